@@ -1,0 +1,258 @@
+"""A record batch: the header of Kafka's format 2, and the records as bytes or as a mere size.
+
+The model never looks inside the records. A server hands over the bytes of a batch, whose header
+is read here; a simulation gives a size and, where it wants to know a batch again, a tag. Appending
+a batch puts it at an offset: that makes a new ``RecordBatch`` with the same payload, and the bytes
+are stamped only when somebody asks for them, so an append copies nothing.
+
+Ground rules
+------------
+* A batch is never changed once made: leader, followers and readers share the object.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+MAX_SEQUENCE = 2**31 - 1
+
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max
+# timestamp, producer id, producer epoch, base sequence, record count
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHECKSUM_FROM = 21
+_LENGTH_FROM = 12
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+_MAGIC = 2
+
+HEADER_BYTES = _HEADER.size
+"""The length of a batch's header: 61 bytes."""
+
+
+class EndTransaction(Enum):
+    """How a transaction ended. The marker's type is the number in Kafka's control record."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class RecordBatch:
+    """Consecutive records that are appended, replicated and fetched together.
+
+    Args:
+        base_offset: the offset of the first record; what it is before an append is ignored.
+        record_count: how many records, at least 1.
+        size_bytes: the size with its header, in bytes, at least 1.
+        leader_epoch: the epoch of the leader that appended it, stamped at the append.
+        producer_id, producer_epoch, base_sequence: of an idempotent producer, else -1.
+        payload: the whole batch as bytes, header included, or None.
+        tag: anything by which the maker of the batch knows it again; the model carries it along.
+        transactional: the records belong to an open transaction of ``producer_id``.
+        control: set on an end-transaction marker.
+
+    Raises:
+        ValueError: a count or size below 1.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "base_sequence",
+        "control",
+        "leader_epoch",
+        "next_offset",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size_bytes",
+        "tag",
+        "transactional",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        record_count: int,
+        size_bytes: int,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        payload: bytes | None = None,
+        tag: object = None,
+        transactional: bool = False,
+        control: EndTransaction | None = None,
+    ) -> None:
+        if record_count < 1 or size_bytes < 1:
+            raise ValueError(
+                "a batch has at least one record and one byte: "
+                f"record_count={record_count!r}, size_bytes={size_bytes!r}"
+            )
+        self.base_offset = base_offset
+        self.next_offset = base_offset + record_count
+        self.record_count = record_count
+        self.size_bytes = size_bytes
+        self.leader_epoch = leader_epoch
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.payload = payload
+        self.tag = tag
+        self.transactional = transactional
+        self.control = control
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.next_offset - 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; they wrap from 2**31 - 1 to 0."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.record_count - 1) & MAX_SEQUENCE
+
+    def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
+        """Return the same batch at another offset and epoch, in O(1): the payload is shared."""
+        return RecordBatch(
+            base_offset,
+            self.record_count,
+            self.size_bytes,
+            leader_epoch,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.payload,
+            self.tag,
+            self.transactional,
+            self.control,
+        )
+
+    @classmethod
+    def end_transaction(
+        cls, producer_id: int, producer_epoch: int, how: EndTransaction, size_bytes: int = 78
+    ) -> RecordBatch:
+        """Return the marker that ends the transaction of a producer on one partition."""
+        return cls(
+            0,
+            1,
+            size_bytes,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=how,
+        )
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, checksum: Callable[[bytes], int] | None = None, tag: object = None
+    ) -> RecordBatch:
+        """Read the header of one whole batch in Kafka's format 2.
+
+        Args:
+            data: exactly one batch.
+            checksum: CRC-32C; when given, the batch's own is compared with it.
+            tag: carried along.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, when it isn't such a batch.
+        """
+        if len(data) < HEADER_BYTES:
+            raise _corrupt(f"{len(data)} bytes are fewer than a header's {HEADER_BYTES}")
+        (
+            base_offset,
+            length,
+            leader_epoch,
+            magic,
+            crc,
+            attributes,
+            last_delta,
+            _first_timestamp,
+            _max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        ) = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise _corrupt(f"magic is {magic}, only format {_MAGIC} is known")
+        if length + _LENGTH_FROM != len(data):
+            raise _corrupt(f"the header tells {length + _LENGTH_FROM} bytes, there are {len(data)}")
+        if record_count < 1 or last_delta != record_count - 1:
+            raise _corrupt(f"{record_count} records cannot end at offset delta {last_delta}")
+        if checksum is not None and checksum(data[_CHECKSUM_FROM:]) != crc:
+            raise _corrupt(f"the checksum is not the {crc:#010x} that the header tells")
+        return cls(
+            base_offset,
+            record_count,
+            len(data),
+            leader_epoch,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            bytes(data),
+            tag,
+            bool(attributes & _TRANSACTIONAL_BIT),
+            _control_of(data, attributes),
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes with this base offset and leader epoch written into the header.
+
+        Neither is covered by the checksum, which therefore stays right.
+
+        Raises:
+            ValueError: the batch carries no bytes, only a size.
+        """
+        if self.payload is None:
+            raise ValueError(f"{self!r} was made without a payload: it has a size, no bytes")
+        return (
+            self.base_offset.to_bytes(8, "big", signed=True)
+            + self.payload[8:_LENGTH_FROM]
+            + self.leader_epoch.to_bytes(4, "big", signed=True)
+            + self.payload[16:]
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"offsets {self.base_offset}..{self.last_offset}", f"{self.size_bytes} bytes"]
+        parts.append(f"epoch {self.leader_epoch}")
+        if self.producer_id != NO_PRODUCER_ID:
+            parts.append(
+                f"producer {self.producer_id}/{self.producer_epoch} from {self.base_sequence}"
+            )
+        if self.control is not None:
+            parts.append(self.control.name)
+        return f"<RecordBatch {', '.join(parts)}>"
+
+
+def _corrupt(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {why}")
+
+
+def _control_of(data: bytes, attributes: int) -> EndTransaction | None:
+    """Read the type out of a control batch's one record: version and type are its 4-byte key."""
+    if not attributes & _CONTROL_BIT:
+        return None
+    # A record: length, attributes (one byte), timestamp delta, offset delta, key length, key.
+    position = _after_varint(data, HEADER_BYTES) + 1
+    for _ in ("timestamp delta", "offset delta", "key length"):
+        position = _after_varint(data, position)
+    kind = int.from_bytes(data[position + 2 : position + 4], "big")
+    if len(data) < position + 4 or kind not in (0, 1):
+        raise _corrupt("its control record is no end-transaction marker")
+    return EndTransaction(kind)
+
+
+def _after_varint(data: bytes, position: int) -> int:
+    while position < len(data) and data[position] & 0x80:
+        position += 1
+    return position + 1
