@@ -1,0 +1,125 @@
+"""Where the time comes from: the machine's monotonic clock, or one that is moved by hand.
+
+A clock answers one question, what time it is, and does one other thing that only it can do:
+it lets a thread wait until something is due. Waiting belongs here because a manual clock does not
+move while one waits for it.
+
+Ground rules
+------------
+* ``now_ns`` takes no lock and may be called from anywhere.
+* ``wait`` is called with the condition's lock held, as ``threading.Condition.wait`` is.
+* A ``ManualClock`` never touches a waiter's condition while it holds its own lock, so the two
+  locks have no order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+
+NS_PER_MS = 1_000_000
+
+
+class Clock(ABC):
+    """The source of time of a timer. The origin is the clock's own; only differences matter."""
+
+    @abstractmethod
+    def now_ns(self) -> int:
+        """Return the time in nanoseconds. It never goes backwards."""
+
+    @abstractmethod
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        """Wait, holding ``condition``, until notified or until the time is ``until_ns``.
+
+        Returns:
+            Whether it is worth looking again: False says that the wait was given up.
+        """
+
+    def now_ms(self) -> int:
+        """Return the time in whole milliseconds, rounded down: the last one that has begun."""
+        return self.now_ns() // NS_PER_MS
+
+
+class SystemClock(Clock):
+    """The machine's monotonic clock: it is not set back, and knows nothing of the date."""
+
+    # The built-in function itself: a call of now_ns costs no Python frame.
+    now_ns = staticmethod(time.monotonic_ns)
+
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        condition.wait(max(0.0, (until_ns - time.monotonic_ns()) / 1e9))
+        return True
+
+
+class ManualClock(Clock):
+    """A clock that stands still until it is moved: for tests and simulations.
+
+    A thread that waits on it (a reaper, say) is woken whenever the clock is moved. The longest
+    wait is counted in real time, so that nothing hangs when nobody moves the clock.
+    """
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._now_ns = start_ms * NS_PER_MS
+        self._lock = threading.Lock()
+        self._waiting: dict[threading.Condition, int] = {}
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def advance(self, delta_ms: int) -> None:
+        """Move ``delta_ms`` milliseconds forward.
+
+        Raises:
+            ValueError: ``delta_ms`` is negative.
+        """
+        if delta_ms < 0:
+            raise ValueError(f"a clock does not go back: delta_ms={delta_ms!r} is below 0")
+        with self._lock:
+            self._now_ns += delta_ms * NS_PER_MS
+        if self._waiting:
+            self._wake()
+
+    def advance_to(self, now_ms: int) -> None:
+        """Move forward to ``now_ms`` milliseconds.
+
+        Raises:
+            ValueError: that time has passed already.
+        """
+        self.advance_to_ns(now_ms * NS_PER_MS)
+
+    def advance_to_ns(self, now_ns: int) -> None:
+        """Move forward to ``now_ns`` nanoseconds.
+
+        Raises:
+            ValueError: that time has passed already.
+        """
+        with self._lock:
+            if now_ns < self._now_ns:
+                raise ValueError(
+                    f"a clock does not go back: {now_ns} ns was asked for, it is {self._now_ns} ns"
+                )
+            self._now_ns = now_ns
+        if self._waiting:
+            self._wake()
+
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        with self._lock:
+            self._waiting[condition] = self._waiting.get(condition, 0) + 1
+        try:
+            # Registered first, then looked: a move before this line is seen here, and one after
+            # it needs the condition's lock, which the caller holds, to wake us.
+            missing_ns = until_ns - self._now_ns
+            return missing_ns <= 0 or condition.wait(missing_ns / 1e9)
+        finally:
+            with self._lock:
+                self._waiting[condition] -= 1
+                if not self._waiting[condition]:
+                    del self._waiting[condition]
+
+    def _wake(self) -> None:
+        with self._lock:
+            conditions = list(self._waiting)
+        for condition in conditions:
+            with condition:
+                condition.notify_all()

@@ -1,0 +1,58 @@
+"""Counts of durations by bucket: what lateness and waits are exported as.
+
+Ground rules
+------------
+* ``observe`` may be called from any thread: counts and sum change together under one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class HistogramSnapshot(NamedTuple):
+    """The state at one moment: ``counts[i]`` values were at most ``bounds_ms[i]``, the last more."""
+
+    bounds_ms: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_ms: float
+
+    @property
+    def total(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+
+class Histogram:
+    """A histogram with fixed bounds.
+
+    Args:
+        bounds_ms: the upper bound of each bucket in milliseconds, ascending; one more bucket takes
+            what is above the last.
+    """
+
+    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_sum_ns")
+
+    def __init__(self, bounds_ms: Sequence[float]) -> None:
+        if not bounds_ms or list(bounds_ms) != sorted(set(bounds_ms)):
+            raise ValueError(f"bounds_ms must ascend and not be empty, not {list(bounds_ms)!r}")
+        self._bounds_ms = tuple(bounds_ms)
+        self._bounds_ns = [int(bound * 1_000_000) for bound in bounds_ms]
+        self._counts = [0] * (len(bounds_ms) + 1)
+        self._sum_ns = 0
+        self._lock = threading.RLock()
+
+    def observe(self, value_ns: int) -> None:
+        """Count a duration of ``value_ns`` nanoseconds. O(log buckets)."""
+        index = bisect_left(self._bounds_ns, value_ns)
+        with self._lock:
+            self._counts[index] += 1
+            self._sum_ns += value_ns
+
+    def snapshot(self) -> HistogramSnapshot:
+        """Return counts and sum as of one moment."""
+        with self._lock:
+            return HistogramSnapshot(self._bounds_ms, tuple(self._counts), self._sum_ns / 1_000_000)

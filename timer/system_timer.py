@@ -1,0 +1,305 @@
+"""The timer: a layered timing wheel, a clock, a lock, and an executor for what has expired.
+
+Ground rules
+------------
+* One lock guards the wheel, its buckets and the delay queue. It is held for one insertion, one move
+  of an entry or one swap of a bucket's contents: never while user code runs, and never while a
+  whole bucket cascades. It is reentrant, because a finalizer that the garbage collector runs in the
+  middle of ``add`` may use the timer. ``cancel`` goes without it (see ``timer_task``).
+* Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
+  one usually does.
+* What the bucket that is due holds is taken out of the wheel in one step and kept in hand: a dict
+  in ``_in_hand``. Its entries are then moved to finer buckets one at a time, each under the lock
+  anew; until then they are pending, can be cancelled, and are counted.
+* An expired entry is popped at the moment its task begins to run, on the executor's thread, so a
+  task can be cancelled until then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from timer.clock import NS_PER_MS, Clock, SystemClock
+from timer.delay_queue import DelayQueue
+from timer.errors import TimerClosedError, checked_delay_ms
+from timer.executor import SingleThreadExecutor, TaskExecutor
+from timer.histogram import Histogram
+from timer.snapshot import TimerSnapshot, take_snapshot
+from timer.timer import Timer
+from timer.timer_task import CallLater, Entries, TimerTask, TimerTaskEntry
+from timer.timing_wheel import TimingWheel
+
+MAX_EXPIRATION_MS = 2**63 - 1
+"""Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
+
+LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
+
+_log = structlog.get_logger("timer")
+
+
+class SystemTimer(Timer):
+    """A timer on a layered timing wheel.
+
+    With a tick of 1 ms no task runs early: its expiration is rounded up to a whole millisecond when
+    it is added. With a coarser tick it runs when its bucket begins, up to one tick early.
+
+    Args:
+        name: names the timer in logs and metrics, and its worker thread.
+        tick_ms: the width of the finest buckets, in milliseconds.
+        wheel_size: buckets per level, at least 2.
+        clock: the time; the machine's monotonic clock by default.
+        executor: runs expired tasks; by default one worker thread of the timer's own.
+
+    Raises:
+        TypeError: tick_ms or wheel_size is not an integer.
+        ValueError: tick_ms is below 1 or wheel_size below 2.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        clock: Clock | None = None,
+        executor: TaskExecutor | None = None,
+    ) -> None:
+        _check_at_least("tick_ms", tick_ms, 1)
+        _check_at_least("wheel_size", wheel_size, 2)
+        self.name = name
+        self.clock = SystemClock() if clock is None else clock
+        self.lateness = Histogram(LATENESS_BOUNDS_MS)
+        self.failures = 0
+        self._now_ns = self.clock.now_ns
+        self._lock = threading.RLock()
+        self._earlier = threading.Condition(self._lock)
+        self._queue = DelayQueue(on_earlier=self._earlier.notify_all)
+        self._wheel = TimingWheel(tick_ms, wheel_size, self.clock.now_ms(), self._queue)
+        self._in_hand: dict[int, Entries] = {}
+        self._due = self._hold({})
+        self._unsubmitted: deque[TimerTaskEntry] = deque()
+        self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
+        self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
+        self._closed = False
+
+    def add(self, task: TimerTask) -> None:
+        """Run ``task`` once its ``delay_ms`` are over. O(m), m = number of levels.
+
+        A task that waits already, here or on another timer, is taken off first. A delay of zero or
+        less is due at once; one beyond the range of 64 bits is cut to it.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        delay_ms = task.delay_ms
+        if type(delay_ms) is not int:
+            delay_ms = checked_delay_ms(delay_ms)
+        # Rounded up: the millisecond that has begun must not count as a whole one.
+        expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
+        if expiration_ms > MAX_EXPIRATION_MS:
+            expiration_ms = MAX_EXPIRATION_MS
+        if task._timer_entry is not None:
+            task.cancel()  # outside the lock: the other timer may be waiting for its own
+        # acquire and release, since ``with`` costs twice as much.
+        lock = self._lock
+        lock.acquire()
+        try:
+            if self._closed:
+                raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
+            if task._timer_entry is not None:
+                task._timer_entry.remove()  # another thread added it since
+            entry = TimerTaskEntry(task, expiration_ms, lock)
+            task._timer_entry = entry
+            if self._wheel.add(entry):
+                return
+            self._expire(entry, task)
+        finally:
+            lock.release()
+        self._submit(entry)
+
+    def call_later(
+        self, delay_ms: int, function: Callable[..., object], *args: object
+    ) -> TimerTask:
+        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        task = CallLater(delay_ms, function, args)
+        self.add(task)
+        return task
+
+    def advance_clock(self, timeout_ms: int = 0) -> bool:
+        """Wait at most ``timeout_ms`` for a due bucket, then run everything that is due.
+
+        Returns:
+            Whether a bucket was due.
+        """
+        if self._unsubmitted:
+            self._submit_due()
+        entries = self._wait_for_due(timeout_ms)
+        was_due = entries is not None
+        while entries is not None:
+            self._reinsert(entries)
+            self._submit_due()
+            with self._lock:
+                entries = self._poll(self.clock.now_ms())
+        return was_due
+
+    @property
+    def size(self) -> int:
+        """How many tasks are pending: added, and neither cancelled nor begun.
+
+        Exact, and counted when asked for, so that adding and cancelling cost nothing: O(buckets in
+        use), whatever the number of tasks.
+        """
+        with self._lock:
+            return sum(map(len, self._queue)) + sum(map(len, self._in_hand.values()))
+
+    @property
+    def levels_in_use(self) -> int:
+        """How many wheels there are: one, and the overflow wheels made so far."""
+        return len(self._wheel.levels())
+
+    @property
+    def buckets_occupied(self) -> int:
+        """How many buckets are in the delay queue. O(1)."""
+        return len(self._queue)
+
+    def next_expiration_ms(self) -> int | None:
+        """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
+        with self._lock:
+            return self._queue.first_expiration_ms
+
+    def snapshot(self, label: Callable[[TimerTask], Any] = repr) -> TimerSnapshot:
+        """Return all levels and the delay queue as plain data. O(buckets + tasks).
+
+        Args:
+            label: what stands for a task in the result; it runs under the timer's lock.
+        """
+        with self._lock:
+            return take_snapshot(self._wheel, self._queue, label)
+
+    def close(self) -> int:
+        """Take no more tasks and drop the pending ones: they never run, nor can be cancelled.
+
+        A task that is running is waited for, unless it is the one that closes, or runs on an
+        executor of the user's. Closing again has no effect.
+
+        Returns:
+            How many tasks were dropped.
+        """
+        dropped: list[TimerTaskEntry] = []
+        with self._lock:
+            self._closed = True
+            for bucket in self._queue:
+                bucket.flush(dropped.append)
+            self._queue.clear()
+            for entries in self._in_hand.values():
+                dropped += [entry for entry in list(entries) if entries.pop(entry, None)]
+            self._earlier.notify_all()
+        for entry in dropped:
+            entry.task = None
+        if self._own_executor is not None:
+            self._own_executor.shutdown()
+        if dropped:
+            _log.info("timer_closed", timer=self.name, dropped_tasks=len(dropped))
+        return len(dropped)
+
+    def _wait_for_due(self, timeout_ms: int) -> Entries | None:
+        clock = self.clock
+        with self._earlier:
+            deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
+            while not self._closed:
+                now_ns = self._now_ns()
+                entries = self._poll(now_ns // NS_PER_MS)
+                if entries is not None or now_ns >= deadline_ns:
+                    return entries
+                first_ms = self._queue.first_expiration_ms
+                until_ns = deadline_ns
+                if first_ms is not None:
+                    until_ns = min(deadline_ns, first_ms * NS_PER_MS)
+                if not clock.wait(self._earlier, until_ns):
+                    break
+        return None
+
+    def _poll(self, now_ms: int) -> Entries | None:
+        """Take in hand what the first due bucket holds, and move the wheels; under the lock."""
+        bucket = self._queue.poll(now_ms)
+        if bucket is None:
+            return None
+        self._wheel.advance_clock(bucket.expiration_ms)
+        return self._hold(bucket.take())
+
+    def _hold(self, entries: Entries) -> Entries:
+        self._in_hand[id(entries)] = entries
+        return entries
+
+    def _reinsert(self, entries: Entries) -> None:
+        """Move each entry to a finer bucket, or, where there is none, to those that are due."""
+        lock = self._lock
+        add = self._wheel.add
+        # The lock is taken for each entry, not for the bucket: an add from another thread gets
+        # its turn in the middle of a cascade of 100,000.
+        for entry in list(entries):
+            with lock:
+                task = entries.pop(entry, None)
+                if task is None or add(entry):
+                    continue
+                self._expire(entry, task)
+            self._unsubmitted.append(entry)
+        with lock:
+            del self._in_hand[id(entries)]
+
+    def _expire(self, entry: TimerTaskEntry, task: TimerTask) -> None:
+        entry.held_in = self._due
+        self._due[entry] = task
+
+    def _submit_due(self) -> None:
+        # A queue of the timer's, not a local one: if a task that runs inline is interrupted, the
+        # next call goes on with the others.
+        unsubmitted = self._unsubmitted
+        while unsubmitted:
+            self._submit(unsubmitted.popleft())
+
+    def _submit(self, entry: TimerTaskEntry) -> None:
+        try:
+            self._executor.submit(self._run, entry)
+        except RuntimeError as error:
+            # A pool that was shut down under us: late on the wrong thread is better than never.
+            _log.error("timer_executor_refused", timer=self.name, error=str(error))
+            self._run(entry)
+
+    def _run(self, entry: TimerTaskEntry) -> None:
+        task = self._due.pop(entry, None)
+        if task is None:
+            return
+        entry.task = None
+        self.lateness.observe(self._now_ns() - entry.expiration_ms * NS_PER_MS)
+        try:
+            task.run()
+        except Exception:
+            with self._lock:
+                self.failures += 1
+            _log.exception("timer_task_failed", timer=self.name, task=repr(task))
+
+    def _check(self) -> None:
+        """Assert all invariants; exact while no thread is inside the timer. O(buckets + tasks)."""
+        with self._lock:
+            self._wheel._check()
+            assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
+            for entry, task in [pair for held in self._in_hand.values() for pair in held.items()]:
+                assert entry.task is task and task._timer_entry is entry
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
