@@ -140,7 +140,12 @@ class SystemTimer(Timer):
 
         Returns:
             Whether a bucket was due.
+
+        Raises:
+            TimerClosedError: the timer was closed before.
         """
+        if self._closed:
+            raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
         if self._unsubmitted:
             self._submit_due()
         entries = self._wait_for_due(timeout_ms)

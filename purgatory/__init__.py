@@ -1,0 +1,47 @@
+"""A purgatory for delayed operations: keyed watch lists over a layered timing wheel.
+
+    purgatory = DelayedOperationPurgatory("Fetch")
+    purgatory.try_complete_else_watch(operation, ["some-key"])
+    ...
+    purgatory.check_and_complete("some-key")    # when something happened
+
+An operation completes when an event on one of its keys finds its condition true, or expires.
+"""
+
+from purgatory.counters import CountersSnapshot
+from purgatory.delayed_operation import DelayedOperation, LockLike
+from purgatory.delayed_operation_purgatory import ClosePolicy, DelayedOperationPurgatory
+from purgatory.errors import OperationReusedError, PurgatoryClosedError
+from purgatory.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.operation_keys import (
+    GroupJoinKey,
+    GroupSyncKey,
+    MemberKey,
+    TopicKey,
+    TopicPartitionOperationKey,
+)
+from purgatory.outcome import TRANSITIONS, Outcome
+from purgatory.watchers import WatcherList, Watchers
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "TRANSITIONS",
+    "ClosePolicy",
+    "CountersSnapshot",
+    "DelayedOperation",
+    "DelayedOperationPurgatory",
+    "ExpiredOperationReaper",
+    "GroupJoinKey",
+    "GroupSyncKey",
+    "LockLike",
+    "MemberKey",
+    "OperationReusedError",
+    "Outcome",
+    "PurgatoryClosedError",
+    "TopicKey",
+    "TopicPartitionOperationKey",
+    "WatcherList",
+    "Watchers",
+    "__version__",
+]

@@ -1,0 +1,418 @@
+"""An operation that waits for a condition or for its timeout, and is settled exactly once.
+
+How a check is never lost, and never waits
+------------------------------------------
+Whoever wants something of an operation first *notes* it (a flag: check, expire or fail), then *tries*
+the operation's lock. Who gets it serves all that is noted, releases the lock, and then *looks* at the
+flags again::
+
+    requester:  note   try ..........          fails: the holder has yet to look
+    holder:     ...... serve   release   look
+
+If the try fails, the release comes after it, hence after the note, and the look that follows the
+release sees it. If it succeeds, the requester serves itself. So nothing noted is lost, and nobody
+ever waits. This is Kafka's ``maybeTryComplete``, with the note made before the try instead of after
+it, and with expiry and failure handed over by the same rule.
+
+Ground rules
+------------
+* ``_op_busy`` serialises the callbacks that the library runs. It is only ever tried, and its holder
+  is always code of this module, which looks at the flags.
+* A lock that the user passed in is tried after ``_op_busy``. Its holder may be code that knows
+  nothing of the flags, so when it is taken the flags stay set, and a retry is put on the timer,
+  1 ms ahead, then 2, 4 and so on.
+* ``_op_unclaimed`` is acquired once, ever: by whoever settles the operation. Only that thread
+  changes ``_op_outcome``.
+* Order, each step seen by whoever sees the next: outcome set; timer cancelled; taken off all watch
+  lists; callbacks; told to those who wait.
+* ``_op_purgatory`` is set before the operation is put on a list, and a list takes only what is
+  PENDING. So either the list sees the outcome, or the settler finds the operation there.
+* Attributes start with ``_op_``: users derive from this class, and theirs must not collide.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from purgatory.outcome import Outcome, checked_transition
+from timer import TimerTask
+from timer.errors import checked_delay_ms
+
+if TYPE_CHECKING:
+    from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+
+_PENDING = Outcome.PENDING
+_FIRST_RETRY_MS = 1
+_LONGEST_RETRY_MS = 32
+
+_log = structlog.get_logger("purgatory")
+_event_lock = threading.Lock()
+
+
+class LockLike(Protocol):
+    """What an operation asks of a lock that is passed in: ``threading``'s Lock and RLock have it."""
+
+    def acquire(self, blocking: bool = ..., /) -> bool:
+        """Take the lock; if not ``blocking``, only if it is free."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class DelayedOperation(TimerTask):
+    """Work to be finished when a condition holds, or when ``delay_ms`` have passed.
+
+    Derive from it. ``try_complete`` is required; the other callbacks do nothing by default. The
+    callbacks of one operation never overlap, unless you call ``force_complete`` yourself from
+    another thread. None of them runs under a lock of a watch list or of the timer. What one of them
+    raises is logged and counted, and leaves the operation FAILED.
+
+    Args:
+        delay_ms: the longest wait, in milliseconds from when it is put on the watch lists.
+        lock: held whenever the library runs a callback; for conditions over state that other code
+            guards by the same lock. The library only ever tries it. By default a private one.
+
+    Raises:
+        TypeError: delay_ms is not an integer.
+    """
+
+    __slots__ = (
+        "_op_busy",
+        "_op_check_due",
+        "_op_error",
+        "_op_event",
+        "_op_expiry_due",
+        "_op_failure_due",
+        "_op_keys",
+        "_op_lock",
+        "_op_outcome",
+        "_op_purgatory",
+        "_op_retry",
+        "_op_settled",
+        "_op_start_ns",
+        "_op_submitter",
+        "_op_unclaimed",
+        "_op_wait_ns",
+    )
+
+    def __init__(self, delay_ms: int, lock: LockLike | None = None) -> None:
+        self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
+        self._timer_entry = None
+        self._op_lock = lock
+        self._op_busy = threading.Lock()
+        self._op_unclaimed = threading.Lock()
+        self._op_outcome = _PENDING
+        self._op_error: BaseException | None = None
+        self._op_check_due = False
+        self._op_expiry_due = False
+        self._op_failure_due: BaseException | None = None
+        self._op_settled = False
+        self._op_event: threading.Event | None = None
+        self._op_purgatory: DelayedOperationPurgatory | None = None
+        self._op_keys: tuple[Hashable, ...] = ()
+        self._op_retry: RetryTask | None = None
+        self._op_start_ns = 0
+        self._op_wait_ns = 0
+        self._op_submitter = 0
+
+    # What the user defines.
+
+    @abstractmethod
+    def try_complete(self) -> bool:
+        """Check the condition; if it holds, call ``force_complete`` and return its result."""
+
+    def on_complete(self) -> None:
+        """Finish the work. Called once, when ``outcome`` is COMPLETED or EXPIRED."""
+
+    def on_expiration(self) -> None:
+        """Called after ``on_complete`` if the time was up, and not otherwise."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """Called when the operation FAILED: the last place to give an answer."""
+
+    # What the user calls.
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of it. In a callback, what it is about to be."""
+        return self._op_outcome
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it FAILED, or None."""
+        return self._op_error
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it is anything but PENDING."""
+        return self._op_outcome is not _PENDING
+
+    def force_complete(self) -> bool:
+        """Complete the operation, whether its condition holds or not. O(keys).
+
+        Returns:
+            True for the one caller, of all threads, that completed it: timer stopped, off every
+            watch list, ``on_complete`` run.
+        """
+        return self._op_settle(Outcome.COMPLETED)
+
+    def cancel(self) -> bool:
+        """Take the operation off every list and off the timer; no callback runs. O(keys).
+
+        Returns:
+            True for the one caller that cancelled it while it was PENDING.
+        """
+        return self._op_settle(Outcome.CANCELLED)
+
+    def maybe_try_complete(self) -> bool:
+        """Check the condition once more, from any thread. Never blocks.
+
+        If another thread is at it, that thread checks again; if the user's lock is taken, a retry
+        does, soon after.
+
+        Returns:
+            Whether this call completed the operation.
+        """
+        self._op_check_due = True
+        return self._op_serve()
+
+    def safe_try_complete_or_else(self, f: Callable[[], object]) -> bool:
+        """Under the operation's lock: check; if it isn't complete, call ``f`` and check again.
+
+        Never blocks: where the lock is taken, ``f`` is called without it and the check is handed
+        over.
+
+        Returns:
+            Whether this call completed the operation.
+        """
+        self._op_check_due = True
+        if self._op_busy.acquire(False):
+            try:
+                if self._op_enter():
+                    try:
+                        if self._op_serve_noted():
+                            return True
+                        if self._op_outcome is _PENDING:
+                            f()
+                        self._op_check_due = True
+                        if self._op_serve_noted():
+                            return True
+                    finally:
+                        self._op_leave()
+                else:
+                    f()
+                    self._op_check_due = True
+            finally:
+                self._op_busy.release()
+        else:
+            f()
+            self._op_check_due = True
+        return self._op_serve()
+
+    def run(self) -> None:
+        """Expire: called by the timer. The condition is checked once more before."""
+        self._op_expiry_due = True
+        self._op_serve()
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """Block this thread until the outcome is known and the callbacks have run.
+
+        Args:
+            timeout: seconds, as ``threading`` has them; None waits for ever.
+
+        Returns:
+            The outcome; PENDING if the timeout came first.
+        """
+        if not self._op_settled:
+            with _event_lock:
+                event = self._op_event
+                if event is None:
+                    event = self._op_event = threading.Event()
+            # Noted first, then looked: the settler sets the flag first, then looks for an event.
+            if not self._op_settled and not event.wait(timeout):
+                return _PENDING
+        return self._op_outcome
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self._op_outcome.name} delay_ms={self.delay_ms}"
+            f"{f' keys={self._op_keys!r}' if self._op_keys else ''}>"
+        )
+
+    # Serving what was noted.
+
+    def _op_serve(self) -> bool:
+        """Serve what is noted, if the locks are free. True if a check here completed it."""
+        completed = False
+        busy = self._op_busy
+        while (
+            self._op_outcome is _PENDING
+            and (self._op_check_due or self._op_expiry_due or self._op_failure_due is not None)
+            and busy.acquire(False)
+        ):
+            try:
+                if not self._op_enter():
+                    self._op_retry_later()
+                    break
+                try:
+                    completed = self._op_serve_noted() or completed
+                finally:
+                    self._op_leave()
+            finally:
+                busy.release()
+        return completed
+
+    def _op_enter(self) -> bool:
+        return self._op_lock is None or self._op_lock.acquire(False)
+
+    def _op_leave(self) -> None:
+        if self._op_lock is not None:
+            self._op_lock.release()
+
+    def _op_serve_noted(self) -> bool:
+        """Under the locks: check, else expire or fail, as was noted. True if a check completed it."""
+        checked = False
+        while self._op_check_due and self._op_outcome is _PENDING:
+            self._op_check_due = False
+            checked = True
+            if self._op_check():
+                return True
+        if self._op_expiry_due:
+            self._op_expiry_due = False
+            if not checked and self._op_check():
+                self._op_count_missed_wakeup()
+                return True
+            self._op_settle(Outcome.EXPIRED)
+        elif self._op_failure_due is not None:
+            self._op_settle(Outcome.FAILED, self._op_failure_due)
+        return False
+
+    def _op_check(self) -> bool:
+        try:
+            if not self.try_complete():
+                return False
+            if self._op_unclaimed.locked():
+                return True
+            raise RuntimeError(
+                f"{type(self).__name__}.try_complete returned True without force_complete: "
+                "when the condition holds, it must `return self.force_complete()`"
+            )
+        except Exception as error:
+            self._op_report("try_complete", error)
+            self._op_settle(Outcome.FAILED, error)
+            return False
+
+    def _op_retry_later(self) -> None:
+        purgatory = self._op_purgatory
+        if purgatory is not None:
+            if self._op_retry is None:
+                self._op_retry = RetryTask(self)
+            purgatory._retry_later(self._op_retry)
+
+    # Settling.
+
+    def _op_settle(self, outcome: Outcome, error: BaseException | None = None) -> bool:
+        if not self._op_unclaimed.acquire(False):
+            return False
+        self._op_error = error
+        self._op_outcome = checked_transition(self._op_outcome, outcome)
+        TimerTask.cancel(self)
+        if self._op_retry is not None:
+            self._op_retry.cancel()
+            self._op_retry = None
+        purgatory = self._op_purgatory
+        if purgatory is not None:
+            purgatory._unwatch(self, self._op_keys)
+        try:
+            if outcome is not Outcome.CANCELLED:
+                self._op_call_back()
+        except BaseException as interrupt:
+            # KeyboardInterrupt and the like go on to the caller, but leave nothing half done.
+            self._op_become_failed(interrupt)
+            raise
+        finally:
+            self._op_settled = True
+            if self._op_event is not None:
+                self._op_event.set()
+            if purgatory is not None:
+                purgatory._count_settled(self)
+        return True
+
+    def _op_fail_without_lock(self, error: BaseException) -> None:
+        """Fail it although the user's lock is taken; unless a callback of it is running."""
+        self._op_failure_due = error
+        if self._op_busy.acquire(False):
+            try:
+                self._op_settle(Outcome.FAILED, error)
+            finally:
+                self._op_busy.release()
+
+    def _op_call_back(self) -> None:
+        if self._op_outcome is not Outcome.FAILED:
+            stage = "on_complete"
+            try:
+                self.on_complete()
+                if self._op_outcome is Outcome.EXPIRED:
+                    stage = "on_expiration"
+                    self.on_expiration()
+                return
+            except Exception as error:
+                self._op_report(stage, error)
+                self._op_become_failed(error)
+        assert self._op_error is not None, "a failed operation says why"
+        try:
+            self.on_failure(self._op_error)
+        except Exception as error:
+            self._op_report("on_failure", error)
+
+    def _op_become_failed(self, error: BaseException) -> None:
+        if self._op_outcome is not Outcome.FAILED:
+            self._op_outcome = checked_transition(self._op_outcome, Outcome.FAILED)
+            self._op_error = error
+
+    def _op_report(self, stage: str, error: BaseException) -> None:
+        purgatory = self._op_purgatory
+        if purgatory is not None:
+            purgatory._count_callback_error(stage)
+        _log.error(
+            "callback_failed",
+            stage=stage,
+            purgatory=None if purgatory is None else purgatory.name,
+            operation=_safe_repr(self),
+            exc_info=error,
+        )
+
+    def _op_count_missed_wakeup(self) -> None:
+        purgatory = self._op_purgatory
+        if purgatory is not None:
+            purgatory._count_missed_wakeup()
+            _log.warning("missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self))
+
+
+class RetryTask(TimerTask):
+    """Tries an operation again whose user's lock was taken; each time after twice as long."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, operation: DelayedOperation) -> None:
+        super().__init__(_FIRST_RETRY_MS)
+        self.operation = operation
+
+    def run(self) -> None:
+        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
+        operation = self.operation
+        operation._op_serve()
+        if operation.is_completed:
+            operation._op_retry = None  # no cycle keeps the two alive
+
+
+def _safe_repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raised {error!r}>"
