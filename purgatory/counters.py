@@ -2,16 +2,13 @@
 
 Ground rules
 ------------
-* The plain integers change under the purgatory's mutex; reading one needs no lock. Reading several
-  that must agree goes through ``snapshot``.
+* Everything here changes, and is copied, under the purgatory's lock.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from types import MappingProxyType
-
-from timer import Histogram
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 """What an operation is counted as. ``immediate``: completed by the call that submitted it, without
@@ -24,15 +21,43 @@ WAIT_BOUNDS_MS = (
     *(1, 2, 5, 10, 25, 50, 100, 250, 500),
     *(1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000),
 )
-"""Bounds of the waits' histograms: 1 ms to 5 min."""
+"""Upper bounds of the waits' histograms, from 1 ms to 5 min; one more bucket is above them."""
+
+_WAIT_BOUNDS_NS = [bound_ms * 1_000_000 for bound_ms in WAIT_BOUNDS_MS]
+
+
+class OutcomeCounter:
+    """How many operations were settled in one way, and how long they had waited."""
+
+    __slots__ = ("bucket_counts", "total", "wait_sum_ns")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.bucket_counts = [0] * (len(WAIT_BOUNDS_MS) + 1)
+        self.wait_sum_ns = 0
+
+    def add(self, wait_ns: int) -> None:
+        """Count an operation that waited ``wait_ns``. O(log buckets)."""
+        self.total += 1
+        self.bucket_counts[bisect_left(_WAIT_BOUNDS_NS, wait_ns)] += 1
+        self.wait_sum_ns += wait_ns
+
+
+@dataclass(frozen=True)
+class WaitHistogram:
+    """Waits by bucket of ``WAIT_BOUNDS_MS``; not cumulative."""
+
+    counts: tuple[int, ...]
+    sum_ns: int
 
 
 @dataclass(frozen=True)
 class CountersSnapshot:
-    """All counts at one moment."""
+    """All counts at one moment; the dicts are copies."""
 
-    outcomes: MappingProxyType[str, int]
-    callback_errors: MappingProxyType[str, int]
+    outcomes: dict[str, int]
+    waits: dict[str, WaitHistogram]
+    callback_errors: dict[str, int]
     checks: int
     missed_wakeups: int
 
@@ -40,20 +65,28 @@ class CountersSnapshot:
 class Counters:
     """The counts of one purgatory."""
 
+    __slots__ = ("by_outcome", "callback_errors", "checks", "missed_wakeups", "rejected")
+
     def __init__(self) -> None:
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.by_outcome = {
+            outcome: OutcomeCounter() for outcome in OUTCOMES if outcome != "rejected"
+        }
+        self.rejected = 0
         self.callback_errors = dict.fromkeys(STAGES, 0)
         self.checks = 0
         self.missed_wakeups = 0
-        self.waits = {
-            outcome: Histogram(WAIT_BOUNDS_MS) for outcome in OUTCOMES if outcome != "rejected"
-        }
 
     def snapshot(self) -> CountersSnapshot:
-        """Copy the counts. The caller holds the purgatory's mutex."""
+        """Copy all counts."""
+        counters = self.by_outcome.items()
         return CountersSnapshot(
-            outcomes=MappingProxyType(dict(self.outcomes)),
-            callback_errors=MappingProxyType(dict(self.callback_errors)),
+            outcomes={outcome: counter.total for outcome, counter in counters}
+            | {"rejected": self.rejected},
+            waits={
+                outcome: WaitHistogram(tuple(counter.bucket_counts), counter.wait_sum_ns)
+                for outcome, counter in counters
+            },
+            callback_errors=dict(self.callback_errors),
             checks=self.checks,
             missed_wakeups=self.missed_wakeups,
         )

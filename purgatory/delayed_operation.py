@@ -2,9 +2,9 @@
 
 How a check is never lost, and never waits
 ------------------------------------------
-Whoever wants something of an operation first *notes* it (a flag: check, expire or fail), then *tries*
-the operation's lock. Who gets it serves all that is noted, releases the lock, and then *looks* at the
-flags again::
+Whoever wants something of an operation first *notes* it (a flag: check, expire or fail), then
+*tries* the operation's lock. Who gets it serves all that is noted, releases the lock, and then
+*looks* at the flags again::
 
     requester:  note   try ..........          fails: the holder has yet to look
     holder:     ...... serve   release   look
@@ -35,6 +35,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -55,7 +56,7 @@ _event_lock = threading.Lock()
 
 
 class LockLike(Protocol):
-    """What an operation asks of a lock that is passed in: ``threading``'s Lock and RLock have it."""
+    """What an operation asks of a lock that is passed in, as of ``threading``'s Lock and RLock."""
 
     def acquire(self, blocking: bool = ..., /) -> bool:
         """Take the lock; if not ``blocking``, only if it is free."""
@@ -94,6 +95,7 @@ class DelayedOperation(TimerTask):
         "_op_purgatory",
         "_op_retry",
         "_op_settled",
+        "_op_settler",
         "_op_start_ns",
         "_op_submitter",
         "_op_unclaimed",
@@ -119,6 +121,7 @@ class DelayedOperation(TimerTask):
         self._op_start_ns = 0
         self._op_wait_ns = 0
         self._op_submitter = 0
+        self._op_settler = 0
 
     # What the user defines.
 
@@ -228,15 +231,19 @@ class DelayedOperation(TimerTask):
         Returns:
             The outcome; PENDING if the timeout came first.
         """
-        if not self._op_settled:
-            with _event_lock:
-                event = self._op_event
-                if event is None:
-                    event = self._op_event = threading.Event()
-            # Noted first, then looked: the settler sets the flag first, then looks for an event.
-            if not self._op_settled and not event.wait(timeout):
-                return _PENDING
-        return self._op_outcome
+        if self._op_settled or self._op_settled_event().wait(timeout):
+            return self._op_outcome
+        return _PENDING
+
+    def _op_settled_event(self) -> threading.Event:
+        with _event_lock:
+            event = self._op_event
+            if event is None:
+                event = self._op_event = threading.Event()
+        # Noted first, then looked: the settler sets the flag first, then looks for an event.
+        if self._op_settled:
+            event.set()
+        return event
 
     def __repr__(self) -> str:
         return (
@@ -275,9 +282,9 @@ class DelayedOperation(TimerTask):
             self._op_lock.release()
 
     def _op_serve_noted(self) -> bool:
-        """Under the locks: check, else expire or fail, as was noted. True if a check completed it."""
+        """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
         checked = False
-        while self._op_check_due and self._op_outcome is _PENDING:
+        while self._op_check_due:
             self._op_check_due = False
             checked = True
             if self._op_check():
@@ -319,6 +326,7 @@ class DelayedOperation(TimerTask):
     def _op_settle(self, outcome: Outcome, error: BaseException | None = None) -> bool:
         if not self._op_unclaimed.acquire(False):
             return False
+        self._op_settler = get_ident()
         self._op_error = error
         self._op_outcome = checked_transition(self._op_outcome, outcome)
         TimerTask.cancel(self)
@@ -327,7 +335,7 @@ class DelayedOperation(TimerTask):
             self._op_retry = None
         purgatory = self._op_purgatory
         if purgatory is not None:
-            purgatory._unwatch(self, self._op_keys)
+            purgatory._unwatch(self)
         try:
             if outcome is not Outcome.CANCELLED:
                 self._op_call_back()

@@ -2,13 +2,11 @@
 
 Ground rules
 ------------
-* Two kinds of lock, neither held while user code runs, nor while the other or an operation's lock is
-  waited for: ``_mutex`` guards what is pending, what is being settled, the counters and whether the
-  purgatory is closed; each ``WatcherList`` has its own. Both are reentrant, for the sake of
-  finalizers.
-* An operation is in ``_pending`` from before its first check until it is claimed, and then in
-  ``_settling``, with the thread that does it, until its callbacks are done. Closing waits for both
-  to be empty, and lets nothing in after that.
+* One lock, ``_lock``, guards the watch lists, what is pending, the counters and whether the
+  purgatory is closed. It is never held while user code runs, nor while another lock is waited for.
+* An operation is in ``_pending`` from before its first check until its callbacks are done;
+  ``_settling`` counts those among them that are claimed. Closing waits for ``_pending`` to be
+  empty, and lets nothing in after that.
 * What an operation and its purgatory promise each other about lists and outcomes stands in
   ``delayed_operation`` and ``watchers``.
 """
@@ -18,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import Literal, Self, get_args
 
@@ -29,10 +28,7 @@ from purgatory.errors import OperationReusedError, PurgatoryClosedError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.outcome import Outcome
 from purgatory.watchers import WatcherList
-from timer import HistogramSnapshot, SystemTimer, Timer, TimerClosedError, TimerTask
-
-SHARDS = 64
-"""Shards of the watch lists' map; a power of two. Kafka has 512, for as many more threads."""
+from timer import SystemTimer, Timer, TimerClosedError, TimerTask
 
 ClosePolicy = Literal["expire", "fail", "leave"]
 """What closing does to pending operations: expire them now, fail them, or let go of them."""
@@ -40,6 +36,7 @@ ClosePolicy = Literal["expire", "fail", "leave"]
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
+_PENDING = Outcome.PENDING
 _CLOSE_POLL_S = 0.002
 
 _log = structlog.get_logger("purgatory")
@@ -77,10 +74,10 @@ class DelayedOperationPurgatory:
         self._timer_enabled = timer_enabled
         self._on_settled = on_settled
         self._now_ns = self.timer.clock.now_ns
-        self._shards = [WatcherList() for _ in range(SHARDS)]
-        self._mutex = threading.RLock()
+        self._watchers = WatcherList()
+        self._lock = self._watchers.lock
         self._pending: dict[int, DelayedOperation] = {}
-        self._settling: dict[int, int] = {}
+        self._settling = 0
         self._counters = Counters()
         self._closed = False
         self.reaper: ExpiredOperationReaper | None = None
@@ -116,7 +113,9 @@ class DelayedOperationPurgatory:
         watch_keys = self._checked_keys(keys)
         self._register(operation, watch_keys)
         try:
-            if operation.safe_try_complete_or_else(lambda: self._watch(operation, watch_keys)):
+            if operation.safe_try_complete_or_else(
+                lambda: self._watchers.watch(operation, watch_keys)
+            ):
                 return True
             if self._timer_enabled and operation._op_outcome is Outcome.PENDING:
                 self._start_timeout(operation)
@@ -139,16 +138,20 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        operations = self._shard(key).operations_on(key)
-        if not operations:
-            return 0
+        lock = self._lock
+        lock.acquire()
+        try:
+            operations = self._watchers.operations_on(key)
+            self._counters.checks += len(operations)
+        except TypeError:
+            _check_hashable(key)
+            raise
+        finally:
+            lock.release()
         completed = 0
         for operation in operations:
             if operation.maybe_try_complete():
                 completed += 1
-        self._mutex.acquire()
-        self._counters.checks += len(operations)
-        self._mutex.release()
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
@@ -160,44 +163,41 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        return [
-            operation for operation in self._shard(key).operations_on(key) if operation.cancel()
-        ]
+        _check_hashable(key)
+        with self._lock:
+            operations = self._watchers.operations_on(key)
+        return [operation for operation in operations if operation.cancel()]
 
     # What it holds.
 
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        return sum(shard.entries for shard in self._shards)
+        return self._watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return sum(len(shard.watchers_by_key) for shard in self._shards)
+        return len(self._watchers.by_key)
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        return len(self._pending)
+        with self._lock:
+            return len(self._pending) - self._settling
 
     @property
     def oldest_pending_ns(self) -> int:
         """How long the oldest pending operation has waited, or 0."""
-        with self._mutex:
+        with self._lock:
             oldest = next(iter(self._pending.values()), None)
             return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
 
     @property
     def counters(self) -> CountersSnapshot:
-        """Exact counts of outcomes, checks, callback errors and missed wake-ups."""
-        with self._mutex:
+        """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
+        with self._lock:
             return self._counters.snapshot()
-
-    @property
-    def waits(self) -> dict[str, HistogramSnapshot]:
-        """The histogram of the waits, for each way to be settled."""
-        return {outcome: waits.snapshot() for outcome, waits in self._counters.waits.items()}
 
     # Closing.
 
@@ -224,16 +224,16 @@ class DelayedOperationPurgatory:
             raise ValueError(
                 f"pending must be one of {', '.join(get_args(ClosePolicy))}, not {pending!r}"
             )
-        with self._mutex:
-            operations = [] if self._closed else list(self._pending.values())
+        with self._lock:
             first = not self._closed
             self._closed = True
+            operations = self._unclaimed()
         if first:
             self._settle_all(operations, pending)
             self._drain(time.monotonic() + timeout)
             _log.info("purgatory_closed", purgatory=self.name, pending=len(operations))
         self._end_threads()
-        return len(operations)
+        return len(operations) if first else 0
 
     def __enter__(self) -> Self:
         return self
@@ -246,26 +246,41 @@ class DelayedOperationPurgatory:
     ) -> None:
         self.close()
 
+    def _unclaimed(self) -> list[DelayedOperation]:
+        return [
+            operation
+            for operation in self._pending.values()
+            if operation._op_outcome is Outcome.PENDING
+        ]
+
     def _settle_all(self, operations: list[DelayedOperation], policy: ClosePolicy) -> None:
         error = PurgatoryClosedError(f"purgatory {self.name!r} was closed")
         for operation in operations:
             if policy == "leave":
-                TimerTask.cancel(operation)
-                self._unwatch(operation, operation._op_keys)
-                self._settling.pop(id(operation), None)
+                self._let_go(operation)
             elif policy == "expire":
                 operation.run()
             else:
                 operation._op_failure_due = error
                 operation._op_serve()
 
+    def _let_go(self, operation: DelayedOperation) -> None:
+        TimerTask.cancel(operation)
+        with self._lock:
+            if operation._op_outcome is Outcome.PENDING:
+                self._watchers.unwatch(operation, operation._op_keys)
+                self._pending.pop(id(operation), None)
+
     def _drain(self, deadline_s: float) -> None:
         """Wait until nothing is pending or being settled by others, trying taken locks again."""
+        me = threading.get_ident()
         while True:
-            with self._mutex:
-                operations = list(self._pending.values())
-                me = threading.get_ident()
-                others = sum(thread != me for thread in self._settling.values())
+            with self._lock:
+                operations = self._unclaimed()
+                others = sum(
+                    operation.is_completed and operation._op_settler != me
+                    for operation in self._pending.values()
+                )
             if not operations and not others:
                 return
             if time.monotonic() >= deadline_s:
@@ -301,15 +316,15 @@ class DelayedOperationPurgatory:
             unique = tuple(dict.fromkeys(keys))
         except TypeError:
             for key in keys:
-                _checked_hash(key)
+                _check_hashable(key)
             raise
         if not unique:
             raise ValueError("keys is empty: an operation on no key could only expire")
         return unique
 
     def _register(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        mutex = self._mutex
-        mutex.acquire()
+        lock = self._lock
+        lock.acquire()
         try:
             if operation._op_purgatory is not None:
                 raise OperationReusedError(
@@ -317,23 +332,18 @@ class DelayedOperationPurgatory:
                     f"{operation._op_purgatory.name!r}: make a new one"
                 )
             if self._closed:
-                self._counters.outcomes["rejected"] += 1
+                self._counters.rejected += 1
                 raise PurgatoryClosedError(
                     f"purgatory {self.name!r} was closed: it does not take {operation!r}"
                 )
             operation._op_start_ns = self._now_ns()
-            operation._op_submitter = threading.get_ident()
+            operation._op_submitter = get_ident()
             operation._op_keys = keys
             operation._op_purgatory = self
-            if operation._op_outcome is Outcome.PENDING:
+            if operation._op_outcome is _PENDING:
                 self._pending[id(operation)] = operation
         finally:
-            mutex.release()
-
-    def _watch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        for key in keys:
-            if not self._shards[hash(key) % SHARDS].watch(key, operation):
-                return  # settled by somebody else meanwhile: not put on the other keys
+            lock.release()
 
     def _start_timeout(self, operation: DelayedOperation) -> None:
         try:
@@ -344,55 +354,46 @@ class DelayedOperationPurgatory:
         if operation._op_outcome is not Outcome.PENDING:
             TimerTask.cancel(operation)
 
-    def _shard(self, key: Hashable) -> WatcherList:
-        try:
-            return self._shards[hash(key) % SHARDS]
-        except TypeError:
-            _checked_hash(key)
-            raise
-
     # What an operation asks of its purgatory.
 
-    def _unwatch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        """Take a claimed operation off everything, and note who settles it. O(keys)."""
-        mutex = self._mutex
-        mutex.acquire()
+    def _unwatch(self, operation: DelayedOperation) -> None:
+        """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
+        lock = self._lock
+        lock.acquire()
         try:
-            self._pending.pop(id(operation), None)
-            self._settling[id(operation)] = threading.get_ident()
+            if id(operation) in self._pending:
+                self._settling += 1
+            self._watchers.unwatch(operation, operation._op_keys)
         finally:
-            mutex.release()
+            lock.release()
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
-        for key in keys:
-            self._shards[hash(key) % SHARDS].unwatch(key, operation)
 
     def _count_settled(self, operation: DelayedOperation) -> None:
-        counted_as = operation._op_outcome.value
-        if (
-            operation._op_submitter == threading.get_ident()
-            and operation._op_outcome is Outcome.COMPLETED
-        ):
+        """Book a settled operation, whose callbacks are done, and forget it."""
+        counted_as: str = operation._op_outcome._value_
+        if counted_as == "completed" and operation._op_submitter == operation._op_settler:
             counted_as = "immediate"
         wait_ns = operation._op_wait_ns
-        counters = self._counters
-        counters.waits[counted_as].observe(wait_ns)
         if self._on_settled is not None:
             try:
                 self._on_settled(operation, counted_as, wait_ns)
             except Exception:
                 _log.exception("on_settled_failed", purgatory=self.name)
-        mutex = self._mutex
-        mutex.acquire()
-        counters.outcomes[counted_as] += 1
-        self._settling.pop(id(operation), None)
-        mutex.release()
+        lock = self._lock
+        lock.acquire()
+        try:
+            if self._pending.pop(id(operation), None) is not None:
+                self._settling -= 1
+                self._counters.by_outcome[counted_as].add(wait_ns)
+        finally:
+            lock.release()
 
     def _count_callback_error(self, stage: str) -> None:
-        with self._mutex:
+        with self._lock:
             self._counters.callback_errors[stage] += 1
 
     def _count_missed_wakeup(self) -> None:
-        with self._mutex:
+        with self._lock:
             self._counters.missed_wakeups += 1
 
     def _retry_later(self, retry: RetryTask) -> None:
@@ -404,23 +405,19 @@ class DelayedOperationPurgatory:
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
-        expected: dict[Hashable, list[int]] = {}
-        with self._mutex:
+        with self._lock:
+            expected: dict[Hashable, set[int]] = {}
             for operation in self._pending.values():
                 assert operation._op_outcome is Outcome.PENDING, operation
                 for key in operation._op_keys:
-                    expected.setdefault(key, []).append(id(operation))
-        found: dict[Hashable, list[int]] = {}
-        for shard in self._shards:
-            shard._check()
-            for key, watchers in shard.watchers_by_key.items():
-                found[key] = list(watchers.operations)
-        assert found == expected, "the lists hold the pending operations, each under all its keys"
-        assert self.watched == sum(map(len, expected.values()))
-        assert not self._settling
+                    expected.setdefault(key, set()).add(id(operation))
+            found = {key: set(watchers) for key, watchers in self._watchers.by_key.items()}
+            assert found == expected, "the lists hold what is pending, under all its keys"
+            assert self._settling == 0
+            self._watchers._check()
 
 
-def _checked_hash(key: Hashable) -> None:
+def _check_hashable(key: Hashable) -> None:
     try:
         hash(key)
     except TypeError:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 
 class HistogramSnapshot(NamedTuple):
-    """The state at one moment: ``counts[i]`` values were at most ``bounds_ms[i]``, the last more."""
+    """The state at one moment: ``counts[i]`` values were at most ``bounds_ms[i]``, and above those
+    of the bucket before; the last count is of what was more than all bounds."""
 
     bounds_ms: tuple[float, ...]
     counts: tuple[int, ...]

@@ -5,13 +5,13 @@ overflow wheel, whose tick is this wheel's whole range; it is made when first ne
 Three levels of 20 buckets from a tick of 1 ms cover 8 s, four cover 160 s. A heap pays O(log n) for
 each insertion and keeps what was cancelled; here the cost does not depend on how many tasks wait.
 
-After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), in the form that Kafka gave
-it: a queue of the occupied buckets moves the wheel, so empty ticks cost nothing.
+After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), in the form that Kafka
+gave it: a queue of the occupied buckets moves the wheel, so empty ticks cost nothing.
 
 Ground rules
 ------------
-* A data structure: it has no clock and no thread, takes no lock and does no I/O. Its driver calls it under
-  one lock (or from one event loop, or one simulation) and tells it the time.
+* A data structure: it has no clock and no thread, takes no lock and does no I/O. Its driver calls
+  it under one lock (or from one event loop, or one simulation) and tells it the time.
 * ``current_time_ms`` is a multiple of ``tick_ms`` and never goes back. Every occupied bucket's
   expiration lies in [current_time_ms, current_time_ms + interval_ms).
 """
@@ -87,7 +87,7 @@ class TimingWheel:
         return True
 
     def advance_clock(self, time_ms: int) -> None:
-        """Move this wheel, and the levels above as far as it concerns them, to ``time_ms``. O(m)."""
+        """Move this wheel, and those above whose tick is over, to ``time_ms``. O(m)."""
         wheel: TimingWheel | None = self
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
             wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
