@@ -1,0 +1,21 @@
+"""The command line: ``purgatory``, or ``python -m purgatory``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def run() -> None:
+    """Run the command that the process was started with, and exit with its status."""
+    try:
+        from purgatory.cli.main import main
+    except ModuleNotFoundError as error:
+        # The library can be installed without what only its command line needs.
+        if error.name not in {"typer", "rich"}:
+            raise
+        print(
+            f"purgatory: the command line needs {error.name}: pip install 'kafka-purgatory[cli]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    raise SystemExit(main())

@@ -1,0 +1,25 @@
+"""Which extra of the distribution brings the modules that a command needs."""
+
+from __future__ import annotations
+
+_EXTRA_OF_COMMAND = {
+    "wheel": ("cli", {"rich"}),
+    "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
+    "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
+    "analyze": ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"}),
+}
+
+
+def missing_extra(command: str, module: str | None) -> str | None:
+    """Say what to install when ``command`` did not find ``module``.
+
+    Returns:
+        One line, or None when no extra brings that module: then its absence is a defect.
+    """
+    extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
+    if module is None or module.partition(".")[0] not in modules:
+        return None
+    return (
+        f"purgatory {command} needs the {extra} extra ({module} is missing): "
+        f"pip install 'kafka-purgatory[{extra}]'"
+    )

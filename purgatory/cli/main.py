@@ -1,0 +1,97 @@
+"""The command ``purgatory``: its subcommands, and how it fails.
+
+A mistake in what was typed is one line on standard error and exit status 2. A traceback is left to
+defects.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from purgatory.cli.extras import missing_extra
+from purgatory.cli.wheel import wheel
+
+app = typer.Typer(
+    name="purgatory",
+    help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
+    "requests wait in it, and analyze the trace.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+COMMANDS = {"wheel": wheel}
+for name, function in COMMANDS.items():
+    app.command(name)(function)
+
+
+def _print_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        number = version("kafka-purgatory")
+    except PackageNotFoundError:
+        number = "of a source tree that is not installed"
+    print(f"purgatory {number}")
+    raise typer.Exit
+
+
+@app.callback()
+def purgatory(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """See ``app``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: what follows the program's name; those of the process by default.
+
+    Returns:
+        The exit status: 0, 2 for a mistake in the arguments, or what the command chose.
+    """
+    if arguments is None:
+        arguments = sys.argv[1:]
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    try:
+        status = app(list(arguments), prog_name="purgatory", standalone_mode=False)
+    except typer.TyperException as error:
+        # Without arguments the help was printed, and there is nothing to add.
+        message = _described(error, command) if error.format_message() else ""
+        return _fail(message, error.exit_code)
+    except typer.Abort:
+        return _fail("purgatory: aborted", 1)
+    except ModuleNotFoundError as error:
+        advice = missing_extra(command, error.name)
+        if advice is None:
+            raise
+        return _fail(advice, 2)
+    return status if isinstance(status, int) else 0
+
+
+def _described(error: typer.TyperException, command: str) -> str:
+    names = {
+        info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands
+    }
+    program = f"purgatory {command}" if command in names else "purgatory"
+    text = " ".join(error.format_message().split()).rstrip(".")
+    return f"{program}: {text} (see {program} --help)"
+
+
+def _fail(message: str, status: int) -> int:
+    if message:
+        print(message, file=sys.stderr)
+    return status

@@ -1,0 +1,99 @@
+"""The command itself: its help, its version, and how it fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from purgatory.cli.main import COMMANDS
+from tests.cli.conftest import RunCommand
+
+
+def test_version_is_that_of_the_distribution(run_command: RunCommand) -> None:
+    ran = run_command("--version")
+    assert (ran.status, ran.out) == (0, f"purgatory {version('kafka-purgatory')}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_is_listed(run_command: RunCommand, name: str) -> None:
+    assert re.search(rf"^\W*{name} ", run_command("--help").out, re.MULTILINE)
+    ran = run_command(name, "--help")
+    assert ran.status == 0
+    assert f"Usage: purgatory {name}" in ran.out
+    assert "\x1b" not in ran.out
+
+
+def test_without_arguments_the_help_is_printed(run_command: RunCommand) -> None:
+    ran = run_command()
+    assert "Usage: purgatory" in ran.out + ran.err
+    assert "wheel" in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["whel"], "purgatory: No such command 'whel'"),
+        (["--nope"], "purgatory: No such option: --nope"),
+        (["wheel", "--nope"], "purgatory wheel: No such option: --nope"),
+        (["wheel", "4"], "purgatory wheel: Got unexpected extra argument"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    run_command: RunCommand, arguments: list[str], expected: str
+) -> None:
+    ran = run_command(*arguments)
+    assert ran.status == 2
+    assert ran.out == ""
+    assert ran.err.startswith(expected)
+    assert ran.err.count("\n") == 1
+
+
+def run_without(modules: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``purgatory`` in a process in which ``modules`` cannot be imported."""
+    program = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({modules!r}))\n"
+        f"sys.argv = ['purgatory', *{list(arguments)!r}]\n"
+        "from purgatory.cli import run\n"
+        "run()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_without_typer_the_extra_is_named() -> None:
+    ran = run_without(["typer"], "wheel")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr == (
+        "purgatory: the command line needs typer: pip install 'kafka-purgatory[cli]'\n"
+    )
+
+
+def test_without_rich_the_wheel_names_the_extra() -> None:
+    ran = run_without(["rich.console"], "wheel")
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+    assert "pip install 'kafka-purgatory[cli]'" in ran.stderr
+
+
+def test_a_missing_module_that_no_extra_brings_is_a_defect() -> None:
+    ran = run_without(["timer.snapshot"], "wheel")
+    assert ran.returncode == 1
+    assert "ModuleNotFoundError" in ran.stderr
+
+
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "purgatory", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ran.stdout == f"purgatory {version('kafka-purgatory')}\n"

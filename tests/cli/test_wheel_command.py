@@ -1,0 +1,119 @@
+"""``purgatory wheel``: what it prints, for people and for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from purgatory.cli.wheel_drawing import duration, headline, moment, picture
+from purgatory.cli.wheel_walk import walk
+from tests.cli.conftest import RunCommand
+
+WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough.json"
+
+
+def test_json_of_the_seven_task_walk(run_command: RunCommand) -> None:
+    ran = run_command(
+        *["wheel", "--tick-ms", "1000", "--size", "3", "--start-ms", "1675752020558"],
+        *["--delays-ms", "1000,2000,3000,4000,5000,6000,7000", "--json"],
+    )
+    assert ran.status == 0
+    assert json.loads(ran.out) == json.loads(WALK_THROUGH.read_text())
+
+
+def test_every_step_is_drawn_in_plain_text(run_command: RunCommand) -> None:
+    ran = run_command("wheel", "--start-ms", "1675752020558")
+    assert ran.status == 0
+    assert "\x1b" not in ran.out
+    assert ran.out.count("delay queue:") == 15
+    assert "level 2   tick 3 s   covers [-2.558 s, +6.442 s)" in ran.out
+    assert (
+        "advance to +442 ms: polled level 1 bucket 0, level 2 bucket 0, level 3 bucket 2; "
+        "ran task 1; \ninserted again tasks 3, 7" in ran.out
+    )
+    assert ran.out.endswith("7 tasks ran in 7 advances of the clock\n")
+
+
+def test_a_large_wheel_is_folded_where_it_is_idle(run_command: RunCommand) -> None:
+    ran = run_command("wheel", "--size", "1000", "--tick-ms", "1", "--delays-ms", "500,501")
+    for name in (" 1..499 ", " 500 ", " 501 ", " 502..999 "):
+        assert name in ran.out
+    assert len(ran.out.splitlines()) < 60
+
+
+def test_many_tasks_of_a_bucket_are_counted(run_command: RunCommand) -> None:
+    ran = run_command("wheel", "--delays-ms", ",".join(["1500"] * 20))
+    assert "ran tasks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8 more" in " ".join(ran.out.split())
+
+
+def test_the_present_and_what_moved_stand_out_on_a_terminal() -> None:
+    step = list(walk(1000, 3, 0, [4000]))[-2]
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, color_system="standard")
+    console.print(headline(step, 0))
+    console.print(picture(step, 0))
+    assert step["event"] == "advance to 3000"
+    assert "\x1b[" in out.getvalue()
+    assert "> 0 <" in out.getvalue()
+    assert "+4 s" in out.getvalue()
+
+
+def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) -> None:
+    ran = run_command(
+        *["wheel", "--follow", "--tick-ms", "1", "--size", "20"],
+        *["--delays-ms", "0,5,30,60000", "--idle-ms", "200"],
+    )
+    assert ran.status == 0
+    assert "\x1b" not in ran.out
+    # On a slow machine two tasks fall due before the first is drawn: then one step tells of both.
+    told = re.findall(r"; ran tasks? ([\d, ]+)", " ".join(ran.out.split()))
+    assert re.findall(r"\d+", " ".join(told)) == ["1", "2", "3"]
+    assert ran.out.endswith("nothing was due for 200 ms; 1 of 4 tasks still waited\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--size", "1"], "'--size': '1' is not a whole number from 2 to 10000"),
+        (["--tick-ms", "0"], "'--tick-ms': '0' is not a whole number from 1"),
+        (["--tick-ms", "soon"], "'--tick-ms': 'soon' is not a whole number"),
+        (["--delays-ms", "5,x"], "'--delays-ms': 'x' is not a whole number"),
+        (["--delays-ms=-5"], "'--delays-ms': '-5' is not a whole number from 0"),
+        (["--delays-ms", ""], "'--delays-ms': '' is not a whole number"),
+        (["--delays-ms", f"{2**60}"], f"'--delays-ms': '{2**60}' is not a whole number from 0"),
+        (["--start-ms", "-1"], "'--start-ms': '-1' is not a whole number from 0"),
+        (["--follow", "--json"], "'--json': --follow goes by the machine's clock"),
+        (["--follow", "--start-ms", "9"], "'--start-ms': --follow goes by the machine's clock"),
+    ],
+)
+def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], expected: str) -> None:
+    ran = run_command("wheel", *arguments)
+    assert ran.status == 2
+    assert ran.out == ""
+    assert ran.err.startswith(f"purgatory wheel: Invalid value for {expected}")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [
+        (0, "0 s"),
+        (1, "1 ms"),
+        (-999, "-999 ms"),
+        (1000, "1 s"),
+        (-2558, "-2.558 s"),
+        (1050, "1.05 s"),
+        (3_600_000, "3,600 s"),
+    ],
+)
+def test_durations_are_readable(ms: int, expected: str) -> None:
+    assert duration(ms) == expected
+
+
+def test_moments_count_from_the_start() -> None:
+    assert [moment(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
