@@ -194,6 +194,11 @@ class DelayedOperationPurgatory:
             return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
 
     @property
+    def owns_timer(self) -> bool:
+        """Whether the timer was made by this purgatory, and ends with it."""
+        return self._own_timer is not None
+
+    @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
         with self._lock:
