@@ -35,12 +35,12 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from purgatory.outcome import Outcome, checked_transition
+from purgatory.outcome import TRANSITIONS, Outcome
 from timer import TimerTask
 from timer.errors import checked_delay_ms
 
@@ -52,7 +52,7 @@ _FIRST_RETRY_MS = 1
 _LONGEST_RETRY_MS = 32
 
 _log = structlog.get_logger("purgatory")
-_event_lock = threading.Lock()
+_event_lock = Lock()
 
 
 class LockLike(Protocol):
@@ -106,8 +106,8 @@ class DelayedOperation(TimerTask):
         self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None
         self._op_lock = lock
-        self._op_busy = threading.Lock()
-        self._op_unclaimed = threading.Lock()
+        self._op_busy = Lock()
+        self._op_unclaimed = Lock()
         self._op_outcome = _PENDING
         self._op_error: BaseException | None = None
         self._op_check_due = False
@@ -194,28 +194,35 @@ class DelayedOperation(TimerTask):
             Whether this call completed the operation.
         """
         self._op_check_due = True
-        if self._op_busy.acquire(False):
+        lock = self._op_lock
+        if not self._op_busy.acquire(False):
+            f()
+            self._op_check_due = True
+        else:
             try:
-                if self._op_enter():
+                if lock is None:
+                    if self._op_check_twice(f):
+                        return True
+                elif lock.acquire(False):
                     try:
-                        if self._op_serve_noted():
-                            return True
-                        if self._op_outcome is _PENDING:
-                            f()
-                        self._op_check_due = True
-                        if self._op_serve_noted():
+                        if self._op_check_twice(f):
                             return True
                     finally:
-                        self._op_leave()
+                        lock.release()
                 else:
                     f()
                     self._op_check_due = True
             finally:
                 self._op_busy.release()
-        else:
-            f()
-            self._op_check_due = True
         return self._op_serve()
+
+    def _op_check_twice(self, f: Callable[[], object]) -> bool:
+        if self._op_serve_noted():
+            return True
+        if self._op_outcome is _PENDING:
+            f()
+        self._op_check_due = True
+        return self._op_serve_noted()
 
     def run(self) -> None:
         """Expire: called by the timer. The condition is checked once more before."""
@@ -257,62 +264,55 @@ class DelayedOperation(TimerTask):
         """Serve what is noted, if the locks are free. True if a check here completed it."""
         completed = False
         busy = self._op_busy
+        lock = self._op_lock
         while (
             self._op_outcome is _PENDING
             and (self._op_check_due or self._op_expiry_due or self._op_failure_due is not None)
             and busy.acquire(False)
         ):
             try:
-                if not self._op_enter():
+                if lock is None:
+                    completed = self._op_serve_noted() or completed
+                elif lock.acquire(False):
+                    try:
+                        completed = self._op_serve_noted() or completed
+                    finally:
+                        lock.release()
+                else:
                     self._op_retry_later()
                     break
-                try:
-                    completed = self._op_serve_noted() or completed
-                finally:
-                    self._op_leave()
             finally:
                 busy.release()
         return completed
 
-    def _op_enter(self) -> bool:
-        return self._op_lock is None or self._op_lock.acquire(False)
-
-    def _op_leave(self) -> None:
-        if self._op_lock is not None:
-            self._op_lock.release()
-
     def _op_serve_noted(self) -> bool:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
-        checked = False
+        # Whether an event asked for the check, or only the expiry does.
+        unasked = self._op_expiry_due and not self._op_check_due
+        if unasked:
+            self._op_check_due = True
         while self._op_check_due:
             self._op_check_due = False
-            checked = True
-            if self._op_check():
+            try:
+                completed = self.try_complete()
+                if completed and not self._op_unclaimed.locked():
+                    raise RuntimeError(
+                        f"{type(self).__name__}.try_complete returned True without force_complete: "
+                        "when the condition holds, it must `return self.force_complete()`"
+                    )
+            except Exception as error:
+                self._op_report("try_complete", error)
+                self._op_settle(Outcome.FAILED, error)
+                return False
+            if completed:
+                if unasked:
+                    self._op_count_missed_wakeup()
                 return True
         if self._op_expiry_due:
-            self._op_expiry_due = False
-            if not checked and self._op_check():
-                self._op_count_missed_wakeup()
-                return True
             self._op_settle(Outcome.EXPIRED)
         elif self._op_failure_due is not None:
             self._op_settle(Outcome.FAILED, self._op_failure_due)
         return False
-
-    def _op_check(self) -> bool:
-        try:
-            if not self.try_complete():
-                return False
-            if self._op_unclaimed.locked():
-                return True
-            raise RuntimeError(
-                f"{type(self).__name__}.try_complete returned True without force_complete: "
-                "when the condition holds, it must `return self.force_complete()`"
-            )
-        except Exception as error:
-            self._op_report("try_complete", error)
-            self._op_settle(Outcome.FAILED, error)
-            return False
 
     def _op_retry_later(self) -> None:
         purgatory = self._op_purgatory
@@ -328,8 +328,9 @@ class DelayedOperation(TimerTask):
             return False
         self._op_settler = get_ident()
         self._op_error = error
-        self._op_outcome = checked_transition(self._op_outcome, outcome)
-        TimerTask.cancel(self)
+        self._op_become(outcome)
+        if self._timer_entry is not None:
+            TimerTask.cancel(self)
         if self._op_retry is not None:
             self._op_retry.cancel()
             self._op_retry = None
@@ -344,12 +345,18 @@ class DelayedOperation(TimerTask):
             self._op_become_failed(interrupt)
             raise
         finally:
+            if purgatory is not None:
+                purgatory._count_settled(self)
             self._op_settled = True
             if self._op_event is not None:
                 self._op_event.set()
-            if purgatory is not None:
-                purgatory._count_settled(self)
         return True
+
+    def _op_become(self, outcome: Outcome) -> None:
+        """Change the outcome: nothing else does."""
+        if outcome not in TRANSITIONS[self._op_outcome]:
+            raise RuntimeError(f"{self!r} can't become {outcome.name}")
+        self._op_outcome = outcome
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
         """Fail it although the user's lock is taken; unless a callback of it is running."""
@@ -380,7 +387,7 @@ class DelayedOperation(TimerTask):
 
     def _op_become_failed(self, error: BaseException) -> None:
         if self._op_outcome is not Outcome.FAILED:
-            self._op_outcome = checked_transition(self._op_outcome, Outcome.FAILED)
+            self._op_become(Outcome.FAILED)
             self._op_error = error
 
     def _op_report(self, stage: str, error: BaseException) -> None:

@@ -117,7 +117,7 @@ class DelayedOperationPurgatory:
                 lambda: self._watchers.watch(operation, watch_keys)
             ):
                 return True
-            if self._timer_enabled and operation._op_outcome is Outcome.PENDING:
+            if self._timer_enabled and operation._op_outcome is _PENDING:
                 self._start_timeout(operation)
         except BaseException:
             operation.cancel()  # a key that can't be compared, an interrupt: leave nothing behind
@@ -356,7 +356,7 @@ class DelayedOperationPurgatory:
         except TimerClosedError:
             if not self._closed:
                 raise
-        if operation._op_outcome is not Outcome.PENDING:
+        if operation._op_outcome is not _PENDING:
             TimerTask.cancel(operation)
 
     # What an operation asks of its purgatory.

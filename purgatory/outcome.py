@@ -33,14 +33,3 @@ TRANSITIONS: dict[Outcome, frozenset[Outcome]] = {
     Outcome.CANCELLED: frozenset(),
     Outcome.FAILED: frozenset(),
 }
-
-
-def checked_transition(old: Outcome, new: Outcome) -> Outcome:
-    """Return ``new`` if it may follow ``old``.
-
-    Raises:
-        RuntimeError: it may not; nothing has changed.
-    """
-    if new not in TRANSITIONS[old]:
-        raise RuntimeError(f"an operation that is {old.name} can't become {new.name}")
-    return new
