@@ -48,7 +48,7 @@ class SystemClock(Clock):
     now_ns = staticmethod(time.monotonic_ns)
 
     def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-        condition.wait(max(0.0, (until_ns - time.monotonic_ns()) / 1e9))
+        condition.wait(_timeout_s(until_ns - time.monotonic_ns()))
         return True
 
 
@@ -110,7 +110,7 @@ class ManualClock(Clock):
             # Registered first, then looked: a move before this line is seen here, and one after
             # it needs the condition's lock, which the caller holds, to wake us.
             missing_ns = until_ns - self._now_ns
-            return missing_ns <= 0 or condition.wait(missing_ns / 1e9)
+            return missing_ns <= 0 or condition.wait(_timeout_s(missing_ns))
         finally:
             with self._lock:
                 self._waiting[condition] -= 1
@@ -123,3 +123,8 @@ class ManualClock(Clock):
         for condition in conditions:
             with condition:
                 condition.notify_all()
+
+
+def _timeout_s(timeout_ns: int) -> float:
+    """Return the timeout in seconds, within what a thread can wait."""
+    return min(max(0, timeout_ns) / 1e9, threading.TIMEOUT_MAX)
