@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
 
+from purgatory import __version__
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.wheel import wheel
 
@@ -32,14 +32,9 @@ for name, function in COMMANDS.items():
 
 
 def _print_version(wanted: bool) -> None:
-    if not wanted:
-        return
-    try:
-        number = version("kafka-purgatory")
-    except PackageNotFoundError:
-        number = "of a source tree that is not installed"
-    print(f"purgatory {number}")
-    raise typer.Exit
+    if wanted:
+        print(f"purgatory {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
