@@ -1,0 +1,43 @@
+"""A simulated cluster in virtual time: its produces and fetches wait in real purgatories.
+
+    from purgatory.simulation import Simulation, load_scenario
+
+    summary = Simulation(load_scenario("slow-follower")).run()
+
+A scenario (`scenario`, `scenario_file`) says what there is and what goes wrong. The engine
+(`engine`) runs it on the project's own timer, `purgatory.kafka` does the brokers' work, and
+producers, consumers, followers and a controller around it do theirs. The trace (`trace`) goes to
+Parquet, the summary (`summary`) to the screen.
+"""
+
+from purgatory.simulation.arrivals import Arrivals, ArrivalsError, BadRow, read_arrivals
+from purgatory.simulation.invariants import InvariantViolation
+from purgatory.simulation.scenario import Scenario
+from purgatory.simulation.scenario_file import (
+    LoadedScenario,
+    ScenarioError,
+    load_scenario,
+    parse_scenario,
+    shipped_scenarios,
+    with_overrides,
+)
+from purgatory.simulation.simulation import Simulation
+from purgatory.simulation.trace import SCHEMA_VERSION, TraceError
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Arrivals",
+    "ArrivalsError",
+    "BadRow",
+    "InvariantViolation",
+    "LoadedScenario",
+    "Scenario",
+    "ScenarioError",
+    "Simulation",
+    "TraceError",
+    "load_scenario",
+    "parse_scenario",
+    "read_arrivals",
+    "shipped_scenarios",
+    "with_overrides",
+]

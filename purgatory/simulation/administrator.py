@@ -1,0 +1,98 @@
+"""An administrator that deletes old records at intervals, and waits for all replicas to follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from purgatory.kafka import TopicPartition
+from purgatory.simulation.distributions import sampler, stream
+from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.commit_watch import CommitWatch
+    from purgatory.simulation.controller import Controller
+
+
+class DeleteRecordsRequest(Request):
+    """A request to delete a partition's records below an offset."""
+
+    __slots__ = ("_timeout_ms", "offset", "topic_partition")
+    purgatory = "DeleteRecords"
+    kind = "admin"
+
+    def __init__(
+        self, connection: Connection, topic_partition: TopicPartition, offset: int, timeout_ms: int
+    ) -> None:
+        super().__init__(connection)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self._timeout_ms = timeout_ms
+
+    @property
+    def timeout_ms(self) -> int:
+        return self._timeout_ms
+
+    @property
+    def key_count(self) -> int:
+        return 1
+
+    def execute(self, broker: Broker) -> None:
+        offsets = {self.topic_partition: self.offset}
+        broker.manager.delete_records(self._timeout_ms, offsets, self.respond)
+
+    def deliver(self, answer: Any) -> None:
+        """Nothing is made of the answer: the next request comes in any case."""
+
+    def fail(self) -> None:
+        """The next request goes to whoever leads then."""
+
+
+class Administrator:
+    """Sends the requests, one per partition and interval, to whoever leads it.
+
+    Args:
+        section: the settings.
+        scenario: the run's settings.
+        engine: runs the events.
+        controller: tells who leads.
+        brokers: all brokers, by number.
+        watch: tells how far each partition is committed.
+    """
+
+    def __init__(
+        self,
+        section: DeleteRecordsSection,
+        scenario: Scenario,
+        engine: Engine,
+        controller: Controller,
+        brokers: list[Broker],
+        watch: CommitWatch,
+    ) -> None:
+        self._section = section
+        self._engine = engine
+        self._controller = controller
+        self._watch = watch
+        delay_ns = sampler(
+            scenario.network.delay_ms, stream(scenario.seed, "administrator"), NS_PER_MS
+        )
+        # One connection per partition: a request that waits holds up no other partition's.
+        self._connections = {
+            topic_partition: [Connection(engine, broker, delay_ns) for broker in brokers]
+            for topic_partition in controller.assignments
+        }
+        engine.after(section.interval_ms * NS_PER_MS, self._delete)
+
+    def _delete(self) -> None:
+        for topic_partition, connections in self._connections.items():
+            offset = self._watch.audited(topic_partition) - self._section.keep_records
+            leader = self._controller.leader_of(topic_partition.partition)
+            if offset <= 0 or leader < 0 or connections[leader].in_flight:
+                continue
+            connection = connections[leader]
+            connection.send(
+                DeleteRecordsRequest(connection, topic_partition, offset, self._section.timeout_ms)
+            )
+        self._engine.after(self._section.interval_ms * NS_PER_MS, self._delete)

@@ -1,0 +1,293 @@
+"""Consumers: they fetch from the leaders of their partitions, wait for bytes, and note what came.
+
+A consumer has one fetch under way to each broker that leads a partition of its own, as Kafka's has.
+A poll is one answer. Its position moves behind what it read; a position that the log no longer
+holds goes to the log's start, and what was skipped is counted.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from purgatory.kafka import (
+    ErrorCode,
+    FetchIsolation,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+    RecordBatch,
+    TopicPartition,
+)
+from purgatory.simulation.distributions import sampler, stream
+from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
+from purgatory.simulation.messages import Batch
+from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.scenario import ConsumersSection, Scenario
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.controller import Controller
+
+_BACKOFF_NS = 100 * NS_PER_MS
+_ISOLATION = {
+    "read_uncommitted": FetchIsolation.HIGH_WATERMARK,
+    "read_committed": FetchIsolation.TXN_COMMITTED,
+}
+
+
+@dataclass
+class ConsumerCounts:
+    """What a group of consumers read.
+
+    `polls` are answers, of which `empty_polls` brought nothing; `skipped` counts offsets that were
+    deleted before they were read.
+    """
+
+    polls: int = 0
+    empty_polls: int = 0
+    records: int = 0
+    skipped: int = 0
+
+
+class ConsumerFetch(Request):
+    """A consumer's fetch."""
+
+    __slots__ = ("fetches", "session")
+    purgatory = "Fetch"
+    kind = "consumer"
+
+    def __init__(self, session: FetchSession, fetches: dict[TopicPartition, PartitionFetch]):
+        super().__init__(session.connection)
+        self.session = session
+        self.fetches = fetches
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.session.consumer.group.params.max_wait_ms
+
+    @property
+    def key_count(self) -> int:
+        return len(self.fetches)
+
+    def execute(self, broker: Broker) -> None:
+        params = self.session.consumer.group.params
+        broker.manager.fetch_records(params, self.fetches, self.respond)
+
+    def deliver(self, answer: Any) -> None:
+        self.session.answered(answer)
+
+    def fail(self) -> None:
+        self.session.failed(list(self.fetches))
+
+
+class FetchSession:
+    """A consumer's fetches to one broker: one after the other."""
+
+    __slots__ = ("_busy", "broker_id", "connection", "consumer")
+
+    def __init__(self, consumer: Consumer, broker_id: int) -> None:
+        self.consumer = consumer
+        self.broker_id = broker_id
+        self.connection = consumer.group.connect(broker_id)
+        self._busy = False
+
+    def fetch(self) -> None:
+        """Ask for all partitions that the broker leads, unless a fetch is under way."""
+        if self._busy:
+            return
+        fetches = self.consumer.fetches_to(self.broker_id)
+        if fetches:
+            self._busy = True
+            self.connection.send(ConsumerFetch(self, fetches))
+
+    def answered(self, answer: dict[TopicPartition, PartitionFetchResponse]) -> None:
+        """An answer arrived: read it, then ask again."""
+        self.consumer.read(answer)
+        self.consumer.group.engine.after(self.consumer.group.interval_ns(), self._go_on)
+
+    def failed(self, topic_partitions: list[TopicPartition]) -> None:
+        """The connection broke: look for the leaders, after a while."""
+        self._busy = False
+        for topic_partition in topic_partitions:
+            self.consumer.look_for_leader(topic_partition)
+
+    def _go_on(self) -> None:
+        self._busy = False
+        self.fetch()
+
+
+class Consumer:
+    """One consumer of a group.
+
+    Args:
+        group: its group.
+        number: its number in the group.
+        topic_partitions: the partitions that it owns.
+    """
+
+    def __init__(
+        self, group: ConsumerGroup, number: int, topic_partitions: list[TopicPartition]
+    ) -> None:
+        self.group = group
+        self.number = number
+        self.positions = dict.fromkeys(topic_partitions, 0)
+        self._leaders = {
+            topic_partition: group.controller.leader_of(topic_partition.partition)
+            for topic_partition in topic_partitions
+        }
+        self._sessions: dict[int, FetchSession] = {}
+        self._polls = 0
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        for broker_id in sorted(set(self._leaders.values())):
+            self._session(broker_id).fetch()
+
+    def fetches_to(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
+        """What to ask a broker for."""
+        max_bytes = self.group.section.partition_max_bytes
+        return {
+            topic_partition: PartitionFetch(self.positions[topic_partition], max_bytes)
+            for topic_partition, leader in self._leaders.items()
+            if leader == broker_id
+        }
+
+    def read(self, answer: dict[TopicPartition, PartitionFetchResponse]) -> None:
+        """Read an answer and move on."""
+        group = self.group
+        group.counts.polls += 1
+        self._polls += 1
+        before = group.counts.records
+        for topic_partition, response in answer.items():
+            if response.error is ErrorCode.NONE:
+                if response.batches:
+                    self._read_batches(topic_partition, response.batches)
+            elif response.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._find_place(topic_partition, response)
+            else:
+                self.look_for_leader(topic_partition)
+        if group.counts.records == before:
+            group.counts.empty_polls += 1
+
+    def look_for_leader(self, topic_partition: TopicPartition) -> None:
+        """Do without a partition until its leader is known again."""
+        if self._leaders[topic_partition] >= 0:
+            self._leaders[topic_partition] = -1
+            self.group.engine.after(_BACKOFF_NS, self._leader_known, topic_partition)
+
+    def _leader_known(self, topic_partition: TopicPartition) -> None:
+        leader = self.group.controller.leader_of(topic_partition.partition)
+        if leader < 0:
+            self.group.engine.after(_BACKOFF_NS, self._leader_known, topic_partition)
+            return
+        self._leaders[topic_partition] = leader
+        self._session(leader).fetch()
+
+    def _session(self, broker_id: int) -> FetchSession:
+        session = self._sessions.get(broker_id)
+        if session is None:
+            session = self._sessions[broker_id] = FetchSession(self, broker_id)
+        return session
+
+    def _find_place(
+        self, topic_partition: TopicPartition, response: PartitionFetchResponse
+    ) -> None:
+        """Go to the log's start, or back to its end after a truncation."""
+        position = self.positions[topic_partition]
+        if position < response.log_start_offset:
+            self.group.counts.skipped += response.log_start_offset - position
+            self.positions[topic_partition] = response.log_start_offset
+        else:
+            self.positions[topic_partition] = max(0, response.high_watermark)
+
+    def _read_batches(
+        self, topic_partition: TopicPartition, batches: tuple[RecordBatch, ...]
+    ) -> None:
+        group, write = self.group, self.group.write
+        position = self.positions[topic_partition]
+        time_us = group.engine.now_ns() // NS_PER_US
+        topic, partition = topic_partition
+        for record_batch in batches:
+            batch = record_batch.tag
+            offset = record_batch.base_offset
+            if not isinstance(batch, Batch):
+                continue
+            for message in batch.messages:
+                if offset >= position:
+                    group.counts.records += 1
+                    if write is not None:
+                        write(
+                            (
+                                group.name,
+                                self.number,
+                                self._polls,
+                                topic,
+                                partition,
+                                offset,
+                                message.value_id,
+                                time_us,
+                                True,
+                            )
+                        )
+                offset += 1
+        self.positions[topic_partition] = batches[-1].next_offset
+
+
+class ConsumerGroup:
+    """Consumers that share the partitions among them.
+
+    Args:
+        section: the settings.
+        scenario: the run's settings.
+        engine: runs the events.
+        controller: tells who leads.
+        brokers: all brokers, by number.
+        write: takes rows of the trace's `reads`; None writes none.
+    """
+
+    def __init__(
+        self,
+        section: ConsumersSection,
+        scenario: Scenario,
+        engine: Engine,
+        controller: Controller,
+        brokers: list[Broker],
+        write: Callable[[tuple[Any, ...]], None] | None,
+    ) -> None:
+        self.section = section
+        self.name = section.group
+        self.engine = engine
+        self.controller = controller
+        self.counts = ConsumerCounts()
+        self.write = write
+        self.params = FetchParams(
+            max_wait_ms=section.max_wait_ms,
+            min_bytes=section.min_bytes,
+            max_bytes=section.max_bytes,
+            isolation=_ISOLATION[section.isolation],
+        )
+        self._brokers = brokers
+        name = (scenario.seed, "consumers", section.group)
+        self._delay_ns = sampler(scenario.network.delay_ms, stream(*name, "network"), NS_PER_MS)
+        self.interval_ns = sampler(section.poll_interval_ms, stream(*name, "interval"), NS_PER_MS)
+        topic_partitions = list(controller.assignments)
+        self.consumers = [
+            Consumer(self, number, topic_partitions[number :: section.count])
+            for number in range(section.count)
+        ]
+
+    def connect(self, broker_id: int) -> Connection:
+        """A connection from one of the consumers to a broker."""
+        return Connection(self.engine, self._brokers[broker_id], self._delay_ns, 0, self.name)
+
+    def has_read(self, committed: dict[TopicPartition, int]) -> bool:
+        """Whether the group has read up to the given offsets."""
+        return all(
+            position >= committed.get(topic_partition, 0)
+            for consumer in self.consumers
+            for topic_partition, position in consumer.positions.items()
+        )

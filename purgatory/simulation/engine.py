@@ -1,0 +1,171 @@
+"""The discrete-event engine: what happens next, to the nanosecond, on the project's own timer.
+
+The timing wheel knows milliseconds; a simulated network needs finer steps. So the two share the
+work: the wheel brings the engine to each millisecond in which something happens, with one task for
+all of its events, and a small heap puts the events of that one millisecond in order. Between two
+events nothing runs and no time passes.
+
+Operation timeouts live on the brokers' own timers, which the engine drives with the same clock: a
+millisecond's timeouts come before its events, in the order in which the timers were attached. Two
+events at the same nanosecond run in the order in which they were scheduled. Nothing else decides an
+order: no hash, no address, no thread.
+
+Ground rules: everything here runs on one thread. Events may schedule events; an exception in an
+event ends the run and reaches the caller.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
+
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+
+_Event = tuple[int, int, Callable[..., object], tuple[Any, ...]]
+
+
+class Engine(ABC):
+    """Runs events in the order of their times."""
+
+    @abstractmethod
+    def now_ns(self) -> int:
+        """The time since the start of the run, in nanoseconds."""
+
+    @abstractmethod
+    def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` at `time_ns`; now, if that has passed. O(log events of that ms).
+
+        Only for the engine's own thread.
+        """
+
+    def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in `delay_ns` nanoseconds."""
+        self.at(self.now_ns() + delay_ns, function, *args)
+
+    @abstractmethod
+    def run(self, keep_on: Callable[[], bool]) -> None:
+        """Run events until there are none or `keep_on`, asked once per millisecond, says no."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop what is scheduled."""
+
+
+class _MillisecondTask(TimerTask):
+    """The wheel's task for all events of one millisecond."""
+
+    __slots__ = ("_due", "_events")
+
+    def __init__(self, delay_ms: int, events: list[_Event], due: list[_Event]) -> None:
+        super().__init__(delay_ms)
+        self._events = events
+        self._due = due
+
+    def run(self) -> None:
+        self._due.extend(self._events)
+
+
+class VirtualEngine(Engine):
+    """Runs events in virtual time: as fast as they can be computed.
+
+    Args:
+        clock: the clock that all parts of the simulation share; only the engine moves it.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.events_run = 0
+        self._origin_ns = clock.now_ns()
+        self._timer = SystemTimer("simulation", clock=clock, executor=InlineExecutor())
+        self._driven: list[SystemTimer] = []
+        self._sequence = 0
+        self._now_ns = 0
+        self._millisecond = 0
+        self._by_millisecond: dict[int, list[_Event]] = {}
+        self._due: list[_Event] = []
+
+    def attach(self, timer: SystemTimer) -> None:
+        """Drive `timer` too: a running broker's. Its clock must be the engine's."""
+        if timer.clock is not self.clock:
+            raise ValueError(f"timer {timer.name!r} has another clock than the engine")
+        if timer not in self._driven:
+            self._driven.append(timer)
+            self._driven.sort(key=lambda item: item.name)
+
+    def detach(self, timer: SystemTimer) -> None:
+        """Drive `timer` no more: its broker stands still. Attached again, it makes up for it."""
+        if timer in self._driven:
+            self._driven.remove(timer)
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+        if time_ns < self._now_ns:
+            time_ns = self._now_ns
+        self._sequence += 1
+        millisecond = time_ns // NS_PER_MS
+        if millisecond == self._millisecond:
+            heapq.heappush(self._due, (time_ns, self._sequence, function, args))
+            return
+        events = self._by_millisecond.get(millisecond)
+        if events is None:
+            self._by_millisecond[millisecond] = events = []
+            # The timer counts from the end of the millisecond that has begun.
+            begun_ms = -(-self._now_ns // NS_PER_MS)
+            self._timer.add(_MillisecondTask(millisecond - begun_ms, events, self._due))
+        events.append((time_ns, self._sequence, function, args))
+
+    def run(self, keep_on: Callable[[], bool]) -> None:
+        self._run_due()
+        while keep_on():
+            next_ms = self._next_millisecond()
+            if next_ms is None:
+                return
+            self._enter(next_ms)
+            self._run_due()
+
+    def close(self) -> None:
+        self._timer.close()
+        self._by_millisecond.clear()
+        self._due.clear()
+
+    def _next_millisecond(self) -> int | None:
+        first = self._timer.next_expiration_ms()
+        for timer in self._driven:
+            candidate = timer.next_expiration_ms()
+            if candidate is not None and (first is None or candidate < first):
+                first = candidate
+        return first
+
+    def _enter(self, clock_ms: int) -> None:
+        """Go to a millisecond, expire what is due in it, and put its events in order."""
+        now_ns = clock_ms * NS_PER_MS - self._origin_ns
+        if now_ns > self._now_ns:
+            self.clock.advance_to(clock_ms)
+            self._now_ns = now_ns
+            self._millisecond = now_ns // NS_PER_MS
+        self._by_millisecond.pop(self._millisecond, None)
+        self._timer.advance_clock(0)
+        heapq.heapify(self._due)
+        for timer in list(self._driven):
+            expiration_ms = timer.next_expiration_ms()
+            if expiration_ms is not None and expiration_ms <= clock_ms:
+                timer.advance_clock(0)
+
+    def _run_due(self) -> None:
+        due, advance, origin_ns = self._due, self.clock.advance_to_ns, self._origin_ns
+        pop, count = heapq.heappop, 0
+        while due:
+            time_ns, _, function, args = pop(due)
+            if time_ns > self._now_ns:
+                self._now_ns = time_ns
+                advance(origin_ns + time_ns)
+            function(*args)
+            count += 1
+        self.events_run += count

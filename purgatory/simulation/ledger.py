@@ -1,0 +1,109 @@
+"""The simulation's own books: which messages were acknowledged, and which are in the log.
+
+The simulation sees what no client sees: each record that falls below a leader's high watermark, and
+which message it is. From that it tells duplicates, reorderings and losses, one message at a time,
+without keeping any of them: what must be remembered is on the message, which lives as long as some
+log or queue holds it.
+
+* duplicate: a copy of a message that is in the log already.
+* reordering: a message whose first copy lies behind that of a later message of its producer in the
+  same partition.
+* lost: acknowledged (with acks=0: sent), and in no log at the end of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from purgatory.simulation.invariants import Invariants
+    from purgatory.simulation.messages import Batch, Message
+
+_ALL = -1
+
+
+@dataclass
+class GroupCounts:
+    """What became of one producer group's records.
+
+    `acknowledged`: an answer said that they are stored. `unanswered`: sent with acks=0.
+    `failed`: given up, of which `unknown` may be stored all the same. `requests` counts the
+    produce requests sent, and `retries` the batches that were sent again.
+    """
+
+    records: int = 0
+    requests: int = 0
+    retries: int = 0
+    acknowledged: int = 0
+    unanswered: int = 0
+    failed: int = 0
+    unknown: int = 0
+    unsettled: int = 0
+    committed: int = 0
+    duplicates: int = 0
+    reorderings: int = 0
+    lost: int = 0
+
+
+class Ledger:
+    """Keeps the books of all groups.
+
+    Args:
+        invariants: told of an acks=all acknowledgement for what is not committed.
+    """
+
+    def __init__(self, invariants: Invariants) -> None:
+        self._invariants = invariants
+
+    def acknowledged(self, message: Message) -> None:
+        """The producer was told that the message is stored; with acks=0, it was sent."""
+        group = message.queue.producer.group
+        if message.acked:
+            return
+        message.acked = True
+        if group.acks == 0:
+            group.counts.unanswered += 1
+        else:
+            group.counts.acknowledged += 1
+        if message.copies == 0:
+            group.counts.lost += 1
+            if group.acks == _ALL and not message.queue.unclean:
+                self._invariants.acknowledged_without_commit(message)
+
+    def committed(self, batch: Batch) -> None:
+        """A batch of messages is below the high watermark now."""
+        queue = batch.queue
+        counts = queue.producer.group.counts
+        for message in batch.messages:
+            message.copies += 1
+            if message.copies > 1:
+                counts.duplicates += 1
+                continue
+            counts.committed += 1
+            if message.acked:
+                counts.lost -= 1
+            if message.sequence < queue.highest_committed:
+                counts.reorderings += 1
+            else:
+                queue.highest_committed = message.sequence
+
+    def withdrawn(self, batch: Batch) -> list[Message]:
+        """A batch that was below the high watermark is in the new leader's log no more.
+
+        Returns:
+            The messages of it that were acknowledged and have no other copy.
+        """
+        counts = batch.queue.producer.group.counts
+        batch.queue.unclean = True
+        lost = []
+        for message in batch.messages:
+            message.copies -= 1
+            if message.copies > 0:
+                counts.duplicates -= 1
+                continue
+            counts.committed -= 1
+            if message.acked:
+                counts.lost += 1
+                lost.append(message)
+        return lost

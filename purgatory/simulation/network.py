@@ -1,0 +1,210 @@
+"""Connections: messages that take their time, in order, and get lost when something breaks.
+
+One connection links one client to one broker. Each direction is first in, first out, as TCP is: a
+message that drew a short delay waits for the one before it. The broker works off one request of a
+connection at a time, as Kafka does; the next one waits until the answer is out.
+
+Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
+before a break is not delivered after it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from purgatory.simulation.engine import NS_PER_MS, Engine
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+
+
+class Request(ABC):
+    """A request and what became of it. `execute` runs at the broker, the rest at the client."""
+
+    __slots__ = (
+        "answers",
+        "connection",
+        "generation",
+        "process",
+        "received_ns",
+        "recorded",
+        "sent_ns",
+    )
+
+    purgatory: str
+    """The name of the purgatory in which it may wait."""
+    kind: str
+    """Who asks: producer, follower, consumer or admin."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.generation = connection.generation
+        self.answers = 0
+        self.process = 0
+        self.received_ns = 0
+        self.sent_ns = 0
+        self.recorded = False
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it is of the kind that a purgatory holds."""
+        return True
+
+    @property
+    @abstractmethod
+    def timeout_ms(self) -> int:
+        """How long the broker may let it wait."""
+
+    @property
+    @abstractmethod
+    def key_count(self) -> int:
+        """How many partitions it is about."""
+
+    @abstractmethod
+    def execute(self, broker: Broker) -> None:
+        """Have the broker's replica manager work on it; the answer goes to `self.respond`."""
+
+    @abstractmethod
+    def deliver(self, answer: Any) -> None:
+        """Take the answer, at the client."""
+
+    @abstractmethod
+    def fail(self) -> None:
+        """The connection broke before the answer came, at the client."""
+
+    @property
+    def expects_answer(self) -> bool:
+        """Whether the client waits for an answer at all."""
+        return True
+
+    def respond(self, answer: Any) -> None:
+        """Take the replica manager's answer, at the broker: called exactly once."""
+        self.connection.broker.respond(self, answer)
+
+
+class Connection:
+    """A client's connection to a broker.
+
+    Args:
+        engine: what delivers.
+        broker: the other end.
+        delay_ns: draws the delay of one message.
+        timeout_ms: how long the client waits for an answer before it breaks the connection; 0: it
+            waits for ever.
+        group: the client's group, for faults that concern one.
+    """
+
+    __slots__ = (
+        "_answer_ns",
+        "_armed",
+        "_request_ns",
+        "_timeout_ns",
+        "broker",
+        "busy",
+        "delay_ns",
+        "engine",
+        "generation",
+        "group",
+        "in_flight",
+        "queue",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        broker: Broker,
+        delay_ns: Callable[[], int],
+        timeout_ms: int = 0,
+        group: str = "",
+    ) -> None:
+        self.engine = engine
+        self.broker = broker
+        self.delay_ns = delay_ns
+        self.group = group
+        self.generation = 0
+        self.in_flight: dict[Request, None] = {}
+        self.queue: deque[Request] = deque()
+        self.busy = False
+        self._timeout_ns = timeout_ms * NS_PER_MS
+        self._armed = False
+        self._request_ns = 0
+        self._answer_ns = 0
+        broker.connections.append(self)
+
+    def send(self, request: Request) -> None:
+        """Send a request; it counts as in flight until it is answered or the connection breaks."""
+        engine = self.engine
+        now_ns = engine.now_ns()
+        request.sent_ns = now_ns
+        if request.expects_answer:
+            self.in_flight[request] = None
+            if self._timeout_ns and not self._armed:
+                self._armed = True
+                engine.at(now_ns + self._timeout_ns, self._check_timeout)
+        arrival_ns = now_ns + self.delay_ns()
+        if arrival_ns <= self._request_ns:
+            arrival_ns = self._request_ns + 1
+        self._request_ns = arrival_ns
+        if self.broker.losses and self.broker.loses("request-lost", request):
+            return
+        engine.at(arrival_ns, self._arrive, request)
+
+    def answer(self, request: Request, answer: Any) -> None:
+        """Send the broker's answer back."""
+        if self.broker.losses and self.broker.loses("answer-lost", request):
+            return
+        engine = self.engine
+        arrival_ns = engine.now_ns() + self.delay_ns()
+        if arrival_ns <= self._answer_ns:
+            arrival_ns = self._answer_ns + 1
+        self._answer_ns = arrival_ns
+        engine.at(arrival_ns, self._deliver, request, answer)
+
+    def broken(self) -> None:
+        """The other end went away: the client notices after a network delay."""
+        self.engine.after(self.delay_ns(), self._notice, self.generation)
+
+    def reset(self) -> None:
+        """Break the connection: all requests in flight fail, oldest first; it opens anew at once.
+
+        What the broker has begun goes on there, and its answer finds nobody.
+        """
+        self.generation += 1
+        self.queue.clear()
+        self.busy = False
+        failed = list(self.in_flight)
+        self.in_flight.clear()
+        for request in failed:
+            request.fail()
+
+    def _arrive(self, request: Request) -> None:
+        if request.generation == self.generation:
+            self.broker.receive(request)
+
+    def _deliver(self, request: Request, answer: Any) -> None:
+        if request.generation == self.generation:
+            self.in_flight.pop(request, None)
+            request.deliver(answer)
+
+    def _notice(self, generation: int) -> None:
+        if generation == self.generation:
+            self.reset()
+
+    def _check_timeout(self) -> None:
+        """Break the connection if the oldest request is overdue; else look again when it will be.
+
+        One event per connection and timeout, not one per request.
+        """
+        self._armed = False
+        oldest = next(iter(self.in_flight), None)
+        if oldest is None:
+            return
+        due_ns = oldest.sent_ns + self._timeout_ns
+        if due_ns <= self.engine.now_ns():
+            self.reset()
+            return
+        self._armed = True
+        self.engine.at(due_ns, self._check_timeout)

@@ -1,0 +1,103 @@
+"""Notes what became of each request that may wait: counts, waits, and the trace's `operations`.
+
+An operation, here, is a request of the kind that a purgatory holds: a produce with acks=all, a
+fetch, a deletion of records. It is `immediate` when its answer came without a wait, whether the
+broker had to ask its purgatory for that or not; so the purgatories' own counters, as `/metrics`
+shows them, count fewer of these, and the same of all others.
+
+Ground rules: `observer` and `answering` are called on whichever thread settles an operation, the
+latter first, inside the same call. Everything else runs on the engine's thread, to which they hand
+over what they know.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from purgatory import DelayedOperation
+from purgatory.simulation.engine import NS_PER_US
+from purgatory.simulation.waits import Waits
+
+if TYPE_CHECKING:
+    from purgatory.simulation.network import Request
+
+OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
+"""What an operation can be counted as; `pending`: open at the end of the run."""
+
+KINDS = ("producer", "follower", "consumer", "admin")
+"""Who asked."""
+
+Observer = Callable[[DelayedOperation, str, int], None]
+WaitsKey = tuple[str, str, int, str]
+"""Purgatory, kind, broker and outcome."""
+
+
+class OperationRecorder:
+    """Keeps the waits by purgatory, kind, broker and outcome, and writes the trace's rows.
+
+    Args:
+        now_ns: the time since the start of the run.
+        write: takes rows of the table; None writes none.
+    """
+
+    def __init__(
+        self, now_ns: Callable[[], int], write: Callable[[tuple[Any, ...]], None] | None
+    ) -> None:
+        self.waits: dict[WaitsKey, Waits] = {}
+        self.handed_over: Callable[..., None] | None = None
+        self._now_ns = now_ns
+        self._write = write
+        self._count = 0
+        self._local = threading.local()
+        self._answering: Request | None = None
+
+    def answering(self, request: Request) -> None:
+        """Note which request is just being answered on this thread."""
+        if self.handed_over is None:
+            self._answering = request
+        else:
+            self._local.request = request
+
+    def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
+        """Note an operation that a purgatory settled: the one that was just answered.
+
+        One that was cancelled was not answered: who cancels it notes that.
+        """
+        if outcome == "cancelled":
+            return
+        if self.handed_over is not None:
+            self.handed_over(self.record, self._local.request, outcome, self._now_ns())
+        elif self._answering is not None:
+            self.record(self._answering, outcome, self._now_ns())
+            self._answering = None
+
+    def record(self, request: Request, outcome: str, end_ns: int) -> None:
+        """Note what became of a request. O(1)."""
+        if request.recorded:
+            return
+        request.recorded = True
+        broker = request.connection.broker.id
+        start_us, end_us = request.received_ns // NS_PER_US, end_ns // NS_PER_US
+        key = (request.purgatory, request.kind, broker, outcome)
+        waits = self.waits.get(key)
+        if waits is None:
+            waits = self.waits[key] = Waits()
+        waits.add(end_us - start_us)
+        self._count += 1
+        if self._write is not None:
+            self._write(
+                (
+                    broker,
+                    request.purgatory,
+                    self._count,
+                    request.key_count,
+                    request.timeout_ms,
+                    start_us,
+                    end_us,
+                    end_us - start_us,
+                    outcome,
+                    request.kind,
+                )
+            )

@@ -1,0 +1,573 @@
+"""Producers: they gather records into batches, send them, and send them again when that failed.
+
+What Kafka's producer does, as far as order, duplicates and losses depend on it:
+
+* A connection to each broker, with at most `max_in_flight` unanswered requests. A request carries
+  at most one batch per partition.
+* A batch that failed goes back to the head of its partition's queue and waits for its back-off;
+  what is in flight already passes it by. With one request in flight nothing can.
+* A request that is not answered in time breaks the connection: all requests in flight on it fail,
+  and nobody knows which of them were stored.
+* With idempotence a batch keeps its sequence number when it is sent again; while one is being sent
+  again no new one is sent. A batch that is given up, or whose numbers the broker no longer knows,
+  raises the epoch: the numbers begin anew once nothing is in flight.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.simulation.distributions import (
+    exponential_table,
+    sampler,
+    stream,
+    table_sampler,
+)
+from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
+from purgatory.simulation.ledger import GroupCounts, Ledger
+from purgatory.simulation.messages import Batch, Message
+from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.scenario import ProducersSection, Scenario
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.controller import Controller
+
+_NONE = ErrorCode.NONE
+_ACKNOWLEDGED = frozenset({_NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_LOST_NUMBERS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+_RETRIABLE = _LOST_NUMBERS | {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+_MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
+
+DISCONNECTED = "DISCONNECTED"
+"""The error of an attempt whose connection broke before the answer came."""
+
+_FOREVER_NS = 2**62
+
+
+class ProduceRequest(Request):
+    """A produce request: batches for partitions that one broker leads."""
+
+    __slots__ = ("batches", "producer")
+    purgatory = "Produce"
+    kind = "producer"
+
+    def __init__(self, producer: Producer, connection: Connection, batches: list[Batch]) -> None:
+        super().__init__(connection)
+        self.producer = producer
+        self.batches = batches
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.producer.group.section.timeout_ms
+
+    @property
+    def key_count(self) -> int:
+        return len(self.batches)
+
+    @property
+    def may_wait(self) -> bool:
+        return self.producer.group.acks == -1
+
+    @property
+    def expects_answer(self) -> bool:
+        return self.producer.group.acks != 0
+
+    def execute(self, broker: Broker) -> None:
+        group = self.producer.group
+        entries = {batch.queue.topic_partition: batch.record_batch for batch in self.batches}
+        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
+        broker.look(entries)
+
+    def deliver(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+        self.producer.answered(self, answer)
+
+    def fail(self) -> None:
+        self.producer.disconnected(self)
+
+
+class PartitionQueue:
+    """What one producer has for one partition."""
+
+    __slots__ = (
+        "attempted",
+        "epoch",
+        "failed",
+        "highest_committed",
+        "in_flight",
+        "looking",
+        "must_renumber",
+        "next_sequence",
+        "not_before_ns",
+        "partition",
+        "producer",
+        "topic_partition",
+        "unclean",
+        "waiting",
+        "waking_ns",
+    )
+
+    def __init__(self, producer: Producer, topic_partition: TopicPartition) -> None:
+        self.producer = producer
+        self.topic_partition = topic_partition
+        self.partition = topic_partition.partition
+        self.waiting: deque[Message] = deque()
+        self.failed: deque[Batch] = deque()
+        self.attempted: dict[Batch, None] = {}
+        """Batches in flight, oldest first."""
+        self.in_flight = 0
+        self.not_before_ns = 0
+        self.waking_ns = _FOREVER_NS
+        self.next_sequence = 0
+        self.epoch = 0
+        self.must_renumber = False
+        self.looking = False
+        self.highest_committed = -1
+        self.unclean = False
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.waiting and not self.failed
+
+
+class Producer:
+    """One producer of a group.
+
+    Args:
+        group: its group.
+        number: its number in the run.
+    """
+
+    __slots__ = ("_connections", "_leaders", "_queues", "_ready", "group", "next_message", "number")
+
+    def __init__(self, group: ProducerGroup, number: int) -> None:
+        self.group = group
+        self.number = number
+        self.next_message = 0
+        self._queues: dict[int, PartitionQueue] = {}
+        self._ready: dict[PartitionQueue, None] = {}
+        self._connections: dict[int, Connection] = {}
+        self._leaders = group.first_leaders
+
+    @property
+    def open_messages(self) -> int:
+        """How many messages are neither acknowledged nor given up. O(partitions)."""
+        return sum(
+            len(queue.waiting)
+            + sum(len(batch.messages) for batch in (*queue.failed, *queue.attempted))
+            for queue in self._queues.values()
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or in flight. O(partitions)."""
+        return not self._ready and not any(queue.in_flight for queue in self._queues.values())
+
+    def unsettled_batches(self) -> list[Batch]:
+        """The batches in flight, oldest first: for the books at the end of the run."""
+        batches = [batch for queue in self._queues.values() for batch in queue.attempted]
+        return sorted(batches, key=lambda batch: (batch.sent_ns, batch.messages[0].sequence))
+
+    def arrive(self, size_bytes: int) -> None:
+        """A record arrives that has to be delivered."""
+        group = self.group
+        sequence = self.next_message
+        self.next_message = sequence + 1
+        key = group.next_key()
+        partition = group.partition_of(key, sequence, self.number)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(self, group.topic_partitions[partition])
+            self._queues[partition] = queue
+        group.counts.records += 1
+        queue.waiting.append(Message(queue, sequence, key, size_bytes, group.engine.now_ns()))
+        self._ready[queue] = None
+        leader = self._leaders[partition]
+        if leader < 0:
+            self._look_for_leader(queue)
+        else:
+            self._send_to(leader)
+
+    # Sending.
+
+    def _send_to(self, broker_id: int) -> None:
+        """Send what is ready for a broker, as long as its connection takes requests."""
+        connection = self._connections.get(broker_id)
+        if connection is None:
+            connection = self._connections[broker_id] = self.group.connect(broker_id)
+        limit = self.group.max_in_flight
+        while self._ready and len(connection.in_flight) < limit:
+            batches = self._take_batches(broker_id)
+            if not batches:
+                return
+            self._send(connection, batches)
+
+    def _take_batches(self, broker_id: int) -> list[Batch]:
+        batches = []
+        for queue in list(self._ready):
+            if self._leaders[queue.partition] == broker_id:
+                batch = self._take_batch(queue)
+                if batch is not None:
+                    batches.append(batch)
+                if not queue.waiting and not queue.failed:
+                    self._ready.pop(queue, None)
+        return batches
+
+    def _take_batch(self, queue: PartitionQueue) -> Batch | None:
+        """The next batch of a partition, if one may be sent now."""
+        group = self.group
+        if queue.in_flight and (group.max_in_flight == 1 or queue.must_renumber):
+            return None
+        now_ns = group.engine.now_ns()
+        if queue.not_before_ns > now_ns:
+            self._wake_at(queue, queue.not_before_ns)
+            return None
+        if queue.must_renumber:
+            self._renumber(queue)
+        if queue.failed or queue.waiting:
+            self._expire(queue, now_ns)
+            if queue.must_renumber:
+                return self._take_batch(queue)
+        if queue.failed:
+            if group.idempotence and self._has_older(queue.failed[0]):
+                return None
+            return queue.failed.popleft()
+        if not queue.waiting or (group.idempotence and self._is_resending(queue)):
+            return None
+        return self._new_batch(queue, now_ns)
+
+    def _new_batch(self, queue: PartitionQueue, now_ns: int) -> Batch | None:
+        """Put a batch together, unless it is to wait for more records."""
+        group, waiting = self.group, queue.waiting
+        if group.linger_ns and len(waiting) < group.batch_size:
+            due_ns = waiting[0].created_ns + group.linger_ns
+            if due_ns > now_ns:
+                self._wake_at(queue, due_ns)
+                return None
+        count = min(len(waiting), group.batch_size)
+        batch = Batch(queue, [waiting.popleft() for _ in range(count)])
+        if group.idempotence:
+            batch.number(self.number, queue.epoch, queue.next_sequence)
+            queue.next_sequence += count
+        return batch
+
+    def _is_resending(self, queue: PartitionQueue) -> bool:
+        """Whether the oldest batch in flight is one that is sent again: nothing may follow it."""
+        oldest = next(iter(queue.attempted), None)
+        return oldest is not None and oldest.attempt > 1
+
+    def _renumber(self, queue: PartitionQueue) -> None:
+        """Begin anew with sequence numbers, in a new epoch."""
+        queue.must_renumber = False
+        queue.epoch += 1
+        queue.next_sequence = 0
+        for batch in queue.failed:
+            batch.number(self.number, queue.epoch, queue.next_sequence)
+            queue.next_sequence += len(batch.messages)
+
+    def _send(self, connection: Connection, batches: list[Batch]) -> None:
+        group = self.group
+        now_ns = group.engine.now_ns()
+        group.counts.requests += 1
+        for batch in batches:
+            batch.attempt += 1
+            batch.sent_ns = now_ns
+            if batch.attempt > 1:
+                group.counts.retries += 1
+        request = ProduceRequest(self, connection, batches)
+        if group.acks == 0:
+            connection.send(request)
+            for batch in batches:
+                self._settled(batch, "unknown", None, None, -1)
+                for message in batch.messages:
+                    group.ledger.acknowledged(message)
+            return
+        for batch in batches:
+            batch.queue.in_flight += 1
+            batch.queue.attempted[batch] = None
+        connection.send(request)
+
+    def _wake_at(self, queue: PartitionQueue, time_ns: int) -> None:
+        """Look at a queue again at a given time, unless something does so before."""
+        if queue.waking_ns > time_ns or queue.waking_ns <= self.group.engine.now_ns():
+            queue.waking_ns = time_ns
+            self.group.engine.at(time_ns, self._wake, queue, time_ns)
+
+    def _wake(self, queue: PartitionQueue, time_ns: int) -> None:
+        if queue.waking_ns == time_ns:
+            queue.waking_ns = _FOREVER_NS
+        if queue.is_empty():
+            return
+        leader = self._leaders[queue.partition]
+        if leader < 0:
+            self._look_for_leader(queue)
+        else:
+            self._send_to(leader)
+
+    # Leaders.
+
+    def _look_for_leader(self, queue: PartitionQueue) -> None:
+        """Ask who leads, after the back-off."""
+        if queue.looking:
+            return
+        queue.looking = True
+        queue.not_before_ns = self.group.engine.now_ns() + self.group.backoff_ns
+        self.group.engine.at(queue.not_before_ns, self._leader_known, queue)
+
+    def _leader_known(self, queue: PartitionQueue) -> None:
+        queue.looking = False
+        leader = self.group.controller.leader_of(queue.partition)
+        if self._leaders is self.group.first_leaders:
+            self._leaders = list(self._leaders)
+        self._leaders[queue.partition] = leader
+        if queue.is_empty():
+            return
+        if leader < 0:
+            self._expire(queue, self.group.engine.now_ns())
+            if queue.is_empty():
+                self._ready.pop(queue, None)
+            else:
+                self._look_for_leader(queue)
+        else:
+            self._send_to(leader)
+
+    def _expire(self, queue: PartitionQueue, now_ns: int) -> None:
+        """Give up what could not be delivered in time."""
+        while queue.failed and self._is_late(queue.failed[0].messages[0], now_ns):
+            self._give_up(queue.failed.popleft())
+        while queue.waiting and self._is_late(queue.waiting[0], now_ns):
+            queue.waiting.popleft()
+            self.group.counts.failed += 1
+
+    def _is_late(self, message: Message, now_ns: int) -> bool:
+        return message.created_ns + self.group.delivery_ns <= now_ns
+
+    # Answers.
+
+    def answered(
+        self, request: ProduceRequest, answer: dict[TopicPartition, PartitionProduceResponse]
+    ) -> None:
+        """The broker's answer arrived."""
+        for batch in request.batches:
+            queue = batch.queue
+            response = answer[queue.topic_partition]
+            queue.in_flight -= 1
+            queue.attempted.pop(batch, None)
+            if response.error in _ACKNOWLEDGED:
+                self._acknowledged(batch, response)
+            else:
+                self._refused(batch, response.error)
+        if self._ready:
+            self._send_to(request.connection.broker.id)
+
+    def disconnected(self, request: ProduceRequest) -> None:
+        """The connection broke before the answer came: nobody knows what became of the batches."""
+        for batch in request.batches:
+            batch.queue.in_flight -= 1
+            batch.queue.attempted.pop(batch, None)
+            self._settled(batch, "unknown", DISCONNECTED, self.group.engine.now_ns(), -1)
+            batch.sent_unsure = True
+            self._again(batch, DISCONNECTED)
+
+    def _acknowledged(self, batch: Batch, response: PartitionProduceResponse) -> None:
+        group = self.group
+        self._settled(batch, "ok", None, group.engine.now_ns(), response.base_offset)
+        for message in batch.messages:
+            group.ledger.acknowledged(message)
+
+    def _refused(self, batch: Batch, error: ErrorCode) -> None:
+        stored = error in _MAYBE_STORED or (
+            error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.group.acks != 1
+        )
+        outcome = "unknown" if stored else "fail"
+        self._settled(batch, outcome, error.name, self.group.engine.now_ns(), -1)
+        batch.sent_unsure = batch.sent_unsure or stored
+        queue = batch.queue
+        if error in _LOST_NUMBERS and not self._has_older(batch):
+            # Not a gap that an older batch will fill: the broker has lost count.
+            queue.must_renumber = True
+        if error in _RETRIABLE:
+            self._again(batch, error.name)
+        else:
+            self._give_up(batch)
+
+    def _has_older(self, batch: Batch) -> bool:
+        first = batch.messages[0].sequence
+        queue = batch.queue
+        return any(
+            other.messages[0].sequence < first for other in (*queue.attempted, *queue.failed)
+        )
+
+    def _again(self, batch: Batch, error: str) -> None:
+        """Put a batch back to where it belongs in its queue, to be sent after the back-off."""
+        group = self.group
+        now_ns = group.engine.now_ns()
+        if batch.attempt > group.section.retries or self._is_late(batch.messages[0], now_ns):
+            self._give_up(batch)
+            if batch.queue.is_empty():
+                return
+        else:
+            self._put_back(batch)
+        queue = batch.queue
+        self._ready[queue] = None
+        if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER.name, DISCONNECTED):
+            self._look_for_leader(queue)
+            return
+        queue.not_before_ns = now_ns + group.backoff_ns
+        self._wake_at(queue, queue.not_before_ns)
+
+    def _put_back(self, batch: Batch) -> None:
+        failed = batch.queue.failed
+        first = batch.messages[0].sequence
+        index = 0
+        while index < len(failed) and failed[index].messages[0].sequence < first:
+            index += 1
+        failed.insert(index, batch)
+
+    def _give_up(self, batch: Batch) -> None:
+        group = self.group
+        group.counts.failed += len(batch.messages)
+        if batch.sent_unsure:
+            group.counts.unknown += len(batch.messages)
+        if group.idempotence:
+            batch.queue.must_renumber = True
+
+    def _settled(
+        self, batch: Batch, outcome: str, error: str | None, answer_ns: int | None, offset: int
+    ) -> None:
+        """Write one attempt of each of a batch's messages into the trace."""
+        write = self.group.write
+        if write is None:
+            return
+        group, queue, attempt = self.group, batch.queue, batch.attempt
+        send_us = batch.sent_ns // NS_PER_US
+        answer_us = None if answer_ns is None else answer_ns // NS_PER_US
+        for index, message in enumerate(batch.messages):
+            write(
+                (
+                    group.name,
+                    self.number,
+                    message.sequence,
+                    attempt,
+                    message.key,
+                    message.value_id,
+                    group.acks,
+                    outcome,
+                    error,
+                    send_us,
+                    answer_us,
+                    queue.topic_partition.topic,
+                    queue.partition,
+                    None if offset < 0 else offset + index,
+                    message.size_bytes,
+                )
+            )
+
+    def write_unsettled(self) -> None:
+        """Write the attempts that are open at the end of the run: nobody knows their outcome."""
+        for batch in self.unsettled_batches():
+            self._settled(batch, "unknown", None, None, -1)
+
+
+class ProducerGroup:
+    """Producers that are alike, and what they share: settings, chances, counts.
+
+    Args:
+        section: the settings.
+        scenario: the run's settings.
+        first_number: the number of its first producer.
+        engine: runs the events.
+        controller: tells who leads.
+        brokers: all brokers, by number.
+        ledger: keeps the books.
+        write: takes rows of the trace's `sends`; None writes none.
+    """
+
+    def __init__(
+        self,
+        section: ProducersSection,
+        scenario: Scenario,
+        first_number: int,
+        engine: Engine,
+        controller: Controller,
+        brokers: list[Broker],
+        ledger: Ledger,
+        write: Callable[[tuple[Any, ...]], None] | None,
+    ) -> None:
+        self.section = section
+        self.name = section.group
+        self.counts = GroupCounts()
+        self.engine = engine
+        self.controller = controller
+        self.ledger = ledger
+        self.write = write
+        self.acks = -1 if section.acks == "all" else section.acks
+        self.max_in_flight = section.max_in_flight
+        self.idempotence = section.idempotence
+        self.batch_size = section.batch_size
+        self.linger_ns = section.linger_ms * NS_PER_MS
+        self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
+        self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
+        self.topic_partitions = list(controller.assignments)
+        self.first_leaders = [one.leader for one in controller.assignments.values()]
+        self._brokers = brokers
+        self._seed = scenario.seed
+        self._delay_ns = sampler(scenario.network.delay_ms, self.stream("network"), NS_PER_MS)
+        self.next_size = sampler(section.record_bytes, self.stream("sizes"))
+        self.next_key = self._key_sampler()
+        self.partition_of = self._partitioner()
+        self.producers = [Producer(self, first_number + index) for index in range(section.count)]
+
+    def stream(self, purpose: str) -> Any:
+        """The group's stream of chance for one purpose."""
+        return stream(self._seed, "producers", self.name, purpose)
+
+    def gap_sampler(self) -> Callable[[], int]:
+        """Draws the time between two records of one producer, in nanoseconds."""
+        assert self.section.rate is not None
+        mean_ns = 1e9 / self.section.rate
+        if self.section.spacing == "even":
+            return lambda: round(mean_ns)
+        return table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
+
+    def connect(self, broker_id: int) -> Connection:
+        """A connection from one of the producers to a broker."""
+        timeout_ms = self.section.answer_timeout_ms
+        broker = self._brokers[broker_id]
+        return Connection(self.engine, broker, self._delay_ns, timeout_ms, self.name)
+
+    def _key_sampler(self) -> Callable[[], int]:
+        keys, chance = self.section.keys, self.stream("keys").random
+        return lambda: int(chance() * keys)
+
+    def _partitioner(self) -> Callable[[int, int, int], int]:
+        count, how = len(self.topic_partitions), self.section.partitioner
+        if how == "modulo":
+            return lambda key, _sequence, _producer: key % count
+        if how == "round-robin":
+            return lambda _key, sequence, producer: (sequence + producer) % count
+        if how == "random":
+            chance = self.stream("partitions").random
+            return lambda _key, _sequence, _producer: int(chance() * count)
+        checksum = zlib.crc32
+        return lambda key, _sequence, _producer: checksum(key.to_bytes(8, "big")) % count

@@ -1,0 +1,110 @@
+"""The tables that a person reads after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_COUNTS = ("records", "acknowledged", "failed", "duplicates", "reorderings", "lost")
+
+
+def print_report(summary: Mapping[str, Any], console: Console) -> None:
+    """Print the summary of a run as tables."""
+    console.print(_headline(summary))
+    console.print(_purgatories(summary))
+    console.print(_producers(summary))
+    if summary["consumers"]:
+        console.print(_consumers(summary))
+    for line in _remarks(summary):
+        console.print(line, highlight=False, markup=False)
+
+
+def _headline(summary: Mapping[str, Any]) -> str:
+    seconds = summary["virtual_ms"] / 1_000
+    return f"[bold]{summary['scenario']}[/bold], seed {summary['seed']}: {seconds:,.3f} s simulated"
+
+
+def _table(title: str, first: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in first:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _purgatories(summary: Mapping[str, Any]) -> Table:
+    table = _table(
+        "Purgatories (waits in ms)",
+        ("purgatory", "asked by"),
+        ("operations", "at once", "by an event", "expired", "other", "p50", "p95", "p99", "max"),
+    )
+    for row in summary["purgatories"]:
+        count = row["operations"]
+        if not count:
+            continue
+        other = row["cancelled"] + row["failed"] + row["pending"]
+        shares = [row["immediate"], row["completed"], row["expired"], other]
+        waits = row["wait_us"]
+        table.add_row(
+            row["purgatory"],
+            row["kind"],
+            f"{count:,}",
+            *(_share(part, count) for part in shares),
+            *(_milliseconds(waits[name]) for name in ("p50", "p95", "p99", "max")),
+        )
+    return table
+
+
+def _producers(summary: Mapping[str, Any]) -> Table:
+    unanswered = any(row["unanswered"] for row in summary["producers"])
+    columns = (*_COUNTS[:2], *(("unanswered",) if unanswered else ()), *_COUNTS[2:])
+    table = _table("Producers (records)", ("group", "acks"), columns)
+    for row in summary["producers"]:
+        table.add_row(row["group"], str(row["acks"]), *(f"{row[name]:,}" for name in columns))
+    return table
+
+
+def _consumers(summary: Mapping[str, Any]) -> Table:
+    columns = ("polls", "empty polls", "records", "skipped")
+    table = _table("Consumers", ("group",), columns)
+    for row in summary["consumers"]:
+        numbers = (row["polls"], row["empty_polls"], row["records"], row["skipped"])
+        table.add_row(row["group"], *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _remarks(summary: Mapping[str, Any]) -> list[str]:
+    remarks = []
+    if summary["faults"]:
+        remarks.append(
+            f"faults: {summary['faults']}; leaders elected: {summary['elections']}, "
+            f"of which unclean: {summary['unclean_elections']}"
+        )
+    for row in summary["producers"]:
+        if row["unsettled"]:
+            remarks.append(f"{row['group']}: {row['unsettled']:,} records were open at the end")
+        log = row.get("arrivals")
+        if log is not None:
+            remarks.append(f"{row['group']}: {log['rows']:,} recorded arrivals")
+        if log is not None and log["bad_rows"]:
+            remarks.append(f"{row['group']}: {log['bad_rows']:,} bad rows were skipped:")
+            remarks += [f"  {bad}" for bad in log["named_bad_rows"]]
+            missing = log["bad_rows"] - len(log["named_bad_rows"])
+            if missing:
+                remarks.append(f"  and {missing:,} more")
+    return remarks
+
+
+def _share(part: int, count: int) -> str:
+    if part == 0:
+        return "-"
+    share = 100 * part / count
+    return f"{share:.1f} %" if share >= 0.05 else "< 0.1 %"
+
+
+def _milliseconds(wait_us: float | None) -> str:
+    return "-" if wait_us is None else f"{wait_us / 1_000:,.2f}"

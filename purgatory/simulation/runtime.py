@@ -1,0 +1,148 @@
+"""What differs between virtual and real time: the clock, the timers, and who drives them.
+
+In virtual time a broker's process has one timer on the engine's manual clock, driven by the engine,
+and everything runs on one thread. In real time (`real_time`) each purgatory has a timer and a
+reaper of its own on the machine's clock.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from purgatory import DelayedOperationPurgatory
+from purgatory.simulation.engine import Engine, VirtualEngine
+from timer import Clock, InlineExecutor, ManualClock, SystemTimer
+
+if TYPE_CHECKING:
+    from purgatory.kafka import TopicPartition
+    from purgatory.simulation.operation_recorder import OperationRecorder
+
+PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
+"""The names of a broker's purgatories, in the order of the tables."""
+
+
+class Process:
+    """A broker's running process: its clock and purgatories.
+
+    Args:
+        clock: the process's time.
+        timer: the timer of all its purgatories; None when each has its own.
+        purgatories: Produce, Fetch and DeleteRecords.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        timer: SystemTimer | None,
+        purgatories: Sequence[DelayedOperationPurgatory],
+    ) -> None:
+        self.clock = clock
+        self.timer = timer
+        self.purgatories = tuple(purgatories)
+        self.produce, self.fetch, self.delete_records = self.purgatories
+        self.resumed_ns = 0
+
+
+class Runtime(ABC):
+    """Makes and ends processes, and says whose thread is whose.
+
+    Args:
+        engine: runs the events.
+        recorder: is told of each settled operation.
+    """
+
+    threaded = False
+    """Whether other threads than the engine's complete operations."""
+
+    def __init__(self, engine: Engine, recorder: OperationRecorder) -> None:
+        self.engine = engine
+        self.recorder = recorder
+        self.topic_partitions: Sequence[TopicPartition] = ()
+        self.on_start: Callable[[int, Process], None] | None = None
+        self.on_end: Callable[[Process], None] | None = None
+
+    def start_process(self, broker_id: int) -> Process:
+        """Start a broker's process."""
+        process = self._make_process(broker_id)
+        if self.on_start is not None:
+            self.on_start(broker_id, process)
+        return process
+
+    def end_process(self, process: Process) -> None:
+        """End a process; its purgatories are gone, with nothing settled."""
+        if self.on_end is not None:
+            self.on_end(process)
+        self._end_process(process)
+
+    @abstractmethod
+    def suspend_process(self, process: Process) -> None:
+        """Let nothing expire in a process any more."""
+
+    @abstractmethod
+    def resume_process(self, process: Process) -> None:
+        """Go on, beginning with what should have expired meanwhile."""
+
+    @abstractmethod
+    def handed_over(self, function: Callable[..., object], *args: Any) -> None:
+        """Have the engine's thread call `function(*args)` soon; callable from any thread."""
+
+    @abstractmethod
+    def _make_process(self, broker_id: int) -> Process: ...
+
+    @abstractmethod
+    def _end_process(self, process: Process) -> None: ...
+
+
+class VirtualRuntime(Runtime):
+    """Processes in virtual time.
+
+    Args:
+        recorder: is told of each settled operation.
+    """
+
+    engine: VirtualEngine
+
+    def __init__(self, recorder: OperationRecorder) -> None:
+        super().__init__(VirtualEngine(ManualClock()), recorder)
+        self._count = 0
+
+    def handed_over(self, function: Callable[..., object], *args: Any) -> None:
+        self.engine.after(0, function, *args)
+
+    def suspend_process(self, process: Process) -> None:
+        assert process.timer is not None
+        self.engine.detach(process.timer)
+
+    def resume_process(self, process: Process) -> None:
+        assert process.timer is not None
+        process.resumed_ns = self.engine.now_ns()
+        self.engine.attach(process.timer)
+        process.timer.advance_clock(0)
+
+    def _make_process(self, broker_id: int) -> Process:
+        self._count += 1
+        clock = self.engine.clock
+        # The name puts the timers of one millisecond in order: by broker, then by age.
+        name = f"broker-{broker_id:05}-{self._count:09}"
+        timer = SystemTimer(name, clock=clock, executor=InlineExecutor())
+        purgatories = [
+            DelayedOperationPurgatory(
+                purgatory,
+                timer=timer,
+                broker_id=broker_id,
+                reaper_enabled=False,
+                on_settled=self.recorder.observe,
+            )
+            for purgatory in PURGATORIES
+        ]
+        self.engine.attach(timer)
+        return Process(clock, timer, purgatories)
+
+    def _end_process(self, process: Process) -> None:
+        assert process.timer is not None
+        self.engine.detach(process.timer)
+        for purgatory in process.purgatories:
+            purgatory.close(pending="leave")
+        process.timer.close()

@@ -1,0 +1,308 @@
+"""The data model of a scenario: what a simulated cluster is made of and what happens to it.
+
+A scenario is a TOML document. The classes here say which keys there are, of which type, and between
+which bounds; `scenario_file` reads a file into them and words the errors. Every key is described in
+`docs/simulation.md`, and a test keeps the two in step.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_IDEMPOTENT_IN_FLIGHT = 5
+"""How many requests in flight a broker can put back in order: it remembers five batches."""
+
+Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
+PositiveMilliseconds = Annotated[int, Field(ge=1, le=10**12)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
+BrokerId = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A table of the file. Unknown keys and values of another type are errors, never guesses."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _constant_as_spread(value: Any) -> Any:
+    """Read a plain number as a spread that does not spread."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"p50": float(value), "p75": float(value)}
+    return value
+
+
+class Spread(Section):
+    """A log-normal quantity, given by its median and its 75th percentile, in its key's unit."""
+
+    p50: float = Field(ge=0, le=10**9)
+    p75: float = Field(ge=0, le=10**9)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Spread:
+        if self.p75 < self.p50:
+            raise ValueError(f"p75 must be at least p50, which is {self.p50:g}")
+        if self.p50 == 0 and self.p75 > 0:
+            raise ValueError("p50 must be above 0 when p75 is")
+        return self
+
+
+SpreadOrNumber = Annotated[Spread, BeforeValidator(_constant_as_spread)]
+
+
+def _no_bool(value: Any) -> Any:
+    """Refuse `true` and `false` where 1 and 0 are meant: they compare equal in Python."""
+    if isinstance(value, bool):
+        raise ValueError('must be 0, 1 or "all", not a truth value')
+    return value
+
+
+class ClusterSection(Section):
+    """The brokers and what the controller does when one goes away."""
+
+    brokers: int = Field(default=3, ge=1, le=100)
+    """How many brokers there are; their ids are 0 to brokers - 1."""
+    session_timeout_ms: PositiveMilliseconds = 2_000
+    """How long a broker may be silent before the controller takes it for dead."""
+    replica_lag_time_max_ms: PositiveMilliseconds = 10_000
+    """How long a follower may lag before the leader drops it from the in-sync set."""
+    unclean_leader_election: bool = False
+    """Whether a replica outside the in-sync set may lead when no member of the set lives."""
+
+
+class TopicSection(Section):
+    """The one topic that all producers write and all consumers read."""
+
+    name: Name = "events"
+    """The topic's name in the trace."""
+    partitions: int = Field(default=6, ge=1, le=10_000)
+    """How many partitions it has; their leaders go round the brokers."""
+    replication_factor: int = Field(default=3, ge=1, le=100)
+    """How many brokers hold each partition."""
+    min_insync_replicas: int = Field(default=2, ge=1, le=100)
+    """How many in-sync members an acks=all produce needs."""
+    segment_bytes: int = Field(default=1_048_576, ge=1)
+    """The size at which a log segment is rolled."""
+    retention_bytes: int = Field(default=8_388_608, ge=1)
+    """How much of each log is kept; older segments are deleted, read or not."""
+
+
+class FollowersSection(Section):
+    """How followers copy their leaders."""
+
+    fetch_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
+    """The pause between a follower's append and its next fetch."""
+    lag_ms: SpreadOrNumber = Spread(p50=1.0, p75=2.0)
+    """What a follower needs to append what it fetched."""
+    fetch_max_wait_ms: Milliseconds = 500
+    """How long the leader may hold a follower's fetch that finds nothing."""
+    fetch_min_bytes: int = Field(default=1, ge=1)
+    """How many bytes a follower's fetch waits for."""
+    fetch_max_bytes: int = Field(default=10_485_760, ge=1)
+    """The most bytes in one answer to a follower."""
+    partition_max_bytes: int = Field(default=1_048_576, ge=1)
+    """The most bytes of one partition in one answer to a follower."""
+
+
+class NetworkSection(Section):
+    """The network between clients and brokers, and between brokers."""
+
+    delay_ms: SpreadOrNumber = Spread(p50=0.2, p75=0.3)
+    """The one-way delay of a message; messages of one connection do not overtake each other."""
+
+
+class DeleteRecordsSection(Section):
+    """An administrator that deletes old records at intervals."""
+
+    interval_ms: PositiveMilliseconds
+    """The time between two requests to one partition's leader."""
+    keep_records: int = Field(default=1_000, ge=0)
+    """How many records below the high watermark each request leaves."""
+    timeout_ms: Milliseconds = 5_000
+    """How long a broker may wait for the replicas to follow."""
+
+
+class ArrivalsSection(Section):
+    """A recorded request log that says when records arrive and how big they are."""
+
+    file: str = Field(min_length=1)
+    """A .csv or .parquet file; a relative path starts at the scenario's folder."""
+    time: str = Field(min_length=1)
+    """The column with the time of each request."""
+    time_unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
+    """`iso` for ISO 8601 times, else the unit of a number."""
+    bytes: str | None = Field(default=None, min_length=1)
+    """The column that gives each record's size; without it `record_bytes` does."""
+    bytes_per_unit: float = Field(default=1.0, gt=0, le=10**9)
+    """How many bytes one unit of the `bytes` column stands for."""
+    speed: float = Field(default=1.0, gt=0, le=10**9)
+    """How many times faster than recorded the log is played."""
+    strict: bool = False
+    """Whether a bad row stops the run; else bad rows are skipped, counted and named."""
+
+
+class ProducersSection(Section):
+    """A group of producers that are alike."""
+
+    group: Name
+    """The group's name in the tables and the trace."""
+    count: int = Field(default=1, ge=1, le=1_000_000)
+    """How many producers the group has."""
+    rate: float | None = Field(default=None, gt=0, le=10**6)
+    """Records per second of each producer."""
+    spacing: Literal["poisson", "even"] = "poisson"
+    """Whether records come at random (exponential gaps) or evenly."""
+    arrivals: ArrivalsSection | None = None
+    """A recorded log instead of `rate`; its rows go round the group's producers."""
+    acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_no_bool)] = "all"
+    """0: no answer; 1: the leader has it; "all": the whole in-sync set has it."""
+    timeout_ms: Milliseconds = 1_500
+    """How long the broker may wait for the in-sync set before it answers with a timeout."""
+    request_timeout_ms: PositiveMilliseconds | None = None
+    """How long the producer waits for an answer; by default `timeout_ms` + 500."""
+    delivery_timeout_ms: PositiveMilliseconds = 120_000
+    """How long after a record's arrival the producer gives it up."""
+    retries: int = Field(default=2_147_483_647, ge=0, le=2_147_483_647)
+    """How often a batch is sent again after a failure that allows it."""
+    retry_backoff_ms: Milliseconds = 100
+    """The pause before a batch is sent again."""
+    max_in_flight: int = Field(default=5, ge=1, le=1_000)
+    """How many requests may be unanswered on one connection."""
+    idempotence: bool = False
+    """Whether batches carry sequence numbers, by which the broker drops duplicates."""
+    batch_size: int = Field(default=1, ge=1, le=100_000)
+    """The most records in one batch."""
+    linger_ms: Milliseconds = 0
+    """How long a batch that is not full waits for more records."""
+    record_bytes: SpreadOrNumber = Spread(p50=1_000.0, p75=1_000.0)
+    """The size of a record in bytes."""
+    keys: int = Field(default=1_000, ge=1, le=10**12)
+    """How many different keys the group's records have."""
+    partitioner: Literal["hash", "modulo", "round-robin", "random"] = "hash"
+    """How a record finds its partition: by its key's hash, its key modulo the partitions, or not by
+    its key at all."""
+
+    @property
+    def answer_timeout_ms(self) -> int:
+        """How long the producer waits for an answer, in milliseconds."""
+        return self.request_timeout_ms or self.timeout_ms + 500
+
+
+class ConsumersSection(Section):
+    """A group of consumers that share the partitions among them."""
+
+    group: Name
+    """The group's name in the tables and the trace."""
+    count: int = Field(default=1, ge=1, le=10_000)
+    """How many consumers the group has; partitions are dealt out in turn."""
+    min_bytes: int = Field(default=1, ge=1)
+    """How many bytes a fetch waits for."""
+    max_wait_ms: Milliseconds = 500
+    """How long a fetch may wait for `min_bytes`."""
+    max_bytes: int = Field(default=52_428_800, ge=1)
+    """The most bytes in one answer."""
+    partition_max_bytes: int = Field(default=1_048_576, ge=1)
+    """The most bytes of one partition in one answer."""
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    """Whether a fetch sees up to the high watermark or up to the last stable offset."""
+    poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
+    """What a consumer needs to work off one answer before it fetches again."""
+
+
+class FaultSection(Section):
+    """Something that goes wrong at a given time."""
+
+    at_ms: Milliseconds
+    """When it begins, after the start of the run."""
+
+
+class FollowerStall(FaultSection):
+    """A follower stops fetching for a while; the broker answers clients all the same."""
+
+    kind: Literal["follower-stall"]
+    """The kind of the fault."""
+    broker: BrokerId
+    """The follower's broker."""
+    duration_ms: PositiveMilliseconds
+    """How long it stalls."""
+
+
+class BrokerDeath(FaultSection):
+    """A broker's process ends: its connections break, its waiting requests are gone."""
+
+    kind: Literal["broker-death"]
+    """The kind of the fault."""
+    broker: BrokerId
+    """The broker that dies."""
+    duration_ms: PositiveMilliseconds | None = None
+    """After how long it comes back; without it, it stays away."""
+
+
+class BrokerPause(FaultSection):
+    """A broker does nothing at all for a while, as in a long garbage collection."""
+
+    kind: Literal["broker-pause"]
+    """The kind of the fault."""
+    broker: BrokerId
+    """The broker that pauses."""
+    duration_ms: PositiveMilliseconds
+    """How long it pauses."""
+
+
+class MessageLoss(FaultSection):
+    """Messages between producers and a broker get lost: the work is done, or never begins."""
+
+    kind: Literal["answer-lost", "request-lost"]
+    """`answer-lost` loses the broker's answers, `request-lost` the requests before they arrive."""
+    broker: BrokerId | None = None
+    """The broker concerned; without it, all of them."""
+    group: Name | None = None
+    """The producer group concerned; without it, all of them."""
+    count: int = Field(default=1, ge=1)
+    """The most messages that are lost."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """The probability that a message is lost while the fault lasts."""
+    duration_ms: PositiveMilliseconds | None = None
+    """How long it lasts; without it, until `count` messages are lost."""
+
+
+Fault = Annotated[
+    FollowerStall | BrokerDeath | BrokerPause | MessageLoss, Field(discriminator="kind")
+]
+
+
+class Scenario(Section):
+    """A whole scenario."""
+
+    name: Name
+    """The scenario's name, part of the run's id."""
+    description: str = ""
+    """What it shows, in a sentence."""
+    seed: int = Field(default=1, ge=0, le=2**63 - 1)
+    """The number from which all chance comes: the same seed gives the same trace."""
+    duration_ms: PositiveMilliseconds | None = None
+    """How long records arrive; without it, until the last recorded arrival."""
+    drain_ms: Milliseconds = 30_000
+    """The most time after that in which open requests are settled and consumers catch up."""
+    cluster: ClusterSection = ClusterSection()
+    topic: TopicSection = TopicSection()
+    followers: FollowersSection = FollowersSection()
+    network: NetworkSection = NetworkSection()
+    delete_records: DeleteRecordsSection | None = None
+    producers: tuple[ProducersSection, ...] = Field(default=(), strict=False)
+    consumers: tuple[ConsumersSection, ...] = Field(default=(), strict=False)
+    faults: tuple[Fault, ...] = Field(default=(), strict=False)
+
+    @property
+    def run_id(self) -> str:
+        """The name of this run: the same for the same scenario and seed."""
+        return f"{self.name}-{self.seed}"
+
+
+def arrivals_path(arrivals: ArrivalsSection, scenario_folder: Path) -> Path:
+    """Where a recorded log lies: a relative path starts at the scenario's own folder."""
+    return scenario_folder / Path(arrivals.file).expanduser()

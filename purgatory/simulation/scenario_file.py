@@ -1,0 +1,308 @@
+"""Reading a scenario: a shipped one by name, or a TOML file; and saying what is wrong with it.
+
+An error names the file, the key, the value it has and what would be right, one line for each thing
+that is wrong, so that a person can mend all of them at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from purgatory.simulation.scenario import (
+    MAX_IDEMPOTENT_IN_FLIGHT,
+    BrokerDeath,
+    BrokerPause,
+    FollowerStall,
+    MessageLoss,
+    ProducersSection,
+    Scenario,
+)
+
+_FAULT_KINDS: dict[str, type[BaseModel]] = {
+    "follower-stall": FollowerStall,
+    "broker-death": BrokerDeath,
+    "broker-pause": BrokerPause,
+    "answer-lost": MessageLoss,
+    "request-lost": MessageLoss,
+}
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be run. The text names file, key, value and what would be right."""
+
+
+@dataclass(frozen=True)
+class LoadedScenario:
+    """A scenario and the folder that its relative paths start from."""
+
+    scenario: Scenario
+    folder: Path
+    source: str
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One thing that is wrong: where, what stands there, what would be right."""
+
+    key: str
+    value: Any
+    right: str
+
+    def text(self, source: str) -> str:
+        shown = "" if self.value is _ABSENT else f" = {_show(self.value)}"
+        return f"{source}: {self.key}{shown}: {self.right}"
+
+
+_ABSENT = object()
+
+
+def shipped_scenarios() -> dict[str, str]:
+    """The names of the shipped scenarios and what each shows, sorted by name."""
+    found = {}
+    for entry in sorted(_shipped_folder().iterdir(), key=lambda item: item.name):
+        if entry.name.endswith(".toml"):
+            document = tomllib.loads(entry.read_text(encoding="utf-8"))
+            found[entry.name.removesuffix(".toml")] = str(document.get("description", ""))
+    return found
+
+
+def load_scenario(name_or_path: str | Path) -> LoadedScenario:
+    """Read a scenario.
+
+    Args:
+        name_or_path: the name of a shipped scenario, or the path of a TOML file. A name with a
+            folder or the ending `.toml` is a path; any other is looked for among the shipped ones
+            first.
+
+    Raises:
+        ScenarioError: there is no such scenario, it is not TOML, or something in it is wrong.
+    """
+    name = str(name_or_path)
+    path = Path(name_or_path)
+    looks_like_name = path.suffix != ".toml" and path.name == name
+    if looks_like_name:
+        entry = _shipped_folder() / f"{name}.toml"
+        if entry.is_file():
+            return parse_scenario(entry.read_text(encoding="utf-8"), f"{name}.toml", Path())
+    if path.is_file():
+        return parse_scenario(_read(path), name, path.parent)
+    raise ScenarioError(_no_such_scenario(name))
+
+
+def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
+    """Read a scenario from the text of a TOML document.
+
+    Args:
+        text: the document.
+        source: what errors call it, normally the file's path.
+        folder: where relative paths in it start.
+
+    Raises:
+        ScenarioError: it is not TOML, or something in it is wrong.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{source}: not a TOML document: {error}") from error
+    try:
+        scenario = Scenario.model_validate(document)
+    except ValidationError as error:
+        problems = [_problem(item, document) for item in error.errors(include_url=False)]
+        raise ScenarioError(_join(problems, source)) from error
+    return LoadedScenario(_checked(scenario, source), folder, source)
+
+
+def with_overrides(
+    loaded: LoadedScenario, *, seed: int | None = None, duration_ms: int | None = None
+) -> LoadedScenario:
+    """The same scenario with another seed or duration, validated again.
+
+    Raises:
+        ScenarioError: a value is out of its bounds.
+    """
+    changes = {"seed": seed, "duration_ms": duration_ms}
+    given = {key: value for key, value in changes.items() if value is not None}
+    if not given:
+        return loaded
+    document = {**loaded.scenario.model_dump(), **given}
+    try:
+        scenario = Scenario.model_validate(document)
+    except ValidationError as error:
+        problems = [_problem(item, document) for item in error.errors(include_url=False)]
+        raise ScenarioError(_join(problems, loaded.source)) from error
+    return LoadedScenario(_checked(scenario, loaded.source), loaded.folder, loaded.source)
+
+
+def _checked(scenario: Scenario, source: str) -> Scenario:
+    problems = list(_cross_check(scenario))
+    if problems:
+        raise ScenarioError(_join(problems, source))
+    return scenario
+
+
+def _shipped_folder() -> Traversable:
+    return resources.files("purgatory.simulation") / "scenarios"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+
+
+def _no_such_scenario(name: str) -> str:
+    names = list(shipped_scenarios())
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{name}: no such file, and no shipped scenario; {hint}shipped are {', '.join(names)}"
+
+
+def _join(problems: Sequence[_Problem], source: str) -> str:
+    return "\n".join(problem.text(source) for problem in problems)
+
+
+def _show(value: Any) -> str:
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    if isinstance(value, bool):
+        text = str(value).lower()
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
+    """Word one of the validator's errors in the scenario's own terms."""
+    location = [part for part in item["loc"] if part not in _FAULT_KINDS]
+    key = _key_text(location)
+    kind, message = str(item["type"]), str(item["msg"])
+    if kind == "extra_forbidden":
+        return _Problem(key, item["input"], _no_such_key(str(location[-1]), location, document))
+    if kind == "missing":
+        return _Problem(key, _ABSENT, "this key is missing and must be given")
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        given = item["input"].get("kind", _ABSENT) if isinstance(item["input"], dict) else _ABSENT
+        kinds = ", ".join(f'"{name}"' for name in _FAULT_KINDS)
+        return _Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
+    if kind == "model_type" or kind == "model_attributes_type":
+        return _Problem(key, item["input"], "must be a table of keys")
+    for prefix in ("Value error, ", "Input should be "):
+        if message.startswith(prefix):
+            message = message.removeprefix(prefix)
+            message = message if prefix.startswith("Value") else f"must be {message}"
+    return _Problem(key, item["input"], message)
+
+
+def _close(given: Any) -> str:
+    close = difflib.get_close_matches(str(given), list(_FAULT_KINDS), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _key_text(location: Sequence[int | str]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "the document"
+
+
+def _no_such_key(name: str, location: Sequence[int | str], document: Mapping[str, Any]) -> str:
+    keys = sorted(_keys_at(location[:-1], document))
+    close = difflib.get_close_matches(name, keys, n=1)
+    hint = f'did you mean "{close[0]}"? ' if close else ""
+    return f"there is no such key; {hint}the keys here are {', '.join(keys)}"
+
+
+def _keys_at(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:
+    """The keys that may stand in the table at `location`."""
+    model: type[BaseModel] = Scenario
+    value: Any = document
+    for part in location:
+        value = value[part]
+        if isinstance(part, int):
+            continue
+        if part == "faults":
+            model = FollowerStall
+        else:
+            model = _section_model(model, part)
+    if model is FollowerStall and isinstance(value, Mapping):
+        model = _FAULT_KINDS[value["kind"]]
+    yield from model.model_fields
+
+
+def _section_model(model: type[BaseModel], key: str) -> type[BaseModel]:
+    """The model of the table under `key`, found in the field's annotation."""
+    found: list[Any] = [model.model_fields[key].annotation]
+    while found:
+        annotation = found.pop(0)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        found.extend(getattr(annotation, "__args__", ()))
+    raise AssertionError(f"{model.__name__}.{key} is not a table")
+
+
+def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
+    """What no single key can tell: bounds that depend on another key."""
+    brokers, topic = scenario.cluster.brokers, scenario.topic
+    if topic.replication_factor > brokers:
+        right = f"must be at most cluster.brokers, which is {brokers}"
+        yield _Problem("topic.replication_factor", topic.replication_factor, right)
+    if topic.min_insync_replicas > topic.replication_factor:
+        right = f"must be at most topic.replication_factor, which is {topic.replication_factor}"
+        yield _Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
+    for index, producers in enumerate(scenario.producers):
+        yield from _check_producers(f"producers[{index}]", producers)
+    recorded = [group for group in scenario.producers if group.arrivals is not None]
+    if scenario.duration_ms is None and len(recorded) < max(1, len(scenario.producers)):
+        right = "this key is missing: only a run whose arrivals are all recorded ends by itself"
+        yield _Problem("duration_ms", _ABSENT, right)
+    yield from _check_names(scenario)
+    yield from _check_faults(scenario)
+
+
+def _check_producers(key: str, group: ProducersSection) -> Iterator[_Problem]:
+    if (group.rate is None) == (group.arrivals is None):
+        right = "give exactly one of rate (records per second) and arrivals (a recorded log)"
+        yield _Problem(f"{key}.rate", _ABSENT if group.rate is None else group.rate, right)
+    if not group.idempotence:
+        return
+    if group.acks != "all":
+        yield _Problem(f"{key}.acks", group.acks, 'must be "all" when idempotence is on')
+    if group.max_in_flight > MAX_IDEMPOTENT_IN_FLIGHT:
+        right = f"must be at most {MAX_IDEMPOTENT_IN_FLIGHT} when idempotence is on"
+        yield _Problem(f"{key}.max_in_flight", group.max_in_flight, right)
+    if group.retries == 0:
+        yield _Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
+
+
+def _check_names(scenario: Scenario) -> Iterator[_Problem]:
+    names = {
+        "producers": [group.group for group in scenario.producers],
+        "consumers": [group.group for group in scenario.consumers],
+    }
+    for section, groups in names.items():
+        for index, name in enumerate(groups):
+            if name in groups[:index]:
+                right = f"another group of {section} has this name; give each its own"
+                yield _Problem(f"{section}[{index}].group", name, right)
+
+
+def _check_faults(scenario: Scenario) -> Iterator[_Problem]:
+    names = [group.group for group in scenario.producers]
+    last = scenario.cluster.brokers - 1
+    for index, fault in enumerate(scenario.faults):
+        if fault.broker is not None and fault.broker > last:
+            right = f"there is no such broker; they are numbered 0 to {last}"
+            yield _Problem(f"faults[{index}].broker", fault.broker, right)
+        if isinstance(fault, MessageLoss) and fault.group is not None and fault.group not in names:
+            right = f"there is no such group of producers; there are {', '.join(names)}"
+            yield _Problem(f"faults[{index}].group", fault.group, right)
+        if scenario.duration_ms is not None and fault.at_ms >= scenario.duration_ms:
+            right = f"must be below duration_ms, which is {scenario.duration_ms}"
+            yield _Problem(f"faults[{index}].at_ms", fault.at_ms, right)

@@ -1,0 +1,356 @@
+"""A run: the cluster of a scenario, put together, set going, checked, and summed up.
+
+    run = Simulation(load_scenario("steady"))
+    summary = run.run()
+
+Ground rules: one run, one thread. In real time (`real_time`) other threads complete operations, and
+hand over to this one.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from purgatory.simulation.administrator import Administrator
+from purgatory.simulation.arrivals import Arrivals, read_arrivals
+from purgatory.simulation.broker import Broker
+from purgatory.simulation.commit_watch import CommitWatch
+from purgatory.simulation.consumer import ConsumerGroup
+from purgatory.simulation.controller import Controller
+from purgatory.simulation.distributions import sampler, stream
+from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.faults import Faults
+from purgatory.simulation.follower import Followers
+from purgatory.simulation.invariants import Invariants, InvariantViolation
+from purgatory.simulation.ledger import Ledger
+from purgatory.simulation.operation_recorder import OperationRecorder
+from purgatory.simulation.producer import Producer, ProducerGroup
+from purgatory.simulation.runtime import Runtime, VirtualRuntime
+from purgatory.simulation.scenario import arrivals_path
+from purgatory.simulation.scenario_file import LoadedScenario
+from purgatory.simulation.summary import (
+    brokers_summary,
+    consumers_summary,
+    operations_summary,
+    producers_summary,
+)
+from purgatory.simulation.trace import TraceWriter
+
+_LOOK_EVERY_MS = 1_000
+"""How often, in virtual time, open requests are looked over and the end is looked for."""
+
+
+class Simulation:
+    """One run of a scenario.
+
+    Args:
+        loaded: the scenario and its folder.
+        trace_folder: where to write the trace; None writes none.
+        overwrite: replace a trace that is there.
+        strict: stop at a bad row of a request log, whatever the scenario says.
+        make_runtime: virtual time by default.
+
+    Raises:
+        ArrivalsError: a request log cannot be used.
+        TraceError: the trace cannot be written there.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedScenario,
+        *,
+        trace_folder: Path | None = None,
+        overwrite: bool = False,
+        strict: bool = False,
+        make_runtime: Callable[[OperationRecorder], Runtime] = VirtualRuntime,
+    ) -> None:
+        self.scenario = scenario = loaded.scenario
+        self.arrivals = {
+            group.group: read_arrivals(
+                arrivals_path(group.arrivals, loaded.folder), group.arrivals, strict=strict
+            )
+            for group in scenario.producers
+            if group.arrivals is not None
+        }
+        self.duration_ms = self._duration_ms()
+        self.trace: TraceWriter | None = None
+        if trace_folder is not None:
+            self.trace = TraceWriter(
+                trace_folder,
+                run_id=scenario.run_id,
+                scenario=scenario.name,
+                seed=scenario.seed,
+                overwrite=overwrite,
+            )
+        trace = self.trace
+        self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)
+        self.runtime = make_runtime(self.recorder)
+        self.engine = self.runtime.engine
+        self.invariants = Invariants(scenario.seed, self.now_ns)
+        self.ledger = Ledger(self.invariants)
+        self.watch = CommitWatch(self.ledger, self.invariants)
+        self._build_brokers()
+        self._build_clients()
+        self._stopped = False
+        self._drained = False
+
+    def now_ns(self) -> int:
+        """The time since the start of the run, in nanoseconds."""
+        return self.engine.now_ns()
+
+    def run(self, on_progress: Callable[[int], None] | None = None) -> dict[str, Any]:
+        """Run to the end.
+
+        Args:
+            on_progress: called now and then with the time reached, in ms; the arrivals end at
+                `duration_ms`.
+
+        Returns:
+            The summary.
+
+        Raises:
+            InvariantViolation: the model did what it must never do.
+            KeyboardInterrupt: the run was interrupted; its trace is marked incomplete.
+        """
+        try:
+            with _rare_collections():
+                self._set_going()
+                self.engine.run(self._keep_on(on_progress))
+            self.invariants.raise_if_violated()
+            self._check_end()
+            summary = self._finish()
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        finally:
+            self._close()
+        return summary
+
+    # Building.
+
+    def _duration_ms(self) -> int:
+        if self.scenario.duration_ms is not None:
+            return self.scenario.duration_ms
+        return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
+
+    def _build_brokers(self) -> None:
+        scenario, runtime = self.scenario, self.runtime
+        self.brokers = [
+            Broker(number, scenario, runtime, self.watch, self.invariants)
+            for number in range(scenario.cluster.brokers)
+        ]
+        delay_ns = sampler(
+            scenario.network.delay_ms, stream(scenario.seed, "controller"), NS_PER_MS
+        )
+        self.controller = Controller(scenario, self.engine, self.brokers, self.watch, delay_ns)
+        runtime.topic_partitions = tuple(self.controller.assignments)
+        for broker in self.brokers:
+            broker.controller = self.controller
+            broker.followers = Followers(broker, self.brokers, self.engine, scenario)
+
+    def _build_clients(self) -> None:
+        scenario, trace = self.scenario, self.trace
+        self.producer_groups: list[ProducerGroup] = []
+        number = 0
+        for section in scenario.producers:
+            group = ProducerGroup(
+                section,
+                scenario,
+                number,
+                self.engine,
+                self.controller,
+                self.brokers,
+                self.ledger,
+                None if trace is None else trace.send,
+            )
+            number += section.count
+            self.producer_groups.append(group)
+        self.consumer_groups = [
+            ConsumerGroup(
+                section,
+                scenario,
+                self.engine,
+                self.controller,
+                self.brokers,
+                None if trace is None else trace.read,
+            )
+            for section in scenario.consumers
+        ]
+
+    # Running.
+
+    def _set_going(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+        self.controller.set_up()
+        self.faults = Faults(self.scenario, self.engine, self.brokers, self.controller)
+        for group in self.producer_groups:
+            if group.section.arrivals is None:
+                self._start_rate(group)
+            else:
+                _play(self, group, self.arrivals[group.name])
+        for consumers in self.consumer_groups:
+            for consumer in consumers.consumers:
+                consumer.start()
+        if self.scenario.delete_records is not None:
+            Administrator(
+                self.scenario.delete_records,
+                self.scenario,
+                self.engine,
+                self.controller,
+                self.brokers,
+                self.watch,
+            )
+        self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
+        self.engine.at(self.duration_ms * NS_PER_MS, self._look_for_end)
+
+    def _start_rate(self, group: ProducerGroup) -> None:
+        gap_ns, engine, size = group.gap_sampler(), self.engine, group.next_size
+        end_ns = self.duration_ms * NS_PER_MS
+        chance = group.stream("starts").random
+        mean_ns = 1e9 / (group.section.rate or 1)
+
+        def arrive(producer: Producer, time_ns: int) -> None:
+            producer.arrive(size())
+            time_ns += gap_ns()
+            if time_ns < end_ns:
+                engine.at(time_ns, arrive, producer, time_ns)
+
+        for producer in group.producers:
+            first_ns = int(chance() * mean_ns)
+            if first_ns < end_ns:
+                engine.at(first_ns, arrive, producer, first_ns)
+
+    def _keep_on(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
+        steps = 0
+
+        def keep_on() -> bool:
+            nonlocal steps
+            if self.invariants.violation is not None:
+                return False
+            steps += 1
+            if on_progress is not None and steps % 64 == 0:
+                on_progress(self.now_ns() // NS_PER_MS)
+            return not self._stopped
+
+        return keep_on
+
+    def _look(self) -> None:
+        for broker in self.brokers:
+            broker.check_answers()
+        self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
+
+    def _look_for_end(self) -> None:
+        """End the run when everything is settled and read, or the time for it is over."""
+        over_ns = (self.duration_ms + self.scenario.drain_ms) * NS_PER_MS
+        self._drained = self._is_drained()
+        if self._drained or self.now_ns() >= over_ns:
+            self._stopped = True
+            return
+        self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._look_for_end)
+
+    def _is_drained(self) -> bool:
+        if not all(one.is_idle for group in self.producer_groups for one in group.producers):
+            return False
+        if any(request.kind in ("producer", "admin") for request in self._open_requests()):
+            return False
+        leaders = self.controller.assignments
+        committed: dict[Any, int] = {}
+        for topic_partition, assignment in leaders.items():
+            broker = self.brokers[assignment.leader] if assignment.leader >= 0 else None
+            if broker is None or not broker.alive:
+                continue
+            partition = broker.manager.partition(topic_partition)
+            if partition is None or partition.high_watermark < partition.log_end_offset:
+                return False
+            committed[topic_partition] = partition.high_watermark
+        return all(group.has_read(committed) for group in self.consumer_groups)
+
+    def _open_requests(self) -> Iterator[Any]:
+        for broker in self.brokers:
+            yield from broker.open_requests
+
+    # The end.
+
+    def _check_end(self) -> None:
+        for broker in self.brokers:
+            broker.check_answers()
+        self.invariants.raise_if_violated()
+
+    def _finish(self) -> dict[str, Any]:
+        for broker in self.brokers:
+            broker.note_open("pending")
+        for group in self.producer_groups:
+            for producer in group.producers:
+                producer.write_unsettled()
+            counts = group.counts
+            settled = counts.acknowledged + counts.unanswered + counts.failed
+            counts.unsettled = counts.records - settled
+        summary = self.summary()
+        if self.trace is not None:
+            self.trace.finish(self.now_ns() // NS_PER_MS, summary)
+        return summary
+
+    def summary(self) -> dict[str, Any]:
+        """What the run comes to, so far."""
+        return {
+            "scenario": self.scenario.name,
+            "seed": self.scenario.seed,
+            "virtual_ms": self.now_ns() // NS_PER_MS,
+            "drained": self._drained,
+            "purgatories": operations_summary(self.recorder.waits),
+            "brokers": brokers_summary(self.recorder.waits),
+            "producers": producers_summary(self.producer_groups, self.arrivals),
+            "consumers": consumers_summary(self.consumer_groups),
+            "elections": self.controller.elections,
+            "unclean_elections": self.controller.unclean_elections,
+            "faults": self.faults.begun,
+        }
+
+    def _abandon(self, error: BaseException) -> None:
+        if self.trace is None:
+            return
+        if isinstance(error, KeyboardInterrupt):
+            reason = "interrupted"
+        elif isinstance(error, InvariantViolation):
+            reason = f"invariant violated: {error}"
+        else:
+            reason = f"failed: {type(error).__name__}"
+        self.trace.abandon(self.now_ns() // NS_PER_MS, reason)
+
+    def _close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+        self.engine.close()
+
+
+def _play(run: Simulation, group: ProducerGroup, log: Arrivals) -> None:
+    """Let a recorded log's rows arrive, in turn at the group's producers; one event at a time."""
+    engine, times, sizes, producers = run.engine, log.times_ns, log.sizes, group.producers
+    end_ns, count = run.duration_ms * NS_PER_MS, len(group.producers)
+
+    def arrive(index: int) -> None:
+        producers[index % count].arrive(group.next_size() if sizes is None else sizes[index])
+        index += 1
+        if index < len(times) and times[index] < end_ns:
+            engine.at(times[index], arrive, index)
+
+    engine.at(times[0], arrive, 0)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for cyclic garbage less often: a run makes objects by the million, hardly any cyclic."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

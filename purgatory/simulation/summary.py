@@ -1,0 +1,100 @@
+"""What a run comes to, as plain data: the tables on the screen and in `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from purgatory.simulation.operation_recorder import OUTCOMES, WaitsKey
+from purgatory.simulation.waits import Waits
+
+if TYPE_CHECKING:
+    from purgatory.simulation.arrivals import Arrivals
+    from purgatory.simulation.consumer import ConsumerGroup
+    from purgatory.simulation.producer import ProducerGroup
+
+_SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+TABLE_ROWS = (
+    ("Produce", ("producer",)),
+    ("Fetch", ("follower",)),
+    ("Fetch", ("consumer",)),
+    ("DeleteRecords", ("admin",)),
+)
+"""The rows of the table of purgatories: a purgatory and who asks in it."""
+
+
+def waits_summary(waits: Waits) -> dict[str, float | int | None]:
+    """Count, percentiles and maximum of some waits, in microseconds."""
+    percentiles = dict(zip(_SHARES, waits.percentiles(*_SHARES.values()), strict=True))
+    return {"count": waits.count, **percentiles, "max": waits.max_us if waits.count else None}
+
+
+def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
+    """Per purgatory and kind: operations by outcome, and the waits of all that were settled."""
+    rows = []
+    for purgatory, kinds in TABLE_ROWS:
+        chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
+        rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
+    return rows
+
+
+def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
+    """The same per broker and purgatory, over all kinds."""
+    rows = []
+    for broker in sorted({key[2] for key in recorded}):
+        for purgatory in dict.fromkeys(name for name, _ in TABLE_ROWS):
+            chosen = {
+                key: waits
+                for key, waits in recorded.items()
+                if key[0] == purgatory and key[2] == broker
+            }
+            rows.append({"broker": broker, "purgatory": purgatory, **_outcomes(chosen)})
+    return rows
+
+
+def _outcomes(
+    recorded: Mapping[WaitsKey, Waits], kinds: Iterable[str] | None = None
+) -> dict[str, Any]:
+    wanted = None if kinds is None else set(kinds)
+    by_outcome = {outcome: Waits() for outcome in OUTCOMES}
+    settled = Waits()
+    for (_, kind, _, outcome), waits in recorded.items():
+        if wanted is None or kind in wanted:
+            by_outcome[outcome].update(waits)
+            if outcome != "pending":
+                settled.update(waits)
+    return {
+        "operations": sum(waits.count for waits in by_outcome.values()),
+        **{outcome: waits.count for outcome, waits in by_outcome.items()},
+        "wait_us": waits_summary(settled),
+        "wait_us_by_outcome": {
+            outcome: waits_summary(waits) for outcome, waits in by_outcome.items() if waits.count
+        },
+    }
+
+
+def producers_summary(
+    groups: Iterable[ProducerGroup], arrivals: Mapping[str, Arrivals]
+) -> list[dict[str, Any]]:
+    """Per producer group: what became of its records, and of the rows of its request log."""
+    rows = []
+    for group in groups:
+        row: dict[str, Any] = {"group": group.name, "acks": group.section.acks}
+        row.update(asdict(group.counts))
+        log = arrivals.get(group.name)
+        if log is not None:
+            row["arrivals"] = {
+                "rows": len(log),
+                "bad_rows": log.bad_rows,
+                "bad_rows_by_column": dict(sorted(log.bad_by_column.items())),
+                "named_bad_rows": [str(bad) for bad in log.named_bad_rows],
+            }
+        rows.append(row)
+    return rows
+
+
+def consumers_summary(groups: Iterable[ConsumerGroup]) -> list[dict[str, Any]]:
+    """Per consumer group: polls and records."""
+    return [{"group": group.name, **asdict(group.counts)} for group in groups]

@@ -1,0 +1,236 @@
+"""The trace of a run as Parquet, schema version 1 (described in `docs/simulation.md`).
+
+A trace is a folder: `run.json`, and one folder of numbered parts for each table. Rows are written
+as they come, so that memory holds a row group and no more. A part has a temporary name until it is
+finished; `run.json` says `"complete": false` from the start until everything is written. So whoever
+reads a trace can tell a whole one from one that was interrupted, and never meets half a part.
+
+Nothing in it depends on the machine, the moment or the library's mood: the same seed gives the same
+bytes (with the same version of pyarrow, which writes its version into each file).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCHEMA_VERSION = 1
+ROWS_PER_PART = 250_000
+ROWS_PER_GROUP = 50_000
+
+OPERATIONS = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("broker", pa.int32(), nullable=False),
+        pa.field("purgatory", pa.string(), nullable=False),
+        pa.field("operation", pa.int64(), nullable=False),
+        pa.field("keys", pa.int32(), nullable=False),
+        pa.field("timeout_ms", pa.int64(), nullable=False),
+        pa.field("start_us", pa.int64(), nullable=False),
+        pa.field("end_us", pa.int64(), nullable=False),
+        pa.field("wait_us", pa.int64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+    ]
+)
+SENDS = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("producer", pa.int64(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("key", pa.int64(), nullable=False),
+        pa.field("value_id", pa.int64(), nullable=False),
+        pa.field("acks", pa.int32(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("error", pa.string()),
+        pa.field("send_us", pa.int64(), nullable=False),
+        pa.field("answer_us", pa.int64()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64()),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+    ]
+)
+READS = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("group", pa.string(), nullable=False),
+        pa.field("consumer", pa.int64(), nullable=False),
+        pa.field("poll", pa.int64(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("value_id", pa.int64(), nullable=False),
+        pa.field("time_us", pa.int64(), nullable=False),
+        pa.field("applied", pa.bool_(), nullable=False),
+    ]
+)
+TABLES: Mapping[str, pa.Schema] = {"operations": OPERATIONS, "sends": SENDS, "reads": READS}
+
+_RUN_FILE = "run.json"
+_UNFINISHED = ".part"
+
+
+class TraceError(ValueError):
+    """A trace folder that cannot be written. The text names it and what would be right."""
+
+
+class TableWriter:
+    """One table of a trace: rows are gathered and written group by group, part by part.
+
+    Rows are tuples in the order of the schema, without the leading `run_id`.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, run_id: str) -> None:
+        self.rows = 0
+        self.parts = 0
+        self._folder = folder
+        self._schema = schema
+        self._run_id = run_id
+        self._gathered: list[tuple[Any, ...]] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._rows_in_part = 0
+        folder.mkdir(parents=True)
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Add one row. O(1), and once per `ROWS_PER_GROUP` rows the writing of a group."""
+        gathered = self._gathered
+        gathered.append(row)
+        if len(gathered) >= ROWS_PER_GROUP:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write what is gathered and finish the last part. A table without rows gets one part."""
+        if self._gathered or not self.parts:
+            self._write_group()
+        self._finish_part()
+
+    def _part_path(self, suffix: str = "") -> Path:
+        return self._folder / f"part-{self.parts:05}.parquet{suffix}"
+
+    def _write_group(self) -> None:
+        rows, self._gathered = self._gathered, []
+        columns: list[tuple[Any, ...]] = [(self._run_id,) * len(rows)]
+        columns += zip(*rows, strict=True) if rows else [()] * (len(self._schema) - 1)
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._part_path(_UNFINISHED),
+                self._schema,
+                compression="zstd",
+                compression_level=3,
+                version="2.6",
+                data_page_version="1.0",
+                use_dictionary=True,
+            )
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self.rows += len(rows)
+        self._rows_in_part += len(rows)
+        if self._rows_in_part >= ROWS_PER_PART:
+            self._finish_part()
+
+    def _finish_part(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        os.replace(self._part_path(_UNFINISHED), self._part_path())
+        self.parts += 1
+        self._rows_in_part = 0
+
+
+class TraceWriter:
+    """Writes one run's trace.
+
+    Args:
+        folder: the trace's folder; made here.
+        run_id, scenario, seed: what names the run.
+        overwrite: replace a trace that is there already. A folder that holds anything else than a
+            trace is never touched.
+
+    Raises:
+        TraceError: the folder exists and may not be replaced.
+    """
+
+    def __init__(
+        self, folder: Path, *, run_id: str, scenario: str, seed: int, overwrite: bool = False
+    ) -> None:
+        _make_room(folder, overwrite)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._head = {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": run_id,
+            "scenario": scenario,
+            "seed": seed,
+        }
+        self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
+        self._tables = {
+            name: TableWriter(folder / name, schema, run_id) for name, schema in TABLES.items()
+        }
+        self.operation = self._tables["operations"].add
+        self.send = self._tables["sends"].add
+        self.read = self._tables["reads"].add
+
+    def finish(self, duration_ms: int, summary: Mapping[str, Any]) -> None:
+        """Finish all parts and mark the trace complete."""
+        for table in self._tables.values():
+            table.close()
+        self._write_end(duration_ms, summary, complete=True)
+
+    def abandon(self, duration_ms: int, reason: str) -> None:
+        """Finish the parts with what there is, and leave the trace marked incomplete."""
+        try:
+            for table in self._tables.values():
+                table.close()
+        finally:
+            self._write_end(duration_ms, {}, complete=False, reason=reason)
+
+    def rows(self) -> dict[str, int]:
+        """How many rows each table has by now, without those that are only gathered."""
+        return {name: table.rows for name, table in self._tables.items()}
+
+    def _write_end(
+        self, duration_ms: int, summary: Mapping[str, Any], *, complete: bool, **more: Any
+    ) -> None:
+        tables = {
+            name: {"parts": table.parts, "rows": table.rows} for name, table in self._tables.items()
+        }
+        document = {"complete": complete, "started": 0, "duration_ms": duration_ms}
+        self._write_run({**document, **more, "tables": tables, "summary": summary})
+
+    def _write_run(self, document: Mapping[str, Any]) -> None:
+        path = self.folder / _RUN_FILE
+        temporary = path.with_suffix(".json" + _UNFINISHED)
+        text = json.dumps({**self._head, **document}, indent=2, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+
+
+def _make_room(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: is a file; give the name of a folder to be made")
+    entries = {entry.name for entry in folder.iterdir()}
+    if not entries:
+        return
+    known = {_RUN_FILE, _RUN_FILE + _UNFINISHED, *TABLES}
+    if not overwrite:
+        raise TraceError(f"{folder}: is not empty; name another folder, or allow overwriting it")
+    if _RUN_FILE not in entries or not entries <= known:
+        strange = ", ".join(sorted(entries - known)) or "no run.json"
+        raise TraceError(f"{folder}: is no trace ({strange}), so it is not overwritten")
+    shutil.rmtree(folder)

@@ -1,0 +1,121 @@
+"""The engine: events in the order of their nanoseconds, on the millisecond wheel."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from purgatory.simulation.engine import NS_PER_MS, VirtualEngine
+from timer import InlineExecutor, ManualClock, SystemTimer
+
+
+def always() -> bool:
+    return True
+
+
+def new_engine(start_ms: int = 0) -> VirtualEngine:
+    return VirtualEngine(ManualClock(start_ms))
+
+
+@pytest.mark.parametrize("start_ms", [0, 1_675_752_020_558])
+def test_events_run_in_the_order_of_their_nanoseconds(start_ms: int) -> None:
+    engine = new_engine(start_ms)
+    chance = random.Random(1)
+    times = [chance.randrange(10 ** chance.randrange(1, 13)) for _ in range(3_000)]
+    seen: list[tuple[int, int]] = []
+    for number, time_ns in enumerate(times):
+        engine.at(time_ns, lambda n=number: seen.append((engine.now_ns(), n)))
+    engine.run(always)
+    # Sorted by time, and those of one time as they were scheduled.
+    assert seen == sorted((time_ns, number) for number, time_ns in enumerate(times))
+    assert engine.clock.now_ns() == start_ms * NS_PER_MS + max(times)
+    assert engine.events_run == 3_000
+
+
+def test_events_schedule_events_in_the_same_millisecond_and_later() -> None:
+    engine = new_engine()
+    seen: list[int] = []
+
+    def step(left: int) -> None:
+        seen.append(engine.now_ns())
+        if left:
+            engine.after(333_333, step, left - 1)
+
+    engine.at(1, step, 9)
+    engine.at(500_000, seen.append, -1)
+    engine.run(always)
+    assert seen == [1, 333_334, -1, *(1 + 333_333 * n for n in range(2, 10))]
+
+
+def test_an_event_in_the_past_runs_now() -> None:
+    engine = new_engine()
+    seen: list[tuple[str, int]] = []
+
+    def late() -> None:
+        engine.at(3, lambda: seen.append(("late", engine.now_ns())))
+        engine.after(0, lambda: seen.append(("now", engine.now_ns())))
+
+    engine.at(5 * NS_PER_MS + 7, late)
+    engine.run(always)
+    assert seen == [("late", 5 * NS_PER_MS + 7), ("now", 5 * NS_PER_MS + 7)]
+
+
+def test_timeouts_come_before_the_events_of_their_millisecond_in_the_order_of_the_names() -> None:
+    engine = new_engine()
+    seen: list[tuple[str, int]] = []
+    for name in ("b", "a"):
+        timer = SystemTimer(name, clock=engine.clock, executor=InlineExecutor())
+        timer.call_later(3, lambda n=name: seen.append((n, engine.now_ns())))
+        engine.attach(timer)
+    engine.at(3 * NS_PER_MS, lambda: seen.append(("event", engine.now_ns())))
+    engine.run(always)
+    assert seen == [(name, 3 * NS_PER_MS) for name in ("a", "b", "event")]
+
+
+def test_a_timeout_is_rounded_up_and_measured_exactly() -> None:
+    engine = new_engine()
+    timer = SystemTimer("one", clock=engine.clock, executor=InlineExecutor())
+    engine.attach(timer)
+    seen: list[int] = []
+    engine.at(1, lambda: timer.call_later(10, lambda: seen.append(engine.now_ns())))
+    engine.run(always)
+    assert seen == [11 * NS_PER_MS]
+
+
+def test_a_detached_timer_stands_still_and_makes_up_for_it() -> None:
+    engine = new_engine()
+    timer = SystemTimer("paused", clock=engine.clock, executor=InlineExecutor())
+    engine.attach(timer)
+    seen: list[int] = []
+    timer.call_later(10, lambda: seen.append(engine.now_ns()))
+    engine.at(5 * NS_PER_MS, engine.detach, timer)
+    engine.at(40 * NS_PER_MS, engine.attach, timer)
+    engine.at(50 * NS_PER_MS, seen.append, -1)
+    engine.run(always)
+    assert seen == [40 * NS_PER_MS, -1]
+
+
+def test_a_timer_on_another_clock_is_refused() -> None:
+    with pytest.raises(ValueError, match="another clock"):
+        new_engine().attach(SystemTimer("x", clock=ManualClock(), executor=InlineExecutor()))
+
+
+def test_an_exception_in_an_event_reaches_the_caller() -> None:
+    engine = new_engine()
+
+    def fail() -> None:
+        raise RuntimeError("broken model")
+
+    engine.at(10, fail)
+    with pytest.raises(RuntimeError, match="broken model"):
+        engine.run(always)
+
+
+def test_the_run_stops_when_told_to() -> None:
+    engine = new_engine()
+    seen: list[int] = []
+    for millisecond in range(10):
+        engine.at(millisecond * NS_PER_MS, seen.append, millisecond)
+    engine.run(lambda: len(seen) < 4)
+    assert seen == [0, 1, 2, 3]

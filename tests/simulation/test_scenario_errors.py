@@ -1,0 +1,142 @@
+"""A wrong scenario: the error names file, key, value and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from purgatory.simulation import ScenarioError, load_scenario, parse_scenario, with_overrides
+
+GOOD = """
+name = "test"
+duration_ms = 1000
+
+[[producers]]
+group = "orders"
+rate = 10.0
+"""
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "some.toml", Path())
+    return str(caught.value)
+
+
+def test_the_smallest_scenario_has_defaults() -> None:
+    scenario = parse_scenario(GOOD, "some.toml", Path()).scenario
+    assert scenario.cluster.brokers == 3
+    assert scenario.producers[0].acks == "all"
+    assert scenario.producers[0].answer_timeout_ms == 2_000
+    assert scenario.run_id == "test-1"
+
+
+@pytest.mark.parametrize(
+    ("addition", "parts"),
+    [
+        ("acks = 2", ["producers[0].acks = 2", "0, 1 or 'all'"]),
+        ("acks = true", ["producers[0].acks = true", "not a truth value"]),
+        ('count = "5"', ['producers[0].count = "5"', "must be a valid integer"]),
+        ("max_inflight = 3", ["producers[0].max_inflight = 3", 'did you mean "max_in_flight"?']),
+        ("batch_size = 0", ["producers[0].batch_size = 0", "greater than or equal to 1"]),
+        ("record_bytes = { p50 = 9, p75 = 3 }", ["producers[0].record_bytes", "p75 must be at le"]),
+        ("record_bytes = { p50 = 9 }", ["producers[0].record_bytes.p75: this key is missing"]),
+        ('partitioner = "md5"', ['producers[0].partitioner = "md5"', "'hash', 'modulo'"]),
+        ("idempotence = true\nacks = 1", ["producers[0].acks = 1", 'must be "all" when idemp']),
+        ("idempotence = true\nmax_in_flight = 6", ["producers[0].max_in_flight = 6", "at most 5"]),
+        ("[topic]\npartitons = 3", ["topic.partitons = 3", 'did you mean "partitions"?']),
+        (
+            "[topic]\nreplication_factor = 5",
+            ["topic.replication_factor = 5", "brokers, which is 3"],
+        ),
+        ("[topic]\nmin_insync_replicas = 4", ["topic.min_insync_replicas = 4", "which is 3"]),
+        ("[clutser]\nbrokers = 3", ["clutser = {'brokers': 3}", 'did you mean "cluster"?']),
+        ("[cluster]\nbrokers = 3.5", ["cluster.brokers = 3.5", "must be a valid integer"]),
+        ("[network]\ndelay_ms = -1", ["network.delay_ms.p50 = -1.0", "greater than or equal to 0"]),
+        ("[network]\ndelay_ms = nan", ["network.delay_ms", "finite number"]),
+        (
+            '[[faults]]\nkind = "broker-dies"\nat_ms = 1',
+            ['faults[0].kind = "broker-dies"', '"broker-death"'],
+        ),
+        ("[[faults]]\nat_ms = 1", ["faults[0].kind: must be one of"]),
+        (
+            '[[faults]]\nkind = "broker-death"\nat_ms = 1\nbroker = 3',
+            ["faults[0].broker = 3", "numbered 0 to 2"],
+        ),
+        (
+            '[[faults]]\nkind = "broker-pause"\nat_ms = 1\nbroker = 0\nduraton_ms = 3',
+            ["faults[0].duration_ms: this key is missing", 'did you mean "duration_ms"?'],
+        ),
+        (
+            '[[faults]]\nkind = "broker-death"\nat_ms = 2000\nbroker = 0',
+            ["faults[0].at_ms = 2000", "below duration_ms, which is 1000"],
+        ),
+        (
+            '[[faults]]\nkind = "answer-lost"\nat_ms = 1\ngroup = "nobody"',
+            ['faults[0].group = "nobody"', "there are orders"],
+        ),
+        (
+            '[[producers]]\ngroup = "orders"\nrate = 1.0',
+            ['producers[1].group = "orders"', "another group"],
+        ),
+        ('[[producers]]\ngroup = "a b"\nrate = 1.0', ['producers[1].group = "a b"']),
+        ('[[producers]]\ngroup = "b"', ["producers[1].rate", "exactly one of rate"]),
+        ("[[consumers]]\nmin_bytes = 1", ["consumers[0].group: this key is missing"]),
+        (
+            '[[consumers]]\ngroup = "x"\nisolation = "serializable"',
+            ['consumers[0].isolation = "serializable"', "'read_committed'"],
+        ),
+        ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
+    ],
+)
+def test_an_error_names_file_key_value_and_what_would_be_right(
+    addition: str, parts: list[str]
+) -> None:
+    message = error_of(GOOD + addition)
+    assert message.startswith("some.toml: ")
+    for part in parts:
+        assert part in message
+    assert "pydantic" not in message
+
+
+def test_all_errors_are_told_at_once() -> None:
+    message = error_of(GOOD + "acks = 7\nretries = -1\n[topic]\npartitions = 0")
+    assert len(message.splitlines()) == 3
+    assert all(line.startswith("some.toml: ") for line in message.splitlines())
+
+
+def test_a_duration_is_needed_unless_all_arrivals_are_recorded() -> None:
+    assert "duration_ms" in error_of('name = "x"\n[[producers]]\ngroup = "g"\nrate = 1.0')
+    recorded = 'name = "x"\n[[producers]]\ngroup = "g"\narrivals = { file = "a.csv", time = "t" }'
+    assert parse_scenario(recorded, "some.toml", Path()).scenario.duration_ms is None
+
+
+def test_what_is_no_toml_says_where() -> None:
+    assert "not a TOML document" in error_of("name = ")
+    assert "at line 2" in error_of("x = 1\nname = = 2\ny = 3")
+
+
+def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:
+    with pytest.raises(ScenarioError, match=r"did you mean steady\? shipped are .*slow-follower"):
+        load_scenario("stedy")
+    with pytest.raises(ScenarioError, match="no such file"):
+        load_scenario("folder/none.toml")
+
+
+def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "steady").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_scenario("steady").scenario.name == "steady"
+
+
+def test_overrides_are_checked_too() -> None:
+    loaded = load_scenario("leader-failover")
+    assert with_overrides(loaded, seed=7).scenario.run_id == "leader-failover-7"
+    assert with_overrides(loaded).scenario is loaded.scenario
+    with pytest.raises(ScenarioError, match=r"seed = -1: must be greater than or equal to 0"):
+        with_overrides(loaded, seed=-1)
+    with pytest.raises(ScenarioError, match=r"faults\[0\].at_ms = 5000: must be below"):
+        with_overrides(loaded, duration_ms=5_000)

@@ -1,0 +1,100 @@
+"""The trace: parts, completeness, and what it refuses to overwrite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from purgatory.simulation import TraceError
+from purgatory.simulation.trace import (
+    READS,
+    ROWS_PER_PART,
+    SCHEMA_VERSION,
+    TABLES,
+    TableWriter,
+    TraceWriter,
+)
+
+
+def read_row(offset: int) -> tuple[Any, ...]:
+    return ("readers", 0, 1, "events", 2, offset, 77, 1_000, True)
+
+
+def writer(folder: Path, **more: Any) -> TraceWriter:
+    return TraceWriter(folder, run_id="test-1", scenario="test", seed=1, **more)
+
+
+def run_file(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_rows_come_back_in_parts_and_in_order(tmp_path: Path) -> None:
+    table = TableWriter(tmp_path / "reads", READS, "test-1")
+    count = ROWS_PER_PART + 10
+    for offset in range(count):
+        table.add(read_row(offset))
+    table.close()
+    parts = sorted(path.name for path in (tmp_path / "reads").iterdir())
+    assert parts == ["part-00000.parquet", "part-00001.parquet"]
+    assert (table.rows, table.parts) == (count, 2)
+    back = pq.read_table(tmp_path / "reads")
+    assert back.schema == READS
+    assert back.column("offset").to_pylist() == list(range(count))
+    assert back.column("run_id").unique().to_pylist() == ["test-1"]
+
+
+def test_a_trace_is_incomplete_until_it_is_finished(tmp_path: Path) -> None:
+    trace = writer(tmp_path / "trace")
+    assert run_file(tmp_path / "trace")["complete"] is False
+    trace.read(read_row(0))
+    trace.finish(1_234, {"answer": 42})
+    document = run_file(tmp_path / "trace")
+    assert document["complete"] is True
+    assert document["schema_version"] == SCHEMA_VERSION
+    assert (document["run_id"], document["seed"], document["duration_ms"]) == ("test-1", 1, 1_234)
+    assert document["tables"]["reads"] == {"parts": 1, "rows": 1}
+    assert document["summary"] == {"answer": 42}
+    # A table without rows has its schema all the same.
+    for name, schema in TABLES.items():
+        assert pq.read_table(tmp_path / "trace" / name).schema == schema
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_an_abandoned_trace_keeps_its_rows_and_stays_incomplete(tmp_path: Path) -> None:
+    trace = writer(tmp_path / "trace")
+    trace.read(read_row(0))
+    trace.abandon(500, "interrupted")
+    document = run_file(tmp_path / "trace")
+    assert (document["complete"], document["reason"]) == (False, "interrupted")
+    assert document["tables"]["reads"]["rows"] == 1
+    assert pq.read_table(tmp_path / "trace" / "reads").num_rows == 1
+
+
+def test_a_trace_is_overwritten_only_when_allowed(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    writer(folder).finish(1, {})
+    with pytest.raises(TraceError, match="is not empty; name another folder, or allow overwriting"):
+        writer(folder)
+    trace = writer(folder, overwrite=True)
+    trace.finish(2, {})
+    assert run_file(folder)["duration_ms"] == 2
+
+
+def test_what_is_no_trace_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
+    with pytest.raises(TraceError, match=r"is no trace \(thesis.txt\)"):
+        writer(tmp_path, overwrite=True)
+    with pytest.raises(TraceError, match="is a file"):
+        writer(tmp_path / "thesis.txt")
+    assert (tmp_path / "thesis.txt").read_text(encoding="utf-8") == "years of work"
+
+
+def test_an_empty_folder_takes_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    writer(tmp_path / "trace").finish(1, {})
+    assert run_file(tmp_path / "trace")["complete"] is True
