@@ -35,7 +35,7 @@ def wheel(
     size: Annotated[
         int,
         typer.Option(
-            parser=whole_number(2, 10_000), metavar="N", help="Buckets per level, 2 to 10000."
+            parser=whole_number(2, 1_000), metavar="N", help="Buckets per level, 2 to 1000."
         ),
     ] = 3,
     delays_ms: Annotated[

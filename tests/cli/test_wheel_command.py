@@ -79,7 +79,7 @@ def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) ->
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--size", "1"], "'--size': '1' is not a whole number from 2 to 10000"),
+        (["--size", "1"], "'--size': '1' is not a whole number from 2 to 1000"),
         (["--tick-ms", "0"], "'--tick-ms': '0' is not a whole number from 1"),
         (["--tick-ms", "soon"], "'--tick-ms': 'soon' is not a whole number"),
         (["--delays-ms", "5,x"], "'--delays-ms': 'x' is not a whole number"),
