@@ -62,7 +62,7 @@ def _level(wheel: TimingWheel, label: Callable[[TimerTask], Any]) -> LevelSnapsh
         "buckets": [
             {
                 "expiration_ms": bucket.expiration_ms,
-                "tasks": [label(task) for task in list(bucket.entries.values())],
+                "tasks": [label(entry.task) for entry in bucket if entry.task is not None],
             }
             for bucket in wheel.buckets
         ],

@@ -32,6 +32,7 @@ from timer.histogram import Histogram
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
 from timer.timer_task import CallLater, Entries, TimerTask, TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
 from timer.timing_wheel import TimingWheel
 
 MAX_EXPIRATION_MS = 2**63 - 1
@@ -80,7 +81,8 @@ class SystemTimer(Timer):
         self._queue = DelayQueue(on_earlier=self._earlier.notify_all)
         self._wheel = TimingWheel(tick_ms, wheel_size, self.clock.now_ms(), self._queue)
         self._in_hand: dict[int, Entries] = {}
-        self._due = self._hold({})
+        self._due = TimerTaskList()
+        self._hold(self._due.entries)
         self._unsubmitted: deque[TimerTaskEntry] = deque()
         self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
         self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
@@ -117,7 +119,7 @@ class SystemTimer(Timer):
             task._timer_entry = entry
             if self._wheel.add(entry):
                 return
-            self._expire(entry, task)
+            self._due.add(entry)
         finally:
             lock.release()
         self._submit(entry)
@@ -207,7 +209,11 @@ class SystemTimer(Timer):
                 bucket.flush(dropped.append)
             self._queue.clear()
             for entries in self._in_hand.values():
-                dropped += [entry for entry in list(entries) if entries.pop(entry, None)]
+                dropped += [
+                    entry
+                    for entry in list(entries.values())
+                    if entries.pop(entry.number, None) is not None
+                ]
             self._earlier.notify_all()
         for entry in dropped:
             entry.task = None
@@ -252,19 +258,14 @@ class SystemTimer(Timer):
         add = self._wheel.add
         # The lock is taken for each entry, not for the bucket: an add from another thread gets
         # its turn in the middle of a cascade of 100,000.
-        for entry in list(entries):
+        for entry in list(entries.values()):
             with lock:
-                task = entries.pop(entry, None)
-                if task is None or add(entry):
+                if entries.pop(entry.number, None) is None or add(entry):
                     continue
-                self._expire(entry, task)
+                self._due.add(entry)
             self._unsubmitted.append(entry)
         with lock:
             del self._in_hand[id(entries)]
-
-    def _expire(self, entry: TimerTaskEntry, task: TimerTask) -> None:
-        entry.held_in = self._due
-        self._due[entry] = task
 
     def _submit_due(self) -> None:
         # A queue of the timer's, not a local one: if a task that runs inline is interrupted, the
@@ -282,10 +283,10 @@ class SystemTimer(Timer):
             self._run(entry)
 
     def _run(self, entry: TimerTaskEntry) -> None:
-        task = self._due.pop(entry, None)
-        if task is None:
+        if self._due.entries.pop(entry.number, None) is None:
             return
-        entry.task = None
+        task, entry.task = entry.task, None
+        assert task is not None, "only who popped the entry clears it"
         self.lateness.observe(self._now_ns() - entry.expiration_ms * NS_PER_MS)
         try:
             task.run()
@@ -299,8 +300,8 @@ class SystemTimer(Timer):
         with self._lock:
             self._wheel._check()
             assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
-            for entry, task in [pair for held in self._in_hand.values() for pair in held.items()]:
-                assert entry.task is task and task._timer_entry is entry
+            for held in self._in_hand.values():
+                assert not any(entry.cancelled for entry in held.values())
 
 
 def _check_at_least(name: str, value: int, least: int) -> None:

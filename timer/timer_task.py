@@ -2,8 +2,10 @@
 
 Ground rules
 ------------
-* A waiting entry is a key of exactly one dict: its bucket's, or, once its bucket fell due, that of
-  the entries which its timer has in hand. ``entry.held_in`` names that dict.
+* A waiting entry is in exactly one dict, under its number: its bucket's, or, once its bucket fell
+  due, that of the entries which its timer has in hand. ``entry.held_in`` and ``entry.number`` say
+  where. No two dicts of a timer ever use the same number, so a thread that reads one of the two
+  from before a move and the other from after it finds nothing, rather than another entry.
 * *Whoever pops the entry out of that dict decides the task's fate*: ``cancel``, or the timer, which
   moves it to another bucket or runs it. ``dict.pop`` is one atomic step of the interpreter (and
   locks the dict where there is no global lock), so ``cancel`` needs no lock of its own.
@@ -52,7 +54,7 @@ class TimerTask(ABC):
         if entry is None:
             return False
         # entry.remove(), written out: this is where most timeouts end.
-        if entry.held_in.pop(entry, None) is None and not entry.remove_under_guard():
+        if entry.held_in.pop(entry.number, None) is None and not entry.remove_under_guard():
             return False
         entry.task = None
         return True
@@ -85,11 +87,12 @@ class TimerTaskEntry:
         guard: the lock of the timer, under which the entry is moved.
     """
 
-    __slots__ = ("expiration_ms", "guard", "held_in", "task")
+    __slots__ = ("expiration_ms", "guard", "held_in", "number", "task")
 
     def __init__(self, task: TimerTask, expiration_ms: int, guard: RLock) -> None:
         self.task: TimerTask | None = task
         self.expiration_ms = expiration_ms
+        self.number = 0
         self.guard = guard
         self.held_in: Entries = NOWHERE
 
@@ -100,7 +103,7 @@ class TimerTaskEntry:
 
     def remove(self) -> bool:
         """Take the entry out of where it waits, and say whether it was there. O(1)."""
-        if self.held_in.pop(self, None) is None and not self.remove_under_guard():
+        if self.held_in.pop(self.number, None) is None and not self.remove_under_guard():
             return False
         # Entry and task would otherwise keep each other alive.
         self.task = None
@@ -111,11 +114,11 @@ class TimerTaskEntry:
         if self.task is None:
             return False
         with self.guard:
-            return self.held_in.pop(self, None) is not None
+            return self.held_in.pop(self.number, None) is not None
 
 
-Entries: TypeAlias = dict[TimerTaskEntry, TimerTask]
-"""Waiting entries in the order of insertion, each with its task."""
+Entries: TypeAlias = dict[int, TimerTaskEntry]
+"""Waiting entries by number, in the order of insertion."""
 
 NOWHERE: Entries = {}
 """Where an entry is held before it is placed; always empty."""

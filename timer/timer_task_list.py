@@ -1,10 +1,12 @@
 """A bucket of the wheel: the tasks of one slot, and the time at which the slot begins.
 
-The entries are the keys of a dict: it keeps the order of insertion, and adds and removes any entry
-in O(1), as Kafka's cyclic linked list does, but in one step of the interpreter instead of four
-pointer assignments, and without reference cycles for the garbage collector to follow. What was
-removed leaves a gap, which the dict closes when it next grows: it is never larger than three times
-what it holds.
+The entries are in a dict: it keeps the order of insertion, and adds and removes any entry in O(1),
+as Kafka's cyclic linked list does, but in one step of the interpreter instead of four pointer
+assignments, and without reference cycles for the garbage collector to follow. What was removed
+leaves a gap, which the dict closes when it next grows: it is never larger than three times what it
+holds. The keys are numbers that ascend, so that neighbours in time are neighbours in the dict's
+table: with a million tasks pending, the place of one that was added just now is still in the
+processor's cache when it is cancelled.
 
 Ground rules
 ------------
@@ -22,30 +24,40 @@ from timer.timer_task import Entries, TimerTaskEntry
 IDLE_MS = -1
 """The expiration of a bucket that is not in the delay queue."""
 
+NUMBERS = 2**50
+"""How many numbers a bucket has for its entries: enough for a million a second for 35 years."""
+
 
 class TimerTaskList:
-    """One bucket, at ``index`` in the wheel of ``level`` (the finest level is 1)."""
+    """One bucket.
 
-    __slots__ = ("entries", "expiration_ms", "index", "level")
+    Args:
+        level: of its wheel; the finest is 1.
+        index: in its wheel.
+        number: tells the buckets of one timer apart.
+    """
 
-    def __init__(self, level: int = 1, index: int = 0) -> None:
+    __slots__ = ("entries", "expiration_ms", "index", "level", "next_number")
+
+    def __init__(self, level: int = 1, index: int = 0, number: int = 0) -> None:
         self.level = level
         self.index = index
         self.expiration_ms = IDLE_MS
         self.entries: Entries = {}
+        self.next_number = number * NUMBERS
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __iter__(self) -> Iterator[TimerTaskEntry]:
-        return iter(list(self.entries))
+        return iter(list(self.entries.values()))
 
     def add(self, entry: TimerTaskEntry) -> None:
         """Append ``entry``, which is in no bucket. O(1)."""
-        task = entry.task
-        assert task is not None, "an entry is placed before it is cancelled or run"
+        number = entry.number = self.next_number
+        self.next_number = number + 1
         entry.held_in = self.entries
-        self.entries[entry] = task
+        self.entries[number] = entry
 
     def set_expiration(self, expiration_ms: int) -> bool:
         """Set when the bucket is due, and say whether that changed its value. O(1)."""
@@ -67,6 +79,6 @@ class TimerTaskList:
     def flush(self, f: Callable[[TimerTaskEntry], object]) -> None:
         """Make the bucket empty and idle, and give each entry that it held to ``f``. O(n)."""
         entries = self.take()
-        for entry in list(entries):
-            if entries.pop(entry, None) is not None:
+        for entry in list(entries.values()):
+            if entries.pop(entry.number, None) is not None:
                 f(entry)

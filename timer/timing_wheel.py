@@ -56,7 +56,9 @@ class TimingWheel:
         self.end_ms = self.current_time_ms + self.interval_ms
         self.queue = queue
         self.level = level
-        self.buckets = [TimerTaskList(level, index) for index in range(wheel_size)]
+        self.buckets = [
+            TimerTaskList(level, index, level * wheel_size + index) for index in range(wheel_size)
+        ]
         self.overflow_wheel: TimingWheel | None = None
 
     def add(self, entry: TimerTaskEntry) -> bool:
@@ -78,9 +80,11 @@ class TimingWheel:
         virtual_id = expiration_ms // tick_ms
         bucket = wheel.buckets[virtual_id % wheel.wheel_size]
         # bucket.add(entry), written out: this is the hot path.
+        number = entry.number = bucket.next_number
+        bucket.next_number = number + 1
         entries = bucket.entries
         entry.held_in = entries
-        entries[entry] = task
+        entries[number] = entry
         if bucket.expiration_ms != virtual_id * tick_ms:
             bucket.set_expiration(virtual_id * tick_ms)
             wheel.queue.offer(bucket)
