@@ -1,0 +1,154 @@
+"""A deletion of records that waits until every live replica has deleted them.
+
+For each partition the wait ends when the low watermark, the least log start offset of the live
+replicas, reached the asked offset; or when the partition is gone from here or led by another.
+Each starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces.
+
+Ground rules
+------------
+* The statuses are touched by the callbacks alone, which never overlap.
+* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
+from purgatory.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.kafka.replica_manager import ReplicaManager
+
+RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResponse]], object]
+
+
+class DeleteRecordsCase(Enum):
+    """What ended the wait on a partition."""
+
+    GONE = "gone"
+    NOT_LEADER = "not leader"
+    DELETED = "deleted"
+
+
+class DeleteRecordsStatus:
+    """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
+
+    __slots__ = (
+        "case",
+        "error",
+        "low_watermark",
+        "message",
+        "required_offset",
+        "topic_partition",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        required_offset: int,
+        low_watermark: int,
+        error: ErrorCode = ErrorCode.NONE,
+        message: str | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.required_offset = required_offset
+        self.low_watermark = low_watermark
+        self.error = error
+        self.message = message
+        self.waits = False
+        self.case: DeleteRecordsCase | None = None
+
+    def begin_to_wait(self) -> None:
+        """Wait for the replicas: until then, the answer is that the time was up."""
+        self.waits = True
+        self.error = ErrorCode.REQUEST_TIMED_OUT
+
+    def end_wait(
+        self, case: DeleteRecordsCase, error: ErrorCode, message: str | None = None
+    ) -> None:
+        """Replace the answer by the true one."""
+        self.waits = False
+        self.case = case
+        self.error = error
+        self.message = message
+        if error is not ErrorCode.NONE:
+            self.low_watermark = UNKNOWN_OFFSET
+
+    def response(self) -> PartitionDeleteRecordsResponse:
+        """Return the answer as it is now."""
+        return PartitionDeleteRecordsResponse(self.error, self.low_watermark, self.message)
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Waits for the low watermarks.
+
+    Args:
+        timeout_ms: the longest wait.
+        manager: knows which partitions are here, and which brokers live.
+        statuses: one per partition of the request; those that wait have ``waits`` set.
+        respond: takes the answers.
+    """
+
+    __slots__ = ("_answered", "_manager", "_respond", "statuses")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        manager: ReplicaManager,
+        statuses: list[DeleteRecordsStatus],
+        respond: RespondDeleteRecords,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.statuses = statuses
+        self._manager = manager
+        self._respond = respond
+        self._answered = False
+
+    def try_complete(self) -> bool:
+        waiting = False
+        for status in self.statuses:
+            if status.waits and not self._ends(status):
+                waiting = True
+        return not waiting and self.force_complete()
+
+    def _ends(self, status: DeleteRecordsStatus) -> bool:
+        manager, topic_partition = self._manager, status.topic_partition
+        partition = manager.partition(topic_partition)
+        if partition is None:
+            error, message = manager.why_absent(topic_partition)
+            status.end_wait(DeleteRecordsCase.GONE, error, message)
+            return True
+        low_watermark = partition.low_watermark_if_leader(manager.live_brokers)
+        if low_watermark is None:
+            status.end_wait(
+                DeleteRecordsCase.NOT_LEADER,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                "the leader changed meanwhile",
+            )
+            return True
+        # On a timeout, too, the answer tells how far it got.
+        status.low_watermark = low_watermark
+        if low_watermark < status.required_offset:
+            return False
+        status.end_wait(DeleteRecordsCase.DELETED, ErrorCode.NONE)
+        return True
+
+    def on_complete(self) -> None:
+        self._answered = True
+        self._respond({status.topic_partition: status.response() for status in self.statuses})
+
+    def on_failure(self, error: BaseException) -> None:
+        if self._answered:
+            return
+        for status in self.statuses:
+            if status.waits:
+                status.waits = False
+                status.error = ErrorCode.UNKNOWN_SERVER_ERROR
+                status.message = f"the wait for the replicas failed: {error!r}"
+        self.on_complete()

@@ -1,0 +1,157 @@
+"""A fetch that waits until there is enough to answer with.
+
+On any of its partitions one of these ends the wait:
+
+    A  this broker leads the partition no more
+    B  the replica is gone from here
+    C  the partition is unknown: its topic was deleted
+    D  the partition is offline: its disk failed
+    E  the request's leader epoch isn't the partition's
+    F  the fetch offset is on an older segment than the end, or past the end after a truncation
+    H  the follower's log diverges from the leader's
+
+and over all partitions together:
+
+    G  the bytes available reach ``min_bytes``
+
+It then reads whatever is there, errors included, and answers with that. When the time is up it does
+the same: an answer without records is no error.
+
+Ground rules
+------------
+* The callbacks never overlap, so nothing here needs a lock.
+* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.partition import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.requests import (
+    FetchIsolation,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.kafka.replica_manager import ReplicaManager
+
+RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
+
+FetchPlace = tuple[TopicPartition, PartitionFetch, int, int]
+"""A partition, what is asked of it, and the segment and byte position where it stands."""
+
+
+class FetchCase(Enum):
+    """What ended the wait."""
+
+    NOT_LEADER = "A"
+    REPLICA_GONE = "B"
+    UNKNOWN_PARTITION = "C"
+    OFFLINE = "D"
+    FENCED = "E"
+    OUT_OF_PLACE = "F"
+    ENOUGH_BYTES = "G"
+    DIVERGED = "H"
+
+
+_CASE_OF_PROGRESS = {
+    NOT_LEADER: FetchCase.NOT_LEADER,
+    FENCED: FetchCase.FENCED,
+    OUT_OF_PLACE: FetchCase.OUT_OF_PLACE,
+    DIVERGED: FetchCase.DIVERGED,
+}
+_CASE_OF_ABSENCE = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: FetchCase.REPLICA_GONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: FetchCase.UNKNOWN_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR: FetchCase.OFFLINE,
+}
+
+
+class DelayedFetch(DelayedOperation):
+    """Waits for bytes, or for a reason not to.
+
+    Args:
+        params: the request's; ``max_wait_ms`` is the timeout.
+        isolation: how far it sees.
+        manager: knows which partitions are here, and reads.
+        fetches: what is asked of each partition.
+        places: the same, with where each stands.
+        respond: takes the answers.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_fetches",
+        "_isolation",
+        "_manager",
+        "_places",
+        "_respond",
+        "case",
+        "params",
+    )
+
+    def __init__(
+        self,
+        params: FetchParams,
+        isolation: FetchIsolation,
+        manager: ReplicaManager,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        places: list[FetchPlace],
+        respond: RespondFetch,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.case: FetchCase | None = None
+        self._isolation = isolation
+        self._manager = manager
+        self._fetches = fetches
+        self._places = places
+        self._respond = respond
+        self._answered = False
+
+    @property
+    def is_from_follower(self) -> bool:
+        """Whether a follower waits, and not a consumer."""
+        return self.params.replica_id >= 0
+
+    def try_complete(self) -> bool:
+        manager, isolation = self._manager, self._isolation
+        available = 0
+        for topic_partition, fetch, segment_base, position in self._places:
+            partition = manager.partition(topic_partition)
+            if partition is None:
+                error, _message = manager.why_absent(topic_partition)
+                self.case = _CASE_OF_ABSENCE[error]
+                return self.force_complete()
+            progress = partition.fetch_progress(fetch, isolation, segment_base, position)
+            if progress < 0:
+                self.case = _CASE_OF_PROGRESS[progress]
+                return self.force_complete()
+            available += progress
+        if available >= self.params.min_bytes:
+            self.case = FetchCase.ENOUGH_BYTES
+            return self.force_complete()
+        return False
+
+    def on_complete(self) -> None:
+        # Read first: if that raises, nothing is answered yet.
+        answers = self._manager.read(self.params, self._fetches)
+        self._answered = True
+        self._respond(answers)
+
+    def on_failure(self, error: BaseException) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        failed = PartitionFetchResponse(
+            ErrorCode.UNKNOWN_SERVER_ERROR, message=f"the wait for records failed: {error!r}"
+        )
+        self._respond(dict.fromkeys(self._fetches, failed))

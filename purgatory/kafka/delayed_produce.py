@@ -1,0 +1,172 @@
+"""A produce with acks=all that waits until the in-sync replicas have its records.
+
+For each partition one of these ends the wait:
+
+    A   the partition isn't here any more
+    B   this broker doesn't lead it any more, or not in the term that it appended in
+    C1  it leads, but the answer is an error: too few replicas are in sync by now
+    C2  the high watermark reached the records, and enough replicas are in sync
+
+Each partition starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces. So
+when the time is up, every partition gets the answer that is true for it.
+
+Ground rules
+------------
+* The statuses are touched by the callbacks alone, which never overlap.
+* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.partition import LeaderAppend, Partition
+from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionProduceResponse
+from purgatory.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.kafka.replica_manager import ReplicaManager
+
+RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
+
+_NONE = ErrorCode.NONE
+_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+
+
+class ProduceCase(Enum):
+    """What ended the wait on a partition."""
+
+    GONE = "A"
+    NOT_LEADER = "B"
+    FAILED = "C1"
+    REPLICATED = "C2"
+
+
+class ProduceStatus:
+    """Where one partition of a produce stands.
+
+    ``case`` is None while it waits, and for ever if it never had to.
+    """
+
+    __slots__ = (
+        "appended",
+        "case",
+        "error",
+        "message",
+        "partition",
+        "topic_partition",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        partition: Partition | None = None,
+        appended: LeaderAppend | None = None,
+        error: ErrorCode = _NONE,
+        message: str | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.partition = partition
+        self.appended = appended
+        self.error = error
+        self.message = message
+        self.waits = False
+        self.case: ProduceCase | None = None
+
+    def begin_to_wait(self) -> None:
+        """Wait for replication: until then, the answer is that the time was up."""
+        self.waits = True
+        self.error = _TIMED_OUT
+
+    def end_wait(self, case: ProduceCase, error: ErrorCode, message: str | None = None) -> None:
+        """Replace the answer by the true one."""
+        self.waits = False
+        self.case = case
+        self.error = error
+        self.message = message
+
+    def response(self) -> PartitionProduceResponse:
+        """Return the answer as it is now."""
+        appended = self.appended
+        if appended is None:
+            return PartitionProduceResponse(
+                self.error, UNKNOWN_OFFSET, UNKNOWN_OFFSET, False, self.message
+            )
+        return PartitionProduceResponse(
+            self.error,
+            appended.base_offset,
+            appended.log_start_offset,
+            appended.duplicate,
+            self.message,
+        )
+
+
+class DelayedProduce(DelayedOperation):
+    """Waits for the replication of what was appended.
+
+    Args:
+        timeout_ms: the longest wait.
+        manager: knows which partitions are here.
+        statuses: one per partition of the request; those that wait have ``waits`` set.
+        respond: takes the answers.
+    """
+
+    __slots__ = ("_answered", "_manager", "_respond", "statuses")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        manager: ReplicaManager,
+        statuses: list[ProduceStatus],
+        respond: RespondProduce,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.statuses = statuses
+        self._manager = manager
+        self._respond = respond
+        self._answered = False
+
+    def try_complete(self) -> bool:
+        waiting = False
+        for status in self.statuses:
+            if status.waits and not self._ends(status):
+                waiting = True
+        return not waiting and self.force_complete()
+
+    def _ends(self, status: ProduceStatus) -> bool:
+        partition, appended = status.partition, status.appended
+        assert partition is not None and appended is not None, "who waits has appended"
+        # A replica that went and came back is another one: its log may hold other records.
+        if self._manager.partition(status.topic_partition) is not partition:
+            error, message = self._manager.why_absent(status.topic_partition)
+            status.end_wait(ProduceCase.GONE, error, message)
+            return True
+        result = partition.progress_of_append(appended.required_offset, appended.leadership)
+        if result is None:
+            return False
+        if result is _NONE:
+            status.end_wait(ProduceCase.REPLICATED, _NONE)
+        elif result is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            status.end_wait(ProduceCase.NOT_LEADER, result, "the leader changed meanwhile")
+        else:
+            status.end_wait(ProduceCase.FAILED, result, "appended, but too few are in sync now")
+        return True
+
+    def on_complete(self) -> None:
+        self._answered = True
+        self._respond({status.topic_partition: status.response() for status in self.statuses})
+
+    def on_failure(self, error: BaseException) -> None:
+        if self._answered:
+            return
+        for status in self.statuses:
+            if status.waits:
+                status.waits = False
+                status.error = ErrorCode.UNKNOWN_SERVER_ERROR
+                status.message = f"the wait for replication failed: {error!r}"
+        self.on_complete()

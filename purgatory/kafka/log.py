@@ -1,0 +1,338 @@
+"""A replica's log: segments of batches, and what is known about its offsets.
+
+    log start  <=  last stable offset  <=  high watermark  <=  log end
+
+The log is a data structure. Who may append, how far the high watermark moves and what waits for it
+is the partition's business.
+
+Ground rules
+------------
+* A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
+  log, nobody else touches it.
+* Batches are shared with other replicas' logs and with readers, and never changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
+from purgatory.kafka.producer_state import ProducerStates
+from purgatory.kafka.record_batch import NO_LEADER_EPOCH, RecordBatch
+from purgatory.kafka.requests import EpochEndOffset
+from purgatory.kafka.segment import Segment
+
+_SNAPSHOTS_KEPT = 2
+
+
+class LogConfig(NamedTuple):
+    """The settings of a log, with Kafka's defaults.
+
+    Args:
+        segment_bytes: a batch that would make a segment larger than this begins a new one.
+        retention_bytes: drop the oldest segments as long as this much is left; None keeps all.
+        max_batch_bytes: a larger batch is refused.
+
+    Raises:
+        ValueError: by ``Log``, for a value below 1 (``retention_bytes``: below 0).
+    """
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    retention_bytes: int | None = None
+    max_batch_bytes: int = 1024 * 1024 + 12
+
+
+class Log:
+    """The records of one replica, from ``start_offset`` to before ``end_offset``."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_segment_bytes",
+        "_segments",
+        "_snapshots",
+        "config",
+        "end_offset",
+        "epochs",
+        "high_watermark",
+        "producers",
+        "start_offset",
+    )
+
+    def __init__(self, config: LogConfig | None = None, start_offset: int = 0) -> None:
+        self.config = config if config is not None else LogConfig()
+        _check_config(self.config)
+        self._segment_bytes = self.config.segment_bytes
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.high_watermark = start_offset
+        self.epochs = LeaderEpochCache()
+        self.producers = ProducerStates()
+        self._active = Segment(start_offset, 0)
+        self._segments = [self._active]
+        self._bases = [start_offset]
+        # (offset, the producers as of there), oldest first: where a rebuild may begin.
+        self._snapshots: list[tuple[int, ProducerStates]] = []
+
+    # ---- writing
+
+    def append(self, batch: RecordBatch) -> int:
+        """Append a batch that has its offset and epoch already. Amortised O(1).
+
+        Returns:
+            The batch's base offset.
+
+        Raises:
+            KafkaError: INVALID_RECORD, when it doesn't begin where the log ends. An empty log may
+                end within a batch, after a truncation to somebody else's log start.
+        """
+        end_offset = self.end_offset
+        if batch.base_offset != end_offset and not self._resumes_within(batch):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
+            )
+        active = self._active
+        if active.end_position - active.base_position + batch.size_bytes > self._segment_bytes:
+            active = self._roll()
+        active.append(batch)
+        self.end_offset = batch.next_offset
+        if batch.leader_epoch > self.epochs.latest:
+            self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
+        if batch.producer_id >= 0:
+            self.producers.update(batch)
+        return batch.base_offset
+
+    def _resumes_within(self, batch: RecordBatch) -> bool:
+        empty = self.start_offset == self.end_offset and not self._active.batches
+        return empty and batch.base_offset < self.end_offset < batch.next_offset
+
+    def _roll(self) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is still empty."""
+        if not self._active.batches:
+            return self._active
+        self._active = Segment(self.end_offset, self._active.end_position)
+        self._segments.append(self._active)
+        self._bases.append(self.end_offset)
+        self._snapshots.append((self.end_offset, self.producers.copy()))
+        del self._snapshots[:-_SNAPSHOTS_KEPT]
+        self.apply_retention()
+        return self._active
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Set the high watermark to ``offset``, kept within the log; say whether it moved."""
+        offset = min(max(offset, self.start_offset), self.end_offset)
+        if offset == self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.advance_high_watermark(offset)
+        return True
+
+    # ---- reading
+
+    def read(
+        self, offset: int, max_bytes: int, upto_offset: int | None = None, min_one: bool = True
+    ) -> list[RecordBatch]:
+        """Return whole batches from the one that holds ``offset`` on. O(log n + those returned).
+
+        One call stays within one segment, as Kafka's does: the next call reads on.
+
+        Args:
+            offset: of the first record wanted.
+            max_bytes: how much at most.
+            upto_offset: no batch that reaches beyond this offset; None: the log's end.
+            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} was asked for, the log holds "
+                f"{self.start_offset} to {self.end_offset}",
+            )
+        if upto_offset is None:
+            upto_offset = self.end_offset
+        if offset >= upto_offset:
+            return []
+        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one)
+
+    def segment_of(self, offset: int) -> int:
+        """Return the base offset of the segment that holds ``offset`` or ends there. O(log n)."""
+        return self._segment_at(offset).base_offset
+
+    def position_of(self, offset: int) -> int:
+        """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
+
+        Positions are counted from the log's beginning and never change while their batch lives.
+        """
+        if offset >= self.end_offset:
+            return self._active.end_position
+        return self._segment_at(offset).position_of(offset)
+
+    def size_between(self, begin_offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [begin_offset, end_offset). O(log n)."""
+        return max(0, self.position_of(end_offset) - self.position_of(begin_offset))
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments, records below the log start included."""
+        return self._active.end_position - self._segments[0].base_position
+
+    @property
+    def segment_bases(self) -> tuple[int, ...]:
+        """The base offsets of the segments, oldest first."""
+        return tuple(self._bases)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far a read-committed reader sees: no further than the first open transaction."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Return the largest epoch at or below the one asked for, and where it ends. O(log n)."""
+        return self.epochs.end_offset_for(leader_epoch, self.end_offset)
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The epoch of the log's end, None when no leader ever wrote or took over here."""
+        latest = self.epochs.latest
+        return None if latest == NO_LEADER_EPOCH else latest
+
+    def _segment_at(self, offset: int) -> Segment:
+        active = self._active
+        if offset >= active.base_offset:
+            return active
+        return self._segments[max(0, bisect_right(self._bases, offset) - 1)]
+
+    # ---- cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches beyond ``offset``; the high watermark follows.
+
+        O(what is dropped + what the producers' state must be rebuilt from: at most two segments,
+        or the whole log when more is dropped).
+        """
+        if offset < self.start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        # Even when no batch goes, an epoch that began at the end without a record may be wrong.
+        self.epochs.truncate_from_end(offset)
+        if offset >= self.end_offset:
+            return
+        while len(self._segments) > 1 and self._active.base_offset >= offset:
+            self._segments.pop()
+            self._bases.pop()
+            self._active = self._segments[-1]
+        self._active.truncate_to(offset)
+        if self._active.end_offset < self.start_offset:
+            # The batch that held the log's start went: nothing is left.
+            self.truncate_fully_and_start_at(self.start_offset)
+            return
+        self.end_offset = self._active.end_offset
+        self._rebuild_producers()
+        self.update_high_watermark(self.high_watermark)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew at ``offset``."""
+        self._active = Segment(offset, self._active.end_position)
+        self._segments = [self._active]
+        self._bases = [offset]
+        self._snapshots = []
+        self.epochs.clear()
+        self.producers = ProducerStates()
+        self.start_offset = self.end_offset = self.high_watermark = offset
+
+    def _rebuild_producers(self) -> None:
+        while self._snapshots and self._snapshots[-1][0] > self.end_offset:
+            self._snapshots.pop()
+        begin, states = self._snapshots[-1] if self._snapshots else (self._bases[0], None)
+        self.producers = states.copy() if states is not None else ProducerStates()
+        for segment in self._segments[max(0, bisect_right(self._bases, begin) - 1) :]:
+            for batch in segment.batches:
+                if batch.producer_id >= 0:
+                    self.producers.update(batch)
+        self.producers.forget_before(self.start_offset)
+        self.producers.advance_high_watermark(self.high_watermark)
+
+    def delete_up_to(self, offset: int) -> bool:
+        """Move the log's start to ``offset``; say whether it moved. O(segments dropped).
+
+        Whole segments below it are dropped, never the active one.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, beyond the high watermark: what isn't committed may
+                not be deleted.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records up to {offset} were to be deleted, but the high watermark is "
+                f"{self.high_watermark}",
+            )
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        # A segment's successor begins where it ends.
+        dropped = bisect_right(self._bases, offset) - 1
+        del self._segments[:dropped], self._bases[:dropped]
+        # A copy from before the first batch would be continued with a gap.
+        self._snapshots = [s for s in self._snapshots if s[0] >= self._bases[0]]
+        self.epochs.truncate_from_start(offset)
+        self.producers.forget_before(offset)
+        return True
+
+    def apply_retention(self) -> bool:
+        """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""
+        keep_bytes = self.config.retention_bytes
+        if keep_bytes is None:
+            return False
+        start = self.start_offset
+        excess = self.size_bytes - keep_bytes
+        for segment, end_offset in zip(self._segments, self._bases[1:], strict=False):
+            excess -= segment.size_bytes
+            if excess < 0 or end_offset > self.high_watermark:
+                break
+            start = end_offset
+        return self.delete_up_to(start)
+
+    # ---- checking
+
+    def _check(self) -> None:
+        """Assert every invariant of the log. O(n)."""
+        assert (
+            self.start_offset <= self.last_stable_offset <= self.high_watermark <= self.end_offset
+        ), (self.start_offset, self.last_stable_offset, self.high_watermark, self.end_offset)
+        assert self._segments and self._active is self._segments[-1]
+        assert self._bases == [segment.base_offset for segment in self._segments]
+        assert self._active.end_offset <= self.end_offset
+        # A log whose batches were all dropped begins, empty, at its start.
+        assert self._active.batches == [] or self._active.end_offset == self.end_offset
+        for segment, following in pairwise(self._segments):
+            assert segment.batches, "only the active segment may be empty"
+            assert segment.end_offset == following.base_offset
+            assert segment.end_position == following.base_position
+        for segment in self._segments:
+            segment._check()
+        # No whole segment below the log's start is kept, but for the active one.
+        assert len(self._bases) == 1 or self._bases[1] > self.start_offset
+        self.epochs._check(self.start_offset, self.end_offset)
+        self.producers._check(self.end_offset)
+        assert len(self._snapshots) <= _SNAPSHOTS_KEPT
+        assert all(offset <= self.end_offset for offset, _ in self._snapshots)
+
+
+def _check_config(config: LogConfig) -> None:
+    for name in ("segment_bytes", "max_batch_bytes"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"LogConfig.{name}={getattr(config, name)!r}: it is at least 1 byte")
+    if config.retention_bytes is not None and config.retention_bytes < 0:
+        raise ValueError(
+            f"LogConfig.retention_bytes={config.retention_bytes!r}: 0 or more, or None to keep all"
+        )
