@@ -1,0 +1,89 @@
+"""The command ``purgatory analyze``: the trace of a run, or of many, through Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from purgatory.pipeline.analyze import Analysis
+    from purgatory.pipeline.rows import Row
+
+MOST_PRINTED_RUNS = 10
+"""How many runs' tables are printed; the report has them all."""
+
+
+def analyze(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to write: Parquet tables and report.html.")],
+    master: Annotated[
+        str, typer.Option(help="The Spark master: local[*], local[N] or spark://HOST:PORT.")
+    ] = "local[*]",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the results of an earlier analysis.")
+    ] = False,
+) -> None:
+    """Analyze traces with Spark: how long requests waited, and how many did at each time."""
+    from purgatory.pipeline.analyze import analyze as analyze_traces
+    from purgatory.pipeline.errors import PipelineError
+
+    try:
+        analysis = analyze_traces(traces, out, master=master, overwrite=overwrite)
+    except PipelineError as error:
+        print(f"purgatory analyze: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    _print(analysis)
+
+
+def _print(analysis: Analysis) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console()
+    for run in analysis.runs[:MOST_PRINTED_RUNS]:
+        rows = [row for row in analysis.waits if row["run_id"] == run["run_id"]]
+        console.print(_table(run, rows) if rows else f"{escape(run['run_id'])}: no operations")
+        if not run["complete"]:
+            console.print(
+                "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
+                "counted"
+            )
+    left_out = len(analysis.runs) - MOST_PRINTED_RUNS
+    if left_out > 0:
+        console.print(f"... and {left_out} more runs, in the report")
+    console.print(f"Report: {escape(str(analysis.report))}", soft_wrap=True)
+
+
+def _table(run: Row, rows: Sequence[Row]) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = escape(f"Waits in {run['run_id']}, in milliseconds")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("purgatory")
+    table.add_column("outcome")
+    for name in ("operations", "share", "p50", "p95", "p99", "max"):
+        table.add_column(name, justify="right")
+    named = ""
+    for row in rows:
+        table.add_row(
+            escape(row["purgatory"]) if row["purgatory"] != named else "",
+            escape(row["outcome"]),
+            f"{row['operations']:,}",
+            f"{100 * row['share']:.2f} %",
+            *(f"{row[f'wait_{name}_us'] / 1000:,.3f}" for name in ("p50", "p95", "p99", "max")),
+            end_section=row["outcome"] == "all",
+        )
+        named = row["purgatory"]
+    return table

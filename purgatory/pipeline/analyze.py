@@ -1,0 +1,152 @@
+"""The whole analysis: traces in, tables and a page out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.occupancy import SERIES, bucket_width_us, occupancy
+from purgatory.pipeline.output import REPORT, check_output, output_folder
+from purgatory.pipeline.report import MOST_PLOTTED_RUNS, report_page
+from purgatory.pipeline.rows import Row
+from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
+from purgatory.pipeline.waits import waits, waits_order
+
+_RUNS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("scenario", pa.string()),
+        ("seed", pa.int64()),
+        ("complete", pa.bool_()),
+        ("duration_us", pa.int64()),
+        ("bucket_width_us", pa.int64()),
+        ("operations", pa.int64()),
+        ("sends", pa.int64()),
+        ("reads", pa.int64()),
+        ("folder", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The results: two of the tables as rows, and where the page is."""
+
+    runs: Sequence[Row]
+    waits: Sequence[Row]
+    report: Path
+
+
+def analyze(
+    roots: Sequence[Path], out: Path, *, master: str = "local[*]", overwrite: bool = False
+) -> Analysis:
+    """Analyze all traces in some folders, in a Spark session of its own.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make: Parquet in `waits`, `occupancy` and `runs`, and `report.html`.
+        master: the Spark master.
+        overwrite: replace the results of an earlier analysis in `out`.
+
+    Raises:
+        PipelineError: the traces, the place for the results or the session are not as they must
+            be; in that case `out` is as it was.
+    """
+    traces = find_traces(roots)
+    check_output(out, [trace.folder for trace in traces], overwrite)
+    with output_folder(out) as folder, spark_session(master) as session:
+        result = write_results(session, traces, folder)
+    return Analysis(result.runs, result.waits, out / REPORT)
+
+
+def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) -> Analysis:
+    """Compute everything with an open session, and write it into a folder that exists.
+
+    Raises:
+        TraceError: an operation that can't be.
+    """
+    operations = read_table(session, traces, "operations")
+    runs = _runs(traces, _last_ends_us(operations, traces))
+    runs_frame = session.createDataFrame(runs)
+    spans = runs_frame.select(
+        "run_id",
+        f.col("duration_us").alias("end_us"),
+        f.col("bucket_width_us").alias("width_us"),
+    )
+    waits_table = _write(waits(operations), folder / "waits", waits_order())
+    occupancy_table = _write(
+        occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"]
+    )
+    runs_table = _write(runs_frame, folder / "runs", ["run_id"])
+    plotted = [trace.run_id for trace in traces[:MOST_PLOTTED_RUNS]]
+    runs_rows, waits_rows = _rows(runs_table), _rows(waits_table)
+    occupancy_rows = _rows(occupancy_table.where(f.col("run_id").isin(plotted)))
+    report = folder / REPORT
+    report.write_text(report_page(runs_rows, waits_rows, occupancy_rows), encoding="utf-8")
+    return Analysis(runs_rows, waits_rows, report)
+
+
+def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> DataFrame:
+    """Write a result as one sorted file, and read it back: nothing is computed twice."""
+    path = spark_path(folder)
+    table.repartition(1).sortWithinPartitions(*order).write.parquet(path)
+    return table.sparkSession.read.parquet(path)
+
+
+def _rows(table: DataFrame) -> list[Row]:
+    rows: list[Row] = table.toArrow().to_pylist()
+    return rows
+
+
+def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
+    rows = []
+    for trace in traces:
+        duration_us = max(trace.duration_ms * 1000, last_ends_us.get(trace.run_id, 0))
+        rows.append(
+            {
+                "run_id": trace.run_id,
+                "scenario": trace.scenario,
+                "seed": trace.seed,
+                "complete": trace.complete,
+                "duration_us": duration_us,
+                "bucket_width_us": bucket_width_us(duration_us),
+                **trace.rows,
+                "folder": str(trace.folder),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_RUNS)
+
+
+def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, int]:
+    """When the last operation of each run ended, after a look at all of them."""
+    run_ids = {trace.run_id: trace.folder for trace in traces}
+    needed = ("purgatory", "broker", "outcome", "start_us", "end_us", "wait_us")
+    impossible = f.coalesce(
+        f.expr("start_us < 0 or end_us < start_us or wait_us != end_us - start_us"), f.lit(True)
+    )
+    for name in needed[:3]:
+        impossible = impossible | f.col(name).isNull()
+    found = operations.groupBy("run_id").agg(
+        f.max("end_us").alias("end_us"), f.min(f.when(impossible, f.col("operation"))).alias("bad")
+    )
+    ends_us = {}
+    for run_id, end_us, bad in found.collect():
+        if run_id not in run_ids:
+            raise TraceError(
+                f"operations of the run {run_id!r} lie in the trace of another run; "
+                f"the traces are {', '.join(map(str, run_ids.values()))}"
+            )
+        if bad is not None:
+            raise TraceError(
+                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker and outcome must "
+                "be there, and 0 <= start_us <= end_us = start_us + wait_us"
+            )
+        ends_us[run_id] = end_us
+    return ends_us

@@ -1,0 +1,19 @@
+"""What can be wrong with an analysis, in words for the person who asked for it."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """An analysis that can't be done; the message says what was wrong, where, and what is right."""
+
+
+class TraceError(PipelineError):
+    """A trace that is not there, not whole, or not of a known schema."""
+
+
+class OutputError(PipelineError):
+    """A place where the results can't be written."""
+
+
+class SessionError(PipelineError):
+    """A Spark session that could not be started."""

@@ -1,0 +1,168 @@
+"""The Spark session of an analysis: quiet, in UTC, and on loopback where that is enough.
+
+Ground rules: a process has at most one Spark context, so one session is open at a time. What the
+Java side writes to its standard error goes to a file, not to the terminal; the file is named in
+the error when something fails, and removed when the session ends well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.errors import PipelineError, SessionError
+from purgatory.pipeline.java import find_java_home
+
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
+    r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*"
+    r"|yarn|k8s://\S+"
+)
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_REACH_TIMEOUT_S = 5.0
+
+# The second logger is the one that Spark compares with the root before it says on the terminal
+# that it sets a default log level.
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+@contextmanager
+def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
+    """A Spark session that is stopped at the end of the `with` block.
+
+    Memory and other settings of Spark come from the places where Spark looks for them: the
+    variable PYSPARK_SUBMIT_ARGS and the file spark-defaults.conf.
+
+    Args:
+        master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn` or `k8s://...`.
+
+    Raises:
+        SessionError: no such master, no Java, or a session that does not start.
+        PipelineError: Spark failed inside the block.
+    """
+    check_master(master)
+    folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
+    log = folder / "spark.log"
+    try:
+        session = _start(master, folder, log)
+        try:
+            yield session
+        finally:
+            session.stop()
+    except (PySparkException, Py4JError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise PipelineError(f"Spark failed: {reason} (its log: {log})") from error
+    except SessionError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_master(master: str) -> None:
+    """Refuse a master that Spark does not know, or that nobody answers at.
+
+    Spark itself would try for a minute before it gave up. Takes at most 5 s per address.
+
+    Raises:
+        SessionError: saying which.
+    """
+    if _MASTER.fullmatch(master) is None:
+        raise SessionError(
+            f"{master!r} is no Spark master: give local[*], local[N] with N threads, or "
+            "spark://HOST:PORT"
+        )
+    addresses = _addresses(master)
+    if addresses and not any(_answers(host, port) for host, port in addresses):
+        raise SessionError(
+            f"nothing answers at {master}: start a Spark master there, or leave out --master to "
+            "run on this machine"
+        )
+
+
+def is_on_loopback(master: str) -> bool:
+    """Whether all of a cluster with this master can be reached through the loopback address."""
+    addresses = _addresses(master)
+    return master.startswith("local") or (
+        bool(addresses) and all(host in _LOOPBACK_HOSTS for host, _ in addresses)
+    )
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    if not master.startswith("spark://"):
+        return []
+    pairs = (address.rpartition(":") for address in master.removeprefix("spark://").split(","))
+    return [(host, int(port)) for host, _, port in pairs]
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host.strip("[]"), port), timeout=_REACH_TIMEOUT_S):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def _start(master: str, folder: Path, log: Path) -> SparkSession:
+    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    # The workers' Python must be this one, or it will not find the packages of this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    configuration = _configuration(master, folder)
+    try:
+        with log.open("ab") as log_file:
+            gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
+                configuration, popen_kwargs={"stderr": log_file}
+            )
+        context = SparkContext(conf=configuration, gateway=gateway)
+    except (PySparkException, Py4JError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise SessionError(
+            f"the Spark session did not start on {master}: {reason} (its log: {log})"
+        ) from error
+    return SparkSession(context)
+
+
+def _configuration(master: str, folder: Path) -> SparkConf:
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    settings = {
+        "spark.app.name": "purgatory analyze",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_on_loopback(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    if master.startswith("local"):
+        # The default of 200 tasks is for clusters; here each costs more than its work.
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    return SparkConf().setMaster(master).setAll(list(settings.items()))

@@ -1,0 +1,258 @@
+"""What a trace is made of (schema version 1), and how traces are found and checked.
+
+A trace is a folder: `run.json` with the head of the run, and a folder of Parquet parts for each
+table. Everything that can be told from the folder itself and the parts' footers is checked here,
+before Spark starts: what Spark would say about it comes late and takes pages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from purgatory.pipeline.errors import TraceError
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+RUN_FILE = "run.json"
+
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "operations": {
+        "run_id": "string",
+        "broker": "int",
+        "purgatory": "string",
+        "operation": "bigint",
+        "keys": "int",
+        "timeout_ms": "bigint",
+        "start_us": "bigint",
+        "end_us": "bigint",
+        "wait_us": "bigint",
+        "outcome": "string",
+        "kind": "string",
+    },
+    "sends": {
+        "run_id": "string",
+        "group": "string",
+        "producer": "bigint",
+        "sequence": "bigint",
+        "attempt": "int",
+        "key": "bigint",
+        "value_id": "bigint",
+        "acks": "int",
+        "outcome": "string",
+        "error": "string",
+        "send_us": "bigint",
+        "answer_us": "bigint",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "size_bytes": "bigint",
+    },
+    "reads": {
+        "run_id": "string",
+        "group": "string",
+        "consumer": "bigint",
+        "poll": "bigint",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "value_id": "bigint",
+        "time_us": "bigint",
+        "applied": "boolean",
+    },
+}
+"""The columns of each table and their types in Spark's words. More columns are let pass."""
+
+_GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
+_PARTS = "part-*.parquet"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run's trace as found on disk.
+
+    `rows` and `parts` have the three tables' names as keys. `complete` is false for a run that was
+    interrupted: its operations still open then are in no table, and `duration_ms` is 0 if the run
+    had no time to write it.
+    """
+
+    folder: Path
+    run_id: str
+    scenario: str
+    seed: int
+    complete: bool
+    duration_ms: int
+    rows: Mapping[str, int]
+    parts: Mapping[str, Sequence[Path]]
+
+
+def find_traces(roots: Sequence[Path]) -> list[Trace]:
+    """All traces in some folders, in the order of their run ids.
+
+    A folder that is reached twice counts once. Reads each part's footer: O(parts).
+
+    Args:
+        roots: folders that are a trace each, or contain traces at any depth.
+
+    Raises:
+        TraceError: a folder without traces, a trace that is broken or of another schema version,
+            or two traces with one run id.
+    """
+    folders: dict[Path, None] = {}
+    for root in roots:
+        folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
+    by_run_id: dict[str, Trace] = {}
+    for folder in folders:
+        trace = read_trace(folder)
+        other = by_run_id.setdefault(trace.run_id, trace)
+        if other is not trace:
+            raise TraceError(
+                f"{other.folder} and {trace.folder} both have the run id {trace.run_id!r}: "
+                "analyze them apart, or leave out one if it is a copy"
+            )
+    return [by_run_id[run_id] for run_id in sorted(by_run_id)]
+
+
+def read_trace(folder: Path) -> Trace:
+    """The trace in a folder, checked.
+
+    Raises:
+        TraceError: it is broken or of another schema version.
+    """
+    head = _read_head(folder / RUN_FILE)
+    parts = {table: _find_parts(folder, table) for table in TABLES}
+    rows = {
+        table: sum(_count_rows(part, columns) for part in parts[table])
+        for table, columns in TABLES.items()
+    }
+    trace = Trace(
+        folder=folder,
+        run_id=_field(head, "run_id", str, folder),
+        scenario=_field(head, "scenario", str, folder),
+        seed=_field(head, "seed", int, folder),
+        complete=_field(head, "complete", bool, folder),
+        duration_ms=_field(head, "duration_ms", int, folder),
+        rows=rows,
+        parts=parts,
+    )
+    if trace.complete:
+        _check_counts(trace, _field(head, "tables", dict, folder))
+    return trace
+
+
+def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
+    """One table of all traces. Lazy: Spark reads the parts when a result is asked for."""
+    columns = TABLES[table]
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    paths = [spark_path(part) for trace in traces for part in trace.parts[table]]
+    if not paths:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*paths)
+
+
+def _trace_folders(root: Path) -> Iterator[Path]:
+    if not root.exists():
+        raise TraceError(f"{root}: there is no such folder; give the folder of a trace")
+    if not root.is_dir():
+        raise TraceError(f"{root}: is a file; give the folder of a trace")
+    found = False
+    for folder, subfolders, files in os.walk(root):
+        if RUN_FILE in files:
+            found = True
+            subfolders.clear()
+            yield Path(folder)
+        subfolders.sort()
+    if not found:
+        raise TraceError(
+            f"{root}: contains no trace (a folder with {RUN_FILE}); write one with "
+            "purgatory simulate --trace DIR"
+        )
+
+
+def _read_head(path: Path) -> dict[str, Any]:
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: can't be read as JSON: {error}") from error
+    if not isinstance(head, dict):
+        raise TraceError(f"{path}: must be an object, and is a {type(head).__name__}")
+    version = head.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise TraceError(
+            f"{path}: schema_version is {version!r}, and this version of purgatory reads "
+            f"{SCHEMA_VERSION}"
+        )
+    return head
+
+
+def _field(head: Mapping[str, Any], name: str, kind: type[T], folder: Path) -> T:
+    value = head.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TraceError(
+            f"{folder / RUN_FILE}: {name} must be of type {kind.__name__}, and is {value!r}"
+        )
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TraceError(f"{folder / RUN_FILE}: {name} must fit 64 bits, and is {value}")
+    return value
+
+
+def _find_parts(folder: Path, table: str) -> list[Path]:
+    if not (folder / table).is_dir():
+        raise TraceError(
+            f"{folder}: the table {table!r} is missing; a trace has the folders {', '.join(TABLES)}"
+        )
+    return sorted((folder / table).glob(_PARTS))
+
+
+def _count_rows(part: Path, columns: Mapping[str, str]) -> int:
+    """The rows of a part by its footer, after a look at its columns."""
+    try:
+        with pq.ParquetFile(part) as file:
+            schema: pa.Schema = file.schema_arrow
+            rows: int = file.metadata.num_rows
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise TraceError(f"{part}: can't be read as Parquet: {reason}") from error
+    found = {field.name: _spark_kind(field.type) for field in schema}
+    for name, kind in columns.items():
+        if name not in found:
+            raise TraceError(f"{part}: the column {name!r} ({kind}) is missing")
+        if found[name] != kind:
+            raise TraceError(f"{part}: the column {name!r} must be {kind}, and is {found[name]}")
+    return rows
+
+
+def _spark_kind(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return _spark_kind(kind.value_type)
+    names = {"int32": "int", "int64": "bigint", "large_string": "string", "bool": "boolean"}
+    return names.get(str(kind), str(kind))
+
+
+def _check_counts(trace: Trace, tables: Mapping[str, Any]) -> None:
+    """Compare what `run.json` says of a complete trace with what is there."""
+    for table in TABLES:
+        said = tables.get(table)
+        if not isinstance(said, dict):
+            raise TraceError(f"{trace.folder / RUN_FILE}: tables says nothing of {table!r}")
+        for what, found in (("parts", len(trace.parts[table])), ("rows", trace.rows[table])):
+            if said.get(what) != found:
+                raise TraceError(
+                    f"{trace.folder / table}: has {found} {what}, and {RUN_FILE} says "
+                    f"{said.get(what)!r}: the trace was changed after it was written"
+                )
+
+
+def spark_path(path: Path) -> str:
+    """A path as Spark takes it: with the scheme of local files, no character read as a pattern."""
+    return "file:" + _GLOB_CHARACTERS.sub(r"\\\1", str(path))
