@@ -162,8 +162,9 @@ class Broker:
 
     def respond(self, request: Request, answer: Any) -> None:
         """Take the replica manager's answer to a request: from now, or from a reaper's thread."""
-        self._runtime.recorder.answering(request)
-        if self._runtime.threaded:
+        recorder = self._runtime.recorder
+        recorder.answering(request)
+        if self._runtime.threaded and recorder.is_foreign_thread():
             self._runtime.handed_over(self._respond, request, answer)
         else:
             self._respond(request, answer)
@@ -207,6 +208,9 @@ class Broker:
 
     def _respond(self, request: Request, answer: Any) -> None:
         if request.process != self.process_number or not self.alive:
+            return
+        if self.paused:
+            self._backlog.append((self._respond, (request, answer)))
             return
         request.answers += 1
         if request.answers != 1:

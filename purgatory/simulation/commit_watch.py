@@ -93,7 +93,8 @@ class CommitWatch:
         if watched.log is not None and watched.log is not log:
             self._compare(topic_partition, watched, log, clean)
         watched.broker, watched.epoch, watched.log = broker, epoch, log
-        watched.high_watermark = log.high_watermark
+        # No further than it was read: what an election commits at once is still to be read.
+        watched.high_watermark = min(watched.audited, log.high_watermark)
 
     def audited(self, topic_partition: TopicPartition) -> int:
         """How far the partition was read."""

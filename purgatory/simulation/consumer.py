@@ -81,7 +81,7 @@ class ConsumerFetch(Request):
         self.session.answered(answer)
 
     def fail(self) -> None:
-        self.session.failed(list(self.fetches))
+        self.session.failed()
 
 
 class FetchSession:
@@ -109,10 +109,10 @@ class FetchSession:
         self.consumer.read(answer)
         self.consumer.group.engine.after(self.consumer.group.interval_ns(), self._go_on)
 
-    def failed(self, topic_partitions: list[TopicPartition]) -> None:
+    def failed(self) -> None:
         """The connection broke: look for the leaders, after a while."""
         self._busy = False
-        for topic_partition in topic_partitions:
+        for topic_partition in self.consumer.fetches_to(self.broker_id):
             self.consumer.look_for_leader(topic_partition)
 
     def _go_on(self) -> None:

@@ -41,6 +41,7 @@ class Controller:
         brokers: all brokers, by number.
         watch: is told of each election.
         delay_ns: draws the network delay of a command to a broker.
+        on_event: is told of elections and changed in-sync sets.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Controller:
         brokers: Sequence[Broker],
         watch: CommitWatch,
         delay_ns: Callable[[], int],
+        on_event: Callable[..., None],
     ) -> None:
         self.elections = 0
         self.unclean_elections = 0
@@ -58,6 +60,7 @@ class Controller:
         self._brokers = brokers
         self._watch = watch
         self._delay_ns = delay_ns
+        self._on_event = on_event
         self._live = [broker.id for broker in brokers]
         self._command_ns = [0] * len(brokers)
         topic, count = scenario.topic, len(brokers)
@@ -67,6 +70,7 @@ class Controller:
             )
             for index in range(topic.partitions)
         }
+        self._by_number = list(self.assignments.values())
 
     def leader_of(self, partition: int) -> int:
         """The broker that leads a partition, or -1: what a client learns when it asks."""
@@ -74,7 +78,6 @@ class Controller:
 
     def set_up(self) -> None:
         """Tell all brokers their first roles, before anything else happens."""
-        self._by_number = list(self.assignments.values())
         for broker in self._brokers:
             for topic_partition, assignment in self.assignments.items():
                 if broker.id in assignment.replicas:
@@ -93,6 +96,12 @@ class Controller:
             return False
         if any(member not in self._live for member in wanted):
             return False
+        self._on_event(
+            "isr_changed",
+            partition=str(topic_partition),
+            before=list(assignment.isr),
+            now=list(wanted),
+        )
         assignment.isr = wanted
         return True
 
@@ -156,6 +165,14 @@ class Controller:
             self.unclean_elections += 1
         else:
             assignment.leader = NO_LEADER
+        self._on_event(
+            "leader_elected",
+            partition=str(topic_partition),
+            leader=assignment.leader,
+            epoch=assignment.epoch,
+            isr=list(assignment.isr),
+            clean=assignment.clean,
+        )
         self._tell(topic_partition, assignment)
 
     def _tell(self, topic_partition: TopicPartition, assignment: Assignment) -> None:

@@ -26,7 +26,8 @@ from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
 
-_Event = tuple[int, int, Callable[..., object], tuple[Any, ...]]
+ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
+"""Its time, its number in the order of scheduling, and what to call."""
 
 
 class Engine(ABC):
@@ -56,18 +57,18 @@ class Engine(ABC):
         """Drop what is scheduled."""
 
 
-class _MillisecondTask(TimerTask):
+class EventTask(TimerTask):
     """The wheel's task for all events of one millisecond."""
 
-    __slots__ = ("_due", "_events")
+    __slots__ = ("_bring", "_millisecond")
 
-    def __init__(self, delay_ms: int, events: list[_Event], due: list[_Event]) -> None:
+    def __init__(self, delay_ms: int, bring: Callable[[int], object], millisecond: int) -> None:
         super().__init__(delay_ms)
-        self._events = events
-        self._due = due
+        self._bring = bring
+        self._millisecond = millisecond
 
     def run(self) -> None:
-        self._due.extend(self._events)
+        self._bring(self._millisecond)
 
 
 class VirtualEngine(Engine):
@@ -86,8 +87,8 @@ class VirtualEngine(Engine):
         self._sequence = 0
         self._now_ns = 0
         self._millisecond = 0
-        self._by_millisecond: dict[int, list[_Event]] = {}
-        self._due: list[_Event] = []
+        self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
+        self._due: list[ScheduledEvent] = []
 
     def attach(self, timer: SystemTimer) -> None:
         """Drive `timer` too: a running broker's. Its clock must be the engine's."""
@@ -118,7 +119,7 @@ class VirtualEngine(Engine):
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
             begun_ms = -(-self._now_ns // NS_PER_MS)
-            self._timer.add(_MillisecondTask(millisecond - begun_ms, events, self._due))
+            self._timer.add(EventTask(millisecond - begun_ms, self._bring, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_on: Callable[[], bool]) -> None:
@@ -135,6 +136,10 @@ class VirtualEngine(Engine):
         self._by_millisecond.clear()
         self._due.clear()
 
+    def _bring(self, millisecond: int) -> None:
+        self._due.extend(self._by_millisecond.pop(millisecond))
+        heapq.heapify(self._due)
+
     def _next_millisecond(self) -> int | None:
         first = self._timer.next_expiration_ms()
         for timer in self._driven:
@@ -150,9 +155,7 @@ class VirtualEngine(Engine):
             self.clock.advance_to(clock_ms)
             self._now_ns = now_ns
             self._millisecond = now_ns // NS_PER_MS
-        self._by_millisecond.pop(self._millisecond, None)
         self._timer.advance_clock(0)
-        heapq.heapify(self._due)
         for timer in list(self._driven):
             expiration_ms = timer.next_expiration_ms()
             if expiration_ms is not None and expiration_ms <= clock_ms:

@@ -11,6 +11,7 @@ from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import (
     BrokerDeath,
     BrokerPause,
+    Fault,
     FollowerStall,
     MessageLoss,
     Scenario,
@@ -56,12 +57,19 @@ class Faults:
         engine: runs them.
         brokers: all brokers, by number.
         controller: hears of brokers that go and come.
+        on_event: is told of each fault that begins.
     """
 
     def __init__(
-        self, scenario: Scenario, engine: Engine, brokers: Sequence[Broker], controller: Controller
+        self,
+        scenario: Scenario,
+        engine: Engine,
+        brokers: Sequence[Broker],
+        controller: Controller,
+        on_event: Callable[..., None],
     ) -> None:
         self.begun = 0
+        self._on_event = on_event
         self._engine = engine
         self._brokers = brokers
         self._controller = controller
@@ -76,10 +84,12 @@ class Faults:
                 begin = self._pause(fault)
             else:
                 begin = self._loss(fault, stream(scenario.seed, "fault", number))
-            engine.at(fault.at_ms * NS_PER_MS, self._begin, begin)
+            engine.at(fault.at_ms * NS_PER_MS, self._begin, fault, begin)
 
-    def _begin(self, begin: Callable[[], None]) -> None:
+    def _begin(self, fault: Fault, begin: Callable[[], None]) -> None:
         self.begun += 1
+        fields = fault.model_dump(exclude={"kind", "at_ms"}, exclude_none=True)
+        self._on_event(fault.kind.replace("-", "_"), **fields)
         begin()
 
     def _stall(self, fault: FollowerStall) -> Callable[[], None]:

@@ -75,6 +75,7 @@ class Fetcher:
         self._engine = followers.engine
         self._outstanding: FollowerFetch | None = None
         self._scheduled = False
+        self._starts = 0
         self._not_before_ns: dict[TopicPartition, int] = {}
 
     def add(self, topic_partition: TopicPartition) -> None:
@@ -93,6 +94,8 @@ class Fetcher:
         self.partitions.clear()
         self._not_before_ns.clear()
         self._outstanding = None
+        self._scheduled = False
+        self._starts += 1
         self.connection.reset()
 
     def answered(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
@@ -126,9 +129,11 @@ class Fetcher:
     def _fetch_after(self, delay_ns: int) -> None:
         if not self._scheduled and self._outstanding is None:
             self._scheduled = True
-            self._engine.after(delay_ns, self._followers.active, self._fetch)
+            self._engine.after(delay_ns, self._followers.active, self._fetch, self._starts)
 
-    def _fetch(self) -> None:
+    def _fetch(self, starts: int) -> None:
+        if starts != self._starts:
+            return  # scheduled by a process that is gone
         self._scheduled = False
         if self._outstanding is not None:
             return

@@ -95,11 +95,13 @@ class Connection:
         timeout_ms: how long the client waits for an answer before it breaks the connection; 0: it
             waits for ever.
         group: the client's group, for faults that concern one.
+        on_break: is told when the connection broke, after the requests in flight on it.
     """
 
     __slots__ = (
         "_answer_ns",
         "_armed",
+        "_on_break",
         "_request_ns",
         "_timeout_ns",
         "broker",
@@ -119,6 +121,7 @@ class Connection:
         delay_ns: Callable[[], int],
         timeout_ms: int = 0,
         group: str = "",
+        on_break: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker
@@ -130,6 +133,7 @@ class Connection:
         self.busy = False
         self._timeout_ns = timeout_ms * NS_PER_MS
         self._armed = False
+        self._on_break = on_break
         self._request_ns = 0
         self._answer_ns = 0
         broker.connections.append(self)
@@ -179,6 +183,8 @@ class Connection:
         self.in_flight.clear()
         for request in failed:
             request.fail()
+        if self._on_break is not None:
+            self._on_break()
 
     def _arrive(self, request: Request) -> None:
         if request.generation == self.generation:

@@ -46,19 +46,29 @@ class OperationRecorder:
         self, now_ns: Callable[[], int], write: Callable[[tuple[Any, ...]], None] | None
     ) -> None:
         self.waits: dict[WaitsKey, Waits] = {}
-        self.handed_over: Callable[..., None] | None = None
+        self._thread_id = 0
+        self._call_soon: Callable[..., None] | None = None
         self._now_ns = now_ns
         self._write = write
         self._count = 0
         self._local = threading.local()
         self._answering: Request | None = None
 
+    def hand_over_from_threads(self, thread_id: int, call_soon: Callable[..., None]) -> None:
+        """Expect to be called on other threads than the engine's, and hand over by `call_soon`."""
+        self._thread_id = thread_id
+        self._call_soon = call_soon
+
+    def is_foreign_thread(self) -> bool:
+        """Whether this is another thread than the engine's."""
+        return self._call_soon is not None and threading.get_ident() != self._thread_id
+
     def answering(self, request: Request) -> None:
         """Note which request is just being answered on this thread."""
-        if self.handed_over is None:
-            self._answering = request
-        else:
+        if self.is_foreign_thread():
             self._local.request = request
+        else:
+            self._answering = request
 
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
         """Note an operation that a purgatory settled: the one that was just answered.
@@ -67,8 +77,8 @@ class OperationRecorder:
         """
         if outcome == "cancelled":
             return
-        if self.handed_over is not None:
-            self.handed_over(self.record, self._local.request, outcome, self._now_ns())
+        if self._call_soon is not None and self.is_foreign_thread():
+            self._call_soon(self.record, self._local.request, outcome, self._now_ns())
         elif self._answering is not None:
             self.record(self._answering, outcome, self._now_ns())
             self._answering = None

@@ -95,9 +95,16 @@ class ProduceRequest(Request):
 
     def execute(self, broker: Broker) -> None:
         group = self.producer.group
+        respond = self.respond if group.acks else self._respond_without_acks
         entries = {batch.queue.topic_partition: batch.record_batch for batch in self.batches}
-        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
+        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
         broker.look(entries)
+
+    def _respond_without_acks(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+        """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""
+        self.respond(answer)
+        if any(response.error is not _NONE for response in answer.values()):
+            self.connection.broken()
 
     def deliver(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
         self.producer.answered(self, answer)
@@ -214,7 +221,7 @@ class Producer:
         """Send what is ready for a broker, as long as its connection takes requests."""
         connection = self._connections.get(broker_id)
         if connection is None:
-            connection = self._connections[broker_id] = self.group.connect(broker_id)
+            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
         limit = self.group.max_in_flight
         while self._ready and len(connection.in_flight) < limit:
             batches = self._take_batches(broker_id)
@@ -325,6 +332,12 @@ class Producer:
             self._send_to(leader)
 
     # Leaders.
+
+    def look_for_leaders(self, broker_id: int) -> None:
+        """The connection to a broker broke: ask who leads what that one led."""
+        for queue in self._queues.values():
+            if self._leaders[queue.partition] == broker_id:
+                self._look_for_leader(queue)
 
     def _look_for_leader(self, queue: PartitionQueue) -> None:
         """Ask who leads, after the back-off."""
@@ -550,11 +563,16 @@ class ProducerGroup:
             return lambda: round(mean_ns)
         return table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
 
-    def connect(self, broker_id: int) -> Connection:
+    def connect(self, broker_id: int, producer: Producer) -> Connection:
         """A connection from one of the producers to a broker."""
-        timeout_ms = self.section.answer_timeout_ms
-        broker = self._brokers[broker_id]
-        return Connection(self.engine, broker, self._delay_ns, timeout_ms, self.name)
+        return Connection(
+            self.engine,
+            self._brokers[broker_id],
+            self._delay_ns,
+            self.section.answer_timeout_ms,
+            self.name,
+            lambda: producer.look_for_leaders(broker_id),
+        )
 
     def _key_sampler(self) -> Callable[[], int]:
         keys, chance = self.section.keys, self.stream("keys").random

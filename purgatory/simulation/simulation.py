@@ -44,6 +44,10 @@ _LOOK_EVERY_MS = 1_000
 """How often, in virtual time, open requests are looked over and the end is looked for."""
 
 
+class Interrupted(Exception):
+    """The run was ended from outside before it was over."""
+
+
 class Simulation:
     """One run of a scenario.
 
@@ -52,7 +56,9 @@ class Simulation:
         trace_folder: where to write the trace; None writes none.
         overwrite: replace a trace that is there.
         strict: stop at a bad row of a request log, whatever the scenario says.
-        make_runtime: virtual time by default.
+        make_runtime: virtual time by default; `RealTimeRuntime` goes by the machine's clock.
+        on_event: is told of faults, elections and the like: a name, and fields with the virtual
+            time first.
 
     Raises:
         ArrivalsError: a request log cannot be used.
@@ -67,6 +73,7 @@ class Simulation:
         overwrite: bool = False,
         strict: bool = False,
         make_runtime: Callable[[OperationRecorder], Runtime] = VirtualRuntime,
+        on_event: Callable[..., object] | None = None,
     ) -> None:
         self.scenario = scenario = loaded.scenario
         self.arrivals = {
@@ -95,6 +102,8 @@ class Simulation:
         self.watch = CommitWatch(self.ledger, self.invariants)
         self._build_brokers()
         self._build_clients()
+        self._on_event = on_event
+        self._interrupted = False
         self._stopped = False
         self._drained = False
 
@@ -114,13 +123,15 @@ class Simulation:
 
         Raises:
             InvariantViolation: the model did what it must never do.
-            KeyboardInterrupt: the run was interrupted; its trace is marked incomplete.
+            Interrupted: `interrupt` was called; the trace is marked incomplete.
         """
         try:
             with _rare_collections():
                 self._set_going()
                 self.engine.run(self._keep_on(on_progress))
             self.invariants.raise_if_violated()
+            if self._interrupted:
+                raise Interrupted(f"interrupted at {self.now_ns() // NS_PER_MS} ms")
             self._check_end()
             summary = self._finish()
         except BaseException as error:
@@ -129,6 +140,15 @@ class Simulation:
         finally:
             self._close()
         return summary
+
+    def interrupt(self) -> None:
+        """End the run at the next millisecond; callable from a signal handler or any thread."""
+        self._interrupted = True
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Tell who wants to know that something happened."""
+        if self._on_event is not None:
+            self._on_event(name, at_ms=self.now_ns() / NS_PER_MS, **fields)
 
     # Building.
 
@@ -146,7 +166,9 @@ class Simulation:
         delay_ns = sampler(
             scenario.network.delay_ms, stream(scenario.seed, "controller"), NS_PER_MS
         )
-        self.controller = Controller(scenario, self.engine, self.brokers, self.watch, delay_ns)
+        self.controller = Controller(
+            scenario, self.engine, self.brokers, self.watch, delay_ns, self.event
+        )
         runtime.topic_partitions = tuple(self.controller.assignments)
         for broker in self.brokers:
             broker.controller = self.controller
@@ -187,7 +209,7 @@ class Simulation:
         for broker in self.brokers:
             broker.start()
         self.controller.set_up()
-        self.faults = Faults(self.scenario, self.engine, self.brokers, self.controller)
+        self.faults = Faults(self.scenario, self.engine, self.brokers, self.controller, self.event)
         for group in self.producer_groups:
             if group.section.arrivals is None:
                 self._start_rate(group)
@@ -227,13 +249,14 @@ class Simulation:
 
     def _keep_on(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
         steps = 0
+        rarely = 1 if self.runtime.threaded else 64
 
         def keep_on() -> bool:
             nonlocal steps
-            if self.invariants.violation is not None:
+            if self.invariants.violation is not None or self._interrupted:
                 return False
             steps += 1
-            if on_progress is not None and steps % 64 == 0:
+            if on_progress is not None and steps % rarely == 0:
                 on_progress(self.now_ns() // NS_PER_MS)
             return not self._stopped
 
@@ -314,7 +337,7 @@ class Simulation:
     def _abandon(self, error: BaseException) -> None:
         if self.trace is None:
             return
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, Interrupted | KeyboardInterrupt):
             reason = "interrupted"
         elif isinstance(error, InvariantViolation):
             reason = f"invariant violated: {error}"
