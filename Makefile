@@ -55,7 +55,6 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 	@rm -rf $(DEMO)
 	$(BIN)/purgatory simulate slow-follower --trace $(DEMO)/trace
 	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
-	@echo 'The report is one page for a browser: $(DEMO)/report/report.html'
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
 	$(BIN)/python tests/benchmarks/run.py

@@ -7,13 +7,15 @@ defects.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from purgatory import __version__
+from purgatory.cli.analyze import analyze
 from purgatory.cli.extras import missing_extra
+from purgatory.cli.simulate import scenarios, simulate
 from purgatory.cli.wheel import wheel
 
 app = typer.Typer(
@@ -26,7 +28,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = {"wheel": wheel}
+COMMANDS: dict[str, Callable[..., object]] = {
+    "wheel": wheel,
+    "simulate": simulate,
+    "scenarios": scenarios,
+    "analyze": analyze,
+}
 for name, function in COMMANDS.items():
     app.command(name)(function)
 

@@ -82,6 +82,24 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
     assert "pip install 'kafka-purgatory[cli]'" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments", "extra"),
+    [
+        ("pydantic", ["simulate", "steady"], "simulation"),
+        ("pydantic", ["scenarios"], "simulation"),
+        ("pyarrow", ["simulate", "steady"], "simulation"),
+        ("pyspark", ["analyze", "nowhere", "--out", "nowhere"], "spark"),
+    ],
+)
+def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str) -> None:
+    ran = run_without([module], *arguments)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith(f"purgatory {arguments[0]} needs the {extra} extra")
+    assert f"pip install 'kafka-purgatory[{extra}]'" in ran.stderr
+
+
 def test_a_missing_module_that_no_extra_brings_is_a_defect() -> None:
     ran = run_without(["timer.snapshot"], "wheel")
     assert ran.returncode == 1
