@@ -134,13 +134,19 @@ class DelayedProduce(DelayedOperation):
     def try_complete(self) -> bool:
         waiting = False
         for status in self.statuses:
-            if status.waits and not self._ends(status):
-                waiting = True
+            if status.waits:
+                partition, appended = status.partition, status.appended
+                assert partition is not None and appended is not None, "who waits has appended"
+                # Looked at without a lock, and most often still true: the term lasts and the
+                # records aren't replicated. Whatever changes that is followed by another check.
+                if (
+                    partition.leadership == appended.leadership
+                    and partition.log.high_watermark < appended.required_offset
+                ) or not self._ends(status, partition, appended):
+                    waiting = True
         return not waiting and self.force_complete()
 
-    def _ends(self, status: ProduceStatus) -> bool:
-        partition, appended = status.partition, status.appended
-        assert partition is not None and appended is not None, "who waits has appended"
+    def _ends(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
         # A replica that went and came back is another one: its log may hold other records.
         if self._manager.partition(status.topic_partition) is not partition:
             error, message = self._manager.why_absent(status.topic_partition)

@@ -173,6 +173,14 @@ class Log:
             return self._active.end_position
         return self._segment_at(offset).position_of(offset)
 
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Return ``segment_of`` and ``position_of`` together."""
+        active = self._active
+        if offset >= self.end_offset:
+            return active.base_offset, active.end_position
+        segment = self._segment_at(offset)
+        return segment.base_offset, segment.position_of(offset)
+
     def size_between(self, begin_offset: int, end_offset: int) -> int:
         """Return the bytes of the batches in [begin_offset, end_offset). O(log n)."""
         return max(0, self.position_of(end_offset) - self.position_of(begin_offset))
@@ -190,7 +198,10 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """How far a read-committed reader sees: no further than the first open transaction."""
-        unstable = self.producers.first_unstable_offset
+        producers = self.producers
+        if not producers.ongoing and not producers.undecided:
+            return self.high_watermark
+        unstable = producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.start_offset)

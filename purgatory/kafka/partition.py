@@ -402,7 +402,7 @@ class Partition:
     def fetch_place(self, fetch_offset: int) -> tuple[int, int]:
         """Return the segment (its base offset) and the byte position that a fetch stands at."""
         with self._lock:
-            return self.log.segment_of(fetch_offset), self.log.position_of(fetch_offset)
+            return self.log.place_of(fetch_offset)
 
     def fetch_progress(
         self,
@@ -438,9 +438,10 @@ class Partition:
             # Equal offsets are compared no further: after a roll the end is in the new segment, and
             # the fetch, though nothing is there for it, would look as if it had fallen behind.
             if fetch_offset < end_offset:
-                if log.segment_of(end_offset) > segment_base:
+                end_segment, end_position = log.place_of(end_offset)
+                if end_segment > segment_base:
                     return OUT_OF_PLACE
-                available = min(log.position_of(end_offset) - position, fetch.max_bytes)
+                available = min(end_position - position, fetch.max_bytes)
             fetched_epoch = fetch.last_fetched_epoch
             # What was fetched in this leader's own epoch can't diverge from it.
             if (

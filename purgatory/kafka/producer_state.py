@@ -64,17 +64,21 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """The producers of one log and their transactions."""
+    """The producers of one log and their transactions.
 
-    __slots__ = ("_aborted", "_entries", "_ongoing", "_undecided")
+    ``ongoing`` maps a producer id to the first offset of its open transaction; ``undecided`` are
+    the transactions that ended, but whose marker isn't below the high watermark yet, so that it
+    could still be lost. Read only.
+    """
+
+    __slots__ = ("_aborted", "_entries", "ongoing", "undecided")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        # Producer id to first offset. Transactions are entered as they begin, so the dict's order
-        # is that of their first offsets, and its first value is the least.
-        self._ongoing: dict[int, int] = {}
-        # Ended, but the marker isn't below the high watermark yet: it could still be lost.
-        self._undecided: list[AbortedTransaction] = []
+        # Entered as they begin: so the dict's order is that of their first offsets, and its first
+        # value is the least.
+        self.ongoing: dict[int, int] = {}
+        self.undecided: list[AbortedTransaction] = []
         self._aborted: list[AbortedTransaction] = []
 
     # ---- before an append
@@ -139,11 +143,11 @@ class ProducerStates:
             )
 
     def _check_transaction(self, batch: RecordBatch) -> None:
-        if not batch.transactional and batch.producer_id in self._ongoing:
+        if not batch.transactional and batch.producer_id in self.ongoing:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {batch.producer_id} has a transaction open since offset "
-                f"{self._ongoing[batch.producer_id]}, but sent a batch outside of it",
+                f"{self.ongoing[batch.producer_id]}, but sent a batch outside of it",
             )
 
     # ---- after an append
@@ -163,32 +167,32 @@ class ProducerStates:
             batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset
         )
         entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], known)
-        if batch.transactional and batch.producer_id not in self._ongoing:
-            self._ongoing[batch.producer_id] = batch.base_offset
+        if batch.transactional and batch.producer_id not in self.ongoing:
+            self.ongoing[batch.producer_id] = batch.base_offset
 
     def _end_transaction(self, marker: RecordBatch, how: EndTransaction) -> None:
-        first_offset = self._ongoing.pop(marker.producer_id, None)
+        first_offset = self.ongoing.pop(marker.producer_id, None)
         if first_offset is None:
             return  # the producer wrote nothing in this transaction
         ended = AbortedTransaction(marker.producer_id, first_offset, marker.base_offset)
-        self._undecided.append(ended)
+        self.undecided.append(ended)
         if how is EndTransaction.ABORT:
             self._aborted.append(ended)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
         """Settle the transactions whose marker is replicated now. O(undecided transactions)."""
-        if self._undecided:
-            self._undecided = [t for t in self._undecided if t.last_offset >= high_watermark]
+        if self.undecided:
+            self.undecided = [t for t in self.undecided if t.last_offset >= high_watermark]
 
     # ---- looking
 
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of a transaction whose end isn't settled; None without one."""
-        if not self._ongoing and not self._undecided:
+        if not self.ongoing and not self.undecided:
             return None
-        offsets = [t.first_offset for t in self._undecided]
-        offsets.extend(islice(self._ongoing.values(), 1))
+        offsets = [transaction.first_offset for transaction in self.undecided]
+        offsets.extend(islice(self.ongoing.values(), 1))
         return min(offsets)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
@@ -223,8 +227,8 @@ class ProducerStates:
             producer_id: ProducerEntry(entry.producer_epoch, entry.batches)
             for producer_id, entry in self._entries.items()
         }
-        other._ongoing = dict(self._ongoing)
-        other._undecided = list(self._undecided)
+        other.ongoing = dict(self.ongoing)
+        other.undecided = list(self.undecided)
         other._aborted = list(self._aborted)
         return other
 
@@ -235,8 +239,8 @@ class ProducerStates:
                 producer_id: (entry.producer_epoch, entry.batches)
                 for producer_id, entry in self._entries.items()
             },
-            "ongoing": dict(self._ongoing),
-            "undecided": list(self._undecided),
+            "ongoing": dict(self.ongoing),
+            "undecided": list(self.undecided),
             "aborted": list(self._aborted),
         }
 
@@ -249,10 +253,10 @@ class ProducerStates:
                 assert newer.first_sequence == (older.last_sequence + 1) & MAX_SEQUENCE
                 assert newer.first_offset >= older.next_offset
             assert all(known.next_offset <= end_offset for known in entry.batches), producer_id
-        starts = list(self._ongoing.values())
+        starts = list(self.ongoing.values())
         assert starts == sorted(starts), "open transactions out of the order of their offsets"
         assert all(start < end_offset for start in starts), (starts, end_offset)
-        assert all(t.first_offset < t.last_offset < end_offset for t in self._undecided)
+        assert all(t.first_offset < t.last_offset < end_offset for t in self.undecided)
 
 
 def _check_marker(batch: RecordBatch, origin: AppendOrigin) -> None:

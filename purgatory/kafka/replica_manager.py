@@ -22,7 +22,7 @@ Ground rules
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.kafka.delayed_delete_records import (
@@ -142,10 +142,16 @@ class ReplicaManager:
         for topic_partition, entry in entries.items():
             status = self._append(topic_partition, entry, required_acks, origin)
             statuses.append(status)
-            if required_acks == _ACKS_ALL and status.error is _NONE:
+            appended = status.appended
+            if appended is None:
+                continue
+            if required_acks == _ACKS_ALL:
                 status.begin_to_wait()
                 waiting.append(topic_partition)
-        self._check_after_appends(statuses)
+            if appended.moved:
+                self._check_all(topic_partition)
+            elif not appended.duplicate:
+                self.fetch_purgatory.check_and_complete(topic_partition)
         if waiting:
             self.produce_purgatory.try_complete_else_watch(
                 DelayedProduce(timeout_ms, self, statuses, respond), waiting
@@ -170,16 +176,6 @@ class ReplicaManager:
         except KafkaError as failure:
             return ProduceStatus(topic_partition, error=failure.code, message=failure.message)
         return ProduceStatus(topic_partition, partition, appended)
-
-    def _check_after_appends(self, statuses: Iterable[ProduceStatus]) -> None:
-        for status in statuses:
-            appended = status.appended
-            if appended is None or appended.duplicate:
-                continue
-            if appended.moved:
-                self._check_all(status.topic_partition)
-            else:
-                self.fetch_purgatory.check_and_complete(status.topic_partition)
 
     def fetch_records(
         self,
