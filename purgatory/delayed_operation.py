@@ -38,9 +38,8 @@ from collections.abc import Callable, Hashable
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-import structlog
-
 from purgatory.outcome import TRANSITIONS, Outcome
+from purgatory.safe_log import log_safely
 from timer import TimerTask
 from timer.errors import checked_delay_ms
 
@@ -51,7 +50,6 @@ _PENDING = Outcome.PENDING
 _FIRST_RETRY_MS = 1
 _LONGEST_RETRY_MS = 32
 
-_log = structlog.get_logger("purgatory")
 _event_lock = Lock()
 
 
@@ -287,11 +285,13 @@ class DelayedOperation(TimerTask):
 
     def _op_serve_noted(self) -> bool:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
-        # Whether an event asked for the check, or only the expiry does.
-        unasked = self._op_expiry_due and not self._op_check_due
-        if unasked:
-            self._op_check_due = True
-        while self._op_check_due:
+        expiring = False
+        while self._op_check_due or (self._op_expiry_due and not expiring):
+            if self._op_outcome is not _PENDING:
+                return False
+            unasked = not self._op_check_due  # no event asks for this check, only the expiry does
+            # Noted before the check: an expiry counts only with a check that began after it.
+            expiring = self._op_expiry_due
             self._op_check_due = False
             try:
                 completed = self.try_complete()
@@ -304,11 +304,15 @@ class DelayedOperation(TimerTask):
                 self._op_report("try_complete", error)
                 self._op_settle(Outcome.FAILED, error)
                 return False
+            except BaseException as interrupt:
+                # Left pending, it would have lost this check, and perhaps its expiry.
+                self._op_settle(Outcome.FAILED, interrupt)
+                raise
             if completed:
                 if unasked:
                     self._op_count_missed_wakeup()
                 return True
-        if self._op_expiry_due:
+        if expiring:
             self._op_settle(Outcome.EXPIRED)
         elif self._op_failure_due is not None:
             self._op_settle(Outcome.FAILED, self._op_failure_due)
@@ -345,11 +349,13 @@ class DelayedOperation(TimerTask):
             self._op_become_failed(interrupt)
             raise
         finally:
-            if purgatory is not None:
-                purgatory._count_settled(self)
-            self._op_settled = True
-            if self._op_event is not None:
-                self._op_event.set()
+            try:
+                if purgatory is not None:
+                    purgatory._count_settled(self)
+            finally:
+                self._op_settled = True
+                if self._op_event is not None:
+                    self._op_event.set()
         return True
 
     def _op_become(self, outcome: Outcome) -> None:
@@ -379,6 +385,13 @@ class DelayedOperation(TimerTask):
             except Exception as error:
                 self._op_report(stage, error)
                 self._op_become_failed(error)
+            except BaseException as interrupt:
+                self._op_become_failed(interrupt)
+                self._op_call_on_failure()
+                raise
+        self._op_call_on_failure()
+
+    def _op_call_on_failure(self) -> None:
         assert self._op_error is not None, "a failed operation says why"
         try:
             self.on_failure(self._op_error)
@@ -394,7 +407,8 @@ class DelayedOperation(TimerTask):
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._count_callback_error(stage)
-        _log.error(
+        log_safely(
+            "error",
             "callback_failed",
             stage=stage,
             purgatory=None if purgatory is None else purgatory.name,
@@ -406,7 +420,9 @@ class DelayedOperation(TimerTask):
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._count_missed_wakeup()
-            _log.warning("missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self))
+            log_safely(
+                "warning", "missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self)
+            )
 
 
 class RetryTask(TimerTask):

@@ -27,6 +27,7 @@ from purgatory.delayed_operation import DelayedOperation, RetryTask
 from purgatory.errors import OperationReusedError, PurgatoryClosedError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.outcome import Outcome
+from purgatory.safe_log import log_safely
 from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask
 
@@ -379,19 +380,20 @@ class DelayedOperationPurgatory:
         if counted_as == "completed" and operation._op_submitter == operation._op_settler:
             counted_as = "immediate"
         wait_ns = operation._op_wait_ns
-        if self._on_settled is not None:
-            try:
-                self._on_settled(operation, counted_as, wait_ns)
-            except Exception:
-                _log.exception("on_settled_failed", purgatory=self.name)
-        lock = self._lock
-        lock.acquire()
         try:
-            if self._pending.pop(id(operation), None) is not None:
-                self._settling -= 1
-                self._counters.by_outcome[counted_as].add(wait_ns)
+            if self._on_settled is not None:
+                self._on_settled(operation, counted_as, wait_ns)
+        except Exception as error:
+            log_safely("error", "on_settled_failed", purgatory=self.name, exc_info=error)
         finally:
-            lock.release()
+            lock = self._lock
+            lock.acquire()
+            try:
+                if self._pending.pop(id(operation), None) is not None:
+                    self._settling -= 1
+                    self._counters.by_outcome[counted_as].add(wait_ns)
+            finally:
+                lock.release()
 
     def _count_callback_error(self, stage: str) -> None:
         with self._lock:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import threading
 
-import structlog
-
+from purgatory.safe_log import log_safely
 from timer import Timer, TimerClosedError
 
 ADVANCE_TIMEOUT_MS = 200
 """How long the reaper waits for a due bucket before it looks whether it shall stop."""
-
-_log = structlog.get_logger("purgatory")
 
 
 class ExpiredOperationReaper:
@@ -63,8 +60,9 @@ class ExpiredOperationReaper:
                 self._timer.advance_clock(ADVANCE_TIMEOUT_MS)
             except TimerClosedError:
                 return
-            except Exception:
-                _log.exception("reaper_failed", reaper=self._thread.name)
+            except BaseException as error:
+                # A SystemExit in one callback, run by an inline executor, must not end expiry.
+                log_safely("error", "reaper_failed", reaper=self._thread.name, exc_info=error)
                 # Not a tight loop, should the fault be here to stay.
                 self._stopping.wait(ADVANCE_TIMEOUT_MS / 1_000)
             self._last_advance_ns = self._timer.clock.now_ns()
