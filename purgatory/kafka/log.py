@@ -22,7 +22,7 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
 from purgatory.kafka.producer_state import ProducerStates
 from purgatory.kafka.record_batch import NO_LEADER_EPOCH, RecordBatch
-from purgatory.kafka.requests import EpochEndOffset
+from purgatory.kafka.requests import UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.segment import Segment
 
 _SNAPSHOTS_KEPT = 2
@@ -118,6 +118,7 @@ class Log:
         self._bases.append(self.end_offset)
         self._snapshots.append((self.end_offset, self.producers.copy()))
         del self._snapshots[:-_SNAPSHOTS_KEPT]
+        self._drop_deleted_segments()
         self.apply_retention()
         return self._active
 
@@ -263,11 +264,11 @@ class Log:
     def _rebuild_producers(self) -> None:
         while self._snapshots and self._snapshots[-1][0] > self.end_offset:
             self._snapshots.pop()
-        begin, states = self._snapshots[-1] if self._snapshots else (self._bases[0], None)
+        begin, states = self._snapshots[-1] if self._snapshots else (UNKNOWN_OFFSET, None)
         self.producers = states.copy() if states is not None else ProducerStates()
         for segment in self._segments[max(0, bisect_right(self._bases, begin) - 1) :]:
             for batch in segment.batches:
-                if batch.producer_id >= 0:
+                if batch.producer_id >= 0 and batch.base_offset >= begin:
                     self.producers.update(batch)
         self.producers.forget_before(self.start_offset)
         self.producers.advance_high_watermark(self.high_watermark)
@@ -290,14 +291,19 @@ class Log:
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
-        # A segment's successor begins where it ends.
-        dropped = bisect_right(self._bases, offset) - 1
-        del self._segments[:dropped], self._bases[:dropped]
-        # A copy from before the first batch would be continued with a gap.
-        self._snapshots = [s for s in self._snapshots if s[0] >= self._bases[0]]
+        self._drop_deleted_segments()
         self.epochs.truncate_from_start(offset)
         self.producers.forget_before(offset)
         return True
+
+    def _drop_deleted_segments(self) -> None:
+        # A segment's successor begins where it ends.
+        dropped = bisect_right(self._bases, self.start_offset) - 1
+        if dropped > 0:
+            del self._segments[:dropped], self._bases[:dropped]
+            # A copy from before the first batch would be continued with a gap.
+            first = self._bases[0]
+            self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
 
     def apply_retention(self) -> bool:
         """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""

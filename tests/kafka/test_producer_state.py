@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import pytest
+
+from purgatory.kafka import (
+    AppendOrigin,
+    EndTransaction,
+    ErrorCode,
+    KafkaError,
+    Log,
+    ProducerStates,
+    RecordBatch,
+)
+from purgatory.kafka.producer_state import REMEMBERED_BATCHES
+
+PRODUCER = 7
+
+
+def numbered(sequence: int, count: int = 1, epoch: int = 0, offset: int = 0) -> RecordBatch:
+    return RecordBatch(
+        offset, count, 100, producer_id=PRODUCER, producer_epoch=epoch, base_sequence=sequence
+    )
+
+
+def states_after(*batches: RecordBatch) -> ProducerStates:
+    states = ProducerStates()
+    for batch in batches:
+        assert duplicate_of(states, batch) is None
+        states.update(batch)
+    states._check(1_000)
+    return states
+
+
+def duplicate_of(
+    states: ProducerStates, batch: RecordBatch, complete_history: bool = True
+) -> int | None:
+    known = states.find_duplicate(batch, AppendOrigin.CLIENT, complete_history)
+    return None if known is None else known.first_offset
+
+
+def refused(states: ProducerStates, batch: RecordBatch) -> ErrorCode:
+    before = states.as_data()
+    with pytest.raises(KafkaError) as failure:
+        states.find_duplicate(batch, AppendOrigin.CLIENT, True)
+    assert states.as_data() == before
+    return failure.value.code
+
+
+def test_the_next_sequence_is_accepted() -> None:
+    states = states_after(numbered(0, 3, offset=10), numbered(3, 2, offset=13))
+
+    assert duplicate_of(states, numbered(5)) is None
+    assert len(states) == 1
+
+
+def test_a_duplicate_is_answered_with_the_first_offset() -> None:
+    states = states_after(numbered(0, 3, offset=10), numbered(3, 2, offset=20))
+
+    assert duplicate_of(states, numbered(0, 3)) == 10
+    assert duplicate_of(states, numbered(3, 2)) == 20
+
+
+def test_a_gap_is_refused() -> None:
+    states = states_after(numbered(0, 3))
+
+    assert refused(states, numbered(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_error_names_what_came_and_what_was_expected() -> None:
+    states = states_after(numbered(0, 3))
+
+    with pytest.raises(KafkaError, match="producer 7 in epoch 0 sent sequence 9, expected was 3"):
+        states.find_duplicate(numbered(9), AppendOrigin.CLIENT, True)
+
+
+def test_the_last_five_batches_are_remembered_and_not_a_sixth() -> None:
+    states = states_after(*(numbered(n, offset=n + 100) for n in range(6)))
+
+    assert REMEMBERED_BATCHES == 5
+    for sequence in range(1, 6):
+        assert duplicate_of(states, numbered(sequence)) == sequence + 100
+    assert refused(states, numbered(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_that_overlaps_a_known_one_is_no_duplicate() -> None:
+    states = states_after(numbered(0, 3))
+
+    assert refused(states, numbered(0, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(states, numbered(1, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_old_epoch_is_refused_even_for_a_duplicate() -> None:
+    states = states_after(numbered(0, epoch=3, offset=0), numbered(0, epoch=4, offset=1))
+
+    assert refused(states, numbered(0, epoch=3)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_new_epoch_begins_at_sequence_0() -> None:
+    states = states_after(numbered(0), numbered(1, offset=1))
+
+    assert refused(states, numbered(2, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert duplicate_of(states, numbered(0, epoch=1)) is None
+
+
+def test_sequences_wrap_to_0() -> None:
+    states = ProducerStates()
+    states.update(numbered(2**31 - 1))
+
+    assert duplicate_of(states, numbered(0)) is None
+    assert refused(states, numbered(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_unknown_producer_begins_at_0_where_nothing_was_deleted() -> None:
+    assert refused(ProducerStates(), numbered(5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_unknown_producer_may_go_on_where_its_records_may_have_been_deleted() -> None:
+    assert duplicate_of(ProducerStates(), numbered(5), complete_history=False) is None
+
+
+@pytest.mark.parametrize("batch", [numbered(-1), numbered(0, epoch=-1)])
+def test_a_producer_without_epoch_or_sequence_is_refused(batch: RecordBatch) -> None:
+    assert refused(ProducerStates(), batch) is ErrorCode.INVALID_RECORD
+
+
+def test_a_client_may_not_end_a_transaction_itself() -> None:
+    marker = RecordBatch.end_transaction(PRODUCER, 0, EndTransaction.COMMIT)
+
+    assert refused(ProducerStates(), marker) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
+    states = ProducerStates()
+    states.update(
+        RecordBatch(
+            0,
+            1,
+            100,
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+    )
+
+    assert refused(states, numbered(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_copy_is_independent() -> None:
+    states = states_after(numbered(0))
+    copy = states.copy()
+    before = states.as_data()
+
+    copy.update(numbered(1, offset=1))
+
+    assert states.as_data() == before
+    assert copy.as_data() != before
+
+
+def test_truncation_rebuilds_what_the_log_still_holds() -> None:
+    log = Log()
+    for sequence in range(8):
+        log.append(numbered(sequence, offset=sequence).with_offset(sequence, 1))
+
+    log.truncate_to(4)
+
+    entry = log.producers.entry(PRODUCER)
+    assert entry is not None
+    assert entry.last_sequence == 3
+    assert duplicate_of(log.producers, numbered(0)) == 0  # known again: it is among the last five
+    assert duplicate_of(log.producers, numbered(4)) is None
+    log._check()
