@@ -57,7 +57,7 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
-	$(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python -m tests.benchmarks.run
 
 pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
 	@rm -rf build/pins

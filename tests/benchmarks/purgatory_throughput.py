@@ -1,6 +1,6 @@
 """How many operations a second a purgatory takes, and what a check that finds nothing costs.
 
-    python tests/benchmarks/purgatory_throughput.py
+    python -m tests.benchmarks.purgatory_throughput
 
 Each operation is made, watched on 3 of 100 keys, and completed: by an event on one of its keys, or
 by ``force_complete``. The rival is what one would write by hand: lists of waiting objects by key
@@ -14,14 +14,13 @@ import heapq
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from statistics import median
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
+from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say, seconds
 from timer import SystemTimer
 
 ROUNDS = 7
-OPERATIONS = 20_000
 WAITING = 1_000
 KEYS = [f"topic-{number}" for number in range(100)]
 TRIPLES = [(KEYS[n], KEYS[(n + 1) % 100], KEYS[(n + 2) % 100]) for n in range(100)]
@@ -64,8 +63,8 @@ class ByHand:
             self.lists[key] = [waiting for waiting in self.lists[key] if not waiting[1]]
 
 
-def by_event(purgatory: DelayedOperationPurgatory) -> None:
-    for number in range(OPERATIONS):
+def by_event(purgatory: DelayedOperationPurgatory, operations: int) -> None:
+    for number in range(operations):
         keys = TRIPLES[number % 100]
         operation = Waiting()
         purgatory.try_complete_else_watch(operation, keys)
@@ -73,15 +72,16 @@ def by_event(purgatory: DelayedOperationPurgatory) -> None:
         purgatory.check_and_complete(keys[1])
 
 
-def by_force(purgatory: DelayedOperationPurgatory) -> None:
-    for number in range(OPERATIONS):
+def by_force(purgatory: DelayedOperationPurgatory, operations: int) -> None:
+    for number in range(operations):
         operation = Waiting()
         purgatory.try_complete_else_watch(operation, TRIPLES[number % 100])
         operation.force_complete()
 
 
-def by_hand(rival: ByHand) -> None:
-    for number in range(OPERATIONS):
+def by_hand(operations: int) -> None:
+    rival = ByHand()
+    for number in range(operations):
         keys = TRIPLES[number % 100]
         waiting = rival.submit(number, keys)
         waiting[0] = True
@@ -89,47 +89,53 @@ def by_hand(rival: ByHand) -> None:
             rival.check(key)
 
 
-def seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+def operations_per_s(operations: int) -> dict[str, float]:
+    """Return the throughput of each way to complete an operation, on one thread."""
+    timer = SystemTimer("Throughput")
+    with DelayedOperationPurgatory("Throughput", timer=timer, reaper_enabled=False) as purgatory:
+        ways = {
+            "by an event": lambda: by_event(purgatory, operations),
+            "by force_complete": lambda: by_force(purgatory, operations),
+            "by hand": lambda: by_hand(operations),
+        }
+        spent = in_turns(
+            {name: lambda way=way: {"s": seconds(way)} for name, way in ways.items()},  # type: ignore[misc]
+            ROUNDS,
+        )
+    timer.close()
+    return {name: operations / times["s"] for name, times in spent.items()}
 
 
-def check_finds_nothing() -> float:
-    """Return nanoseconds for each of 1,000 waiting operations that can't complete."""
+def check_finds_nothing_us(repeats: int) -> float:
+    """Return microseconds for each of 1,000 waiting operations that can't complete."""
     with DelayedOperationPurgatory("Check") as purgatory:
         for _ in range(WAITING):
             purgatory.try_complete_else_watch(Waiting(), ["key"])
-        repeats = 50
-        spent = median(
+        spent_s = median(
             seconds(lambda: [purgatory.check_and_complete("key") for _ in range(repeats)])
             for _ in range(ROUNDS)
         )
         purgatory.close("leave")
-    return spent / repeats / WAITING * 1e9
+    return spent_s / repeats / WAITING * 1e6
 
 
-def main() -> None:
-    spent: dict[str, list[float]] = defaultdict(list)
-    timer = SystemTimer("Throughput")
-    with DelayedOperationPurgatory("Throughput", timer=timer, reaper_enabled=False) as purgatory:
-        for _ in range(ROUNDS):
-            spent["by an event"].append(seconds(lambda: by_event(purgatory)))
-            spent["by force_complete"].append(seconds(lambda: by_force(purgatory)))
-            rival = ByHand()
-            spent["by hand"].append(seconds(lambda rival=rival: by_hand(rival)))  # type: ignore[misc]
-    timer.close()
-    rival_us = median(spent["by hand"]) / OPERATIONS * 1e6
-    print("watch on 3 of 100 keys, then complete (one thread)")
-    for name, times in spent.items():
-        each_us = median(times) / OPERATIONS * 1e6
-        print(
-            f"  {name:<18} {1e6 / each_us:>9,.0f} operations/s {each_us:6.2f} us each, "
-            f"{each_us / rival_us:.2f} x by hand"
-        )
-    print("check_and_complete over 1,000 waiting operations that can't complete")
-    print(f"  {check_finds_nothing() / 1e3:.3f} us each")
+def measure(size: Size = Size.USUAL) -> list[Figure]:
+    per_s = operations_per_s(size.pick(200, 20_000))
+    for name, value in per_s.items():
+        say(f"{name:<18} {value:>9,.0f} operations/s, {value / per_s['by hand']:.2f} x by hand")
+    watch = "watch on 3 of 100 keys, complete"
+    return [
+        Figure(f"{watch} by an event", per_s["by an event"], "op/s", 150_000, "higher"),
+        Figure(f"{watch} by force_complete", per_s["by force_complete"], "op/s"),
+        Figure("lists and a heap by hand, the same", per_s["by hand"], "op/s"),
+        Figure(
+            "check of one that can't complete, of 1,000",
+            check_finds_nothing_us(size.pick(1, 50)),
+            "us",
+            0.5,
+        ),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    run_alone(measure)
