@@ -8,10 +8,17 @@
 An operation completes when an event on one of its keys finds its condition true, or expires.
 """
 
+from purgatory.async_purgatory import AsyncPurgatory
+from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot
-from purgatory.delayed_operation import DelayedOperation, LockLike
-from purgatory.delayed_operation_purgatory import ClosePolicy, DelayedOperationPurgatory
-from purgatory.errors import OperationReusedError, PurgatoryClosedError
+from purgatory.delayed_operation import FOREVER_MS, DelayedOperation, LockLike
+from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.errors import (
+    OperationReusedError,
+    PurgatoryClosedError,
+    PurgatoryFullError,
+    WaitCancelledError,
+)
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.operation_keys import (
     GroupJoinKey,
@@ -26,7 +33,9 @@ from purgatory.watchers import WatcherList, Watchers
 __version__ = "0.1.0"
 
 __all__ = [
+    "FOREVER_MS",
     "TRANSITIONS",
+    "AsyncPurgatory",
     "ClosePolicy",
     "CountersSnapshot",
     "DelayedOperation",
@@ -39,8 +48,10 @@ __all__ = [
     "OperationReusedError",
     "Outcome",
     "PurgatoryClosedError",
+    "PurgatoryFullError",
     "TopicKey",
     "TopicPartitionOperationKey",
+    "WaitCancelledError",
     "WatcherList",
     "Watchers",
     "__version__",

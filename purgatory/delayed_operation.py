@@ -34,11 +34,14 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.outcome import TRANSITIONS, Outcome
+from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from timer import TimerTask
 from timer.errors import checked_delay_ms
@@ -47,10 +50,13 @@ if TYPE_CHECKING:
     from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 
 _PENDING = Outcome.PENDING
-_FIRST_RETRY_MS = 1
-_LONGEST_RETRY_MS = 32
+Verdict: TypeAlias = tuple[Outcome, BaseException | None]
+"""What an operation is told to become, whether its condition holds or not; and why it failed."""
 
-_event_lock = Lock()
+FOREVER_MS = 2**63 - 1
+"""A delay that never ends: the operation waits for its condition alone."""
+
+_listeners_lock = Lock()
 
 
 class LockLike(Protocol):
@@ -84,10 +90,9 @@ class DelayedOperation(TimerTask):
         "_op_busy",
         "_op_check_due",
         "_op_error",
-        "_op_event",
         "_op_expiry_due",
-        "_op_failure_due",
         "_op_keys",
+        "_op_listeners",
         "_op_lock",
         "_op_outcome",
         "_op_purgatory",
@@ -96,7 +101,9 @@ class DelayedOperation(TimerTask):
         "_op_settler",
         "_op_start_ns",
         "_op_submitter",
+        "_op_thresholds",
         "_op_unclaimed",
+        "_op_verdict",
         "_op_wait_ns",
     )
 
@@ -110,11 +117,12 @@ class DelayedOperation(TimerTask):
         self._op_error: BaseException | None = None
         self._op_check_due = False
         self._op_expiry_due = False
-        self._op_failure_due: BaseException | None = None
+        self._op_verdict: Verdict | None = None
         self._op_settled = False
-        self._op_event: threading.Event | None = None
+        self._op_listeners: list[Callable[[], object]] | None = None
         self._op_purgatory: DelayedOperationPurgatory | None = None
         self._op_keys: tuple[Hashable, ...] = ()
+        self._op_thresholds: Mapping[Hashable, int] | None = None
         self._op_retry: RetryTask | None = None
         self._op_start_ns = 0
         self._op_wait_ns = 0
@@ -201,7 +209,7 @@ class DelayedOperation(TimerTask):
                 if lock is None:
                     if self._op_check_twice(f):
                         return True
-                elif lock.acquire(False):
+                elif this_thread.chain.length < LONGEST_CHAIN and lock.acquire(False):
                     try:
                         if self._op_check_twice(f):
                             return True
@@ -212,7 +220,10 @@ class DelayedOperation(TimerTask):
                     self._op_check_due = True
             finally:
                 self._op_busy.release()
-        return self._op_serve()
+        # The look after the release; written out, since nearly always there is nothing to see.
+        if self._op_check_due or self._op_expiry_due or self._op_verdict is not None:
+            return self._op_serve()
+        return False
 
     def _op_check_twice(self, f: Callable[[], object]) -> bool:
         if self._op_serve_noted():
@@ -234,21 +245,46 @@ class DelayedOperation(TimerTask):
             timeout: seconds, as ``threading`` has them; None waits for ever.
 
         Returns:
-            The outcome; PENDING if the timeout came first.
+            The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
+            the operation pending.
         """
-        if self._op_settled or self._op_settled_event().wait(timeout):
-            return self._op_outcome
-        return _PENDING
+        if not self._op_settled:
+            event = threading.Event()
+            self.call_when_settled(event.set)
+            if not event.wait(timeout):
+                with suppress(ValueError):  # it was told just now
+                    (self._op_listeners or []).remove(event.set)
+        return self._op_outcome if self._op_settled else _PENDING
 
-    def _op_settled_event(self) -> threading.Event:
-        with _event_lock:
-            event = self._op_event
-            if event is None:
-                event = self._op_event = threading.Event()
-        # Noted first, then looked: the settler sets the flag first, then looks for an event.
+    def call_when_settled(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` once, when the outcome is known and the callbacks have run.
+
+        It is called by the thread that settled the operation, or here and now if that is over. It
+        must be short, and what it raises is logged. If the purgatory is closed and leaves the
+        operation pending, it is called too: ``outcome`` tells.
+        """
+        if self._op_listeners is None:
+            with _listeners_lock:
+                if self._op_listeners is None:
+                    self._op_listeners = []
+        self._op_listeners.append(listener)
+        # Noted first, then looked: the settler sets the flag first, then looks for listeners.
         if self._op_settled:
-            event.set()
-        return event
+            self._op_tell()
+
+    def _op_tell(self) -> None:
+        """Call the listeners, each once: whoever pops it calls it."""
+        self._op_settled = True
+        listeners = self._op_listeners
+        while listeners:
+            try:
+                listener = listeners.pop(0)
+            except IndexError:
+                return  # another thread was faster
+            try:
+                listener()
+            except Exception as error:
+                log_safely("error", "listener_failed", operation=_safe_repr(self), exc_info=error)
 
     def __repr__(self) -> str:
         return (
@@ -265,12 +301,16 @@ class DelayedOperation(TimerTask):
         lock = self._op_lock
         while (
             self._op_outcome is _PENDING
-            and (self._op_check_due or self._op_expiry_due or self._op_failure_due is not None)
+            and (self._op_check_due or self._op_expiry_due or self._op_verdict is not None)
             and busy.acquire(False)
         ):
             try:
                 if lock is None:
                     completed = self._op_serve_noted() or completed
+                elif this_thread.chain.length >= LONGEST_CHAIN:
+                    # Settled here, its callbacks would run later, and without your lock.
+                    this_thread.chain.left.append(self._op_serve)
+                    break
                 elif lock.acquire(False):
                     try:
                         completed = self._op_serve_noted() or completed
@@ -314,8 +354,9 @@ class DelayedOperation(TimerTask):
                 return True
         if expiring:
             self._op_settle(Outcome.EXPIRED)
-        elif self._op_failure_due is not None:
-            self._op_settle(Outcome.FAILED, self._op_failure_due)
+        elif self._op_verdict is not None:
+            outcome, reason = self._op_verdict
+            return self._op_settle(outcome, reason) and outcome is Outcome.COMPLETED
         return False
 
     def _op_retry_later(self) -> None:
@@ -341,8 +382,19 @@ class DelayedOperation(TimerTask):
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._unwatch(self)
+        chain = this_thread.chain
+        if chain.length < LONGEST_CHAIN:
+            self._op_finish(chain)
+        else:
+            chain.left.append(lambda: self._op_finish(chain))
+        return True
+
+    def _op_finish(self, chain: CallbackChain) -> None:
+        """Run the callbacks of a settled operation, book it, tell those who wait."""
+        chain.length += 1
+        purgatory = self._op_purgatory
         try:
-            if outcome is not Outcome.CANCELLED:
+            if self._op_outcome is not Outcome.CANCELLED:
                 self._op_call_back()
         except BaseException as interrupt:
             # KeyboardInterrupt and the like go on to the caller, but leave nothing half done.
@@ -354,9 +406,11 @@ class DelayedOperation(TimerTask):
                     purgatory._count_settled(self)
             finally:
                 self._op_settled = True
-                if self._op_event is not None:
-                    self._op_event.set()
-        return True
+                if self._op_listeners is not None:
+                    self._op_tell()
+                chain.length -= 1
+                if chain.left and not chain.length:
+                    chain.run_left()
 
     def _op_become(self, outcome: Outcome) -> None:
         """Change the outcome: nothing else does."""
@@ -366,7 +420,7 @@ class DelayedOperation(TimerTask):
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
         """Fail it although the user's lock is taken; unless a callback of it is running."""
-        self._op_failure_due = error
+        self._op_verdict = (Outcome.FAILED, error)
         if self._op_busy.acquire(False):
             try:
                 self._op_settle(Outcome.FAILED, error)
@@ -423,23 +477,6 @@ class DelayedOperation(TimerTask):
             log_safely(
                 "warning", "missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self)
             )
-
-
-class RetryTask(TimerTask):
-    """Tries an operation again whose user's lock was taken; each time after twice as long."""
-
-    __slots__ = ("operation",)
-
-    def __init__(self, operation: DelayedOperation) -> None:
-        super().__init__(_FIRST_RETRY_MS)
-        self.operation = operation
-
-    def run(self) -> None:
-        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
-        operation = self.operation
-        operation._op_serve()
-        if operation.is_completed:
-            operation._op_retry = None  # no cycle keeps the two alive
 
 
 def _safe_repr(value: Any) -> str:

@@ -13,32 +13,38 @@ Ground rules
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import Self
 
 import structlog
 
+from purgatory import closing
+from purgatory.closing import ClosePolicy
 from purgatory.counters import Counters, CountersSnapshot
-from purgatory.delayed_operation import DelayedOperation, RetryTask
-from purgatory.errors import OperationReusedError, PurgatoryClosedError
+from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.errors import OperationReusedError, PurgatoryClosedError, PurgatoryFullError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.operation_future import future_of
 from purgatory.outcome import Outcome
+from purgatory.reaper import Reaper
+from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
+from purgatory.waiting import ThresholdWaiting, delay_of
+from purgatory.watch_keys import check_hashable, checked_keys, checked_thresholds
 from purgatory.watchers import WatcherList
-from timer import SystemTimer, Timer, TimerClosedError, TimerTask
-
-ClosePolicy = Literal["expire", "fail", "leave"]
-"""What closing does to pending operations: expire them now, fail them, or let go of them."""
+from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
 _PENDING = Outcome.PENDING
-_CLOSE_POLL_S = 0.002
+_REJECTED = -1
+_NS_PER_S = 1_000_000_000
+_NO_KEYS: tuple[Hashable, ...] = ()
 
 _log = structlog.get_logger("purgatory")
 
@@ -57,6 +63,14 @@ class DelayedOperationPurgatory:
             ``purgatory.timer.advance_clock`` yourself.
         timer_enabled: whether operations expire at all.
         on_settled: an observer of every outcome; what it raises is logged.
+        max_pending: how many operations may wait at the same time; None for any number. One more is
+            refused, unless it completes at once.
+
+    Raises:
+        ValueError: max_pending is below 1.
+
+    After a fork the child's purgatory is empty and works: what was pending is the parent's to
+    answer. A timer or executor of yours has to survive the fork itself.
     """
 
     def __init__(
@@ -67,29 +81,44 @@ class DelayedOperationPurgatory:
         reaper_enabled: bool = True,
         timer_enabled: bool = True,
         on_settled: SettledObserver | None = None,
+        max_pending: int | None = None,
     ) -> None:
+        if max_pending is not None and max_pending < 1:
+            raise ValueError(f"max_pending must be at least 1, or None for no limit: {max_pending}")
         self.name = name
         self.broker_id = broker_id
         self._own_timer = SystemTimer(name) if timer is None else None
         self.timer: Timer = self._own_timer if timer is None else timer  # type: ignore[assignment]
         self._timer_enabled = timer_enabled
         self._on_settled = on_settled
+        self._max_pending = max_pending
         self._now_ns = self.timer.clock.now_ns
+        self._closed = False
+        self._start_empty()
+        forking.protect(self)
+        self.reaper: Reaper | None = None
+        if reaper_enabled:
+            reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
+            reaper.start()
+            self.reaper = reaper
+
+    def _start_empty(self) -> None:
         self._watchers = WatcherList()
         self._lock = self._watchers.lock
         self._pending: dict[int, DelayedOperation] = {}
         self._settling = 0
+        self._values: dict[Hashable, int] = {}
         self._counters = Counters()
-        self._closed = False
-        self.reaper: ExpiredOperationReaper | None = None
-        if reaper_enabled:
-            self.reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
-            self.reaper.start()
+        self._reaper_look_ns = 0
+        self._full_log_ns = 0
 
     # Waiting and waking.
 
     def try_complete_else_watch(
-        self, operation: DelayedOperation, keys: Iterable[Hashable]
+        self,
+        operation: DelayedOperation,
+        keys: Iterable[Hashable] = _NO_KEYS,
+        thresholds: Mapping[Hashable, int] | None = None,
     ) -> bool:
         """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
 
@@ -98,7 +127,10 @@ class DelayedOperationPurgatory:
 
         Args:
             operation: one that was never submitted before.
-            keys: what events it waits for; at least one. A key given twice counts once.
+            keys: what events it waits for. A key given twice counts once.
+            thresholds: keys whose value it waits for, and the value: the condition cannot become
+                true by ``advance`` before one of them has reached its number. At least one key or
+                threshold is needed.
 
         Returns:
             True if this call completed it.
@@ -108,17 +140,16 @@ class DelayedOperationPurgatory:
             TypeError: a key is not hashable, or ``operation`` is no DelayedOperation.
             OperationReusedError: the operation was submitted before.
             PurgatoryClosedError: the purgatory was closed.
+            PurgatoryFullError: ``max_pending`` operations wait already.
         """
-        if not isinstance(operation, DelayedOperation):
-            raise TypeError(f"operation must be a DelayedOperation, not {operation!r}")
-        watch_keys = self._checked_keys(keys)
-        self._register(operation, watch_keys)
+        if thresholds is not None:
+            thresholds = checked_thresholds(thresholds)
+        self._register(operation, checked_keys(keys, bool(thresholds)), thresholds)
+        watch = self._watchers.watch if self._max_pending is None else self._watch_if_not_full
         try:
-            if operation.safe_try_complete_or_else(
-                lambda: self._watchers.watch(operation, watch_keys)
-            ):
+            if operation.safe_try_complete_or_else(lambda: watch(operation)):
                 return True
-            if self._timer_enabled and operation._op_outcome is _PENDING:
+            if operation._op_outcome is _PENDING:
                 self._start_timeout(operation)
         except BaseException:
             operation.cancel()  # a key that can't be compared, an interrupt: leave nothing behind
@@ -126,6 +157,25 @@ class DelayedOperationPurgatory:
         finally:
             operation._op_submitter = 0
         return False
+
+    def future(
+        self,
+        operation: DelayedOperation,
+        keys: Iterable[Hashable] = _NO_KEYS,
+        thresholds: Mapping[Hashable, int] | None = None,
+    ) -> Future[Outcome]:
+        """Submit ``operation`` and return a future of its outcome: ``try_complete_else_watch``'s
+        bridge to ``concurrent.futures``.
+
+        The result is there once the callbacks have run. Cancelling the future cancels the
+        operation. If the purgatory is closed and leaves the operation pending, the future raises
+        PurgatoryClosedError.
+
+        Raises:
+            As ``try_complete_else_watch`` does.
+        """
+        self.try_complete_else_watch(operation, keys, thresholds)
+        return future_of(operation, self.name)
 
     def check_and_complete(self, key: Hashable) -> int:
         """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
@@ -145,15 +195,102 @@ class DelayedOperationPurgatory:
             operations = self._watchers.operations_on(key)
             self._counters.checks += len(operations)
         except TypeError:
-            _check_hashable(key)
+            check_hashable(key)
             raise
         finally:
             lock.release()
-        completed = 0
+        return _check_each(operations)
+
+    def advance(self, key: Hashable, value: int) -> int:
+        """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
+
+        A value below an earlier one changes nothing: values only rise, until ``forget``. Who waits
+        on ``key`` for any event, rather than for a number, is not checked. O(k + log n) where k of
+        n have their number reached, amortized; O(1) where none has. Never blocks.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: the key is not hashable, or the value is not a number.
+        """
+        values = self._values
+        lock = self._lock
+        lock.acquire()
+        try:
+            known = values.get(key)
+            if known is None or value > known:
+                values[key] = value
+            operations = self._watchers.take_reached(key, value)
+            self._counters.checks += len(operations)
+        except TypeError:
+            check_hashable(key)
+            raise
+        finally:
+            lock.release()
+        return _check_each(operations) if operations else 0
+
+    def value(self, key: Hashable) -> int | None:
+        """Return the highest value that ``advance`` was told of ``key``, or None. O(1)."""
+        return self._values.get(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Forget the value of ``key``: it went away, or starts anew. O(1)."""
+        with self._lock:
+            self._values.pop(key, None)
+
+    def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
+        """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.
+
+        Args:
+            key: any hashable.
+            number: what the value shall reach; at once, if it has.
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            The value.
+
+        Raises:
+            TimeoutError: it was not reached in time.
+            PurgatoryClosedError: the purgatory was closed, before or meanwhile.
+            PurgatoryFullError: ``max_pending`` operations wait already.
+        """
+        waiting = ThresholdWaiting(self._values, key, number, delay_of(timeout))
+        self.try_complete_else_watch(waiting, thresholds={key: number})
+        waiting.wait()
+        return waiting.result(self.name)
+
+    def complete_all(self, key: Hashable) -> int:
+        """Complete every operation that waits on ``key``, whether its condition holds or not.
+
+        For a key that goes away. Callbacks run as for a check: where a lock is taken, its holder or
+        a retry completes the operation. O(watchers).
+
+        Returns:
+            How many waited on the key.
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        return self._settle_on(key, Outcome.COMPLETED, None)
+
+    def fail_all(self, key: Hashable, error: BaseException) -> int:
+        """Fail every operation that waits on ``key`` with ``error``: ``on_failure`` is called.
+
+        For a key that goes away; otherwise as ``complete_all``.
+        """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception, not {error!r}")
+        return self._settle_on(key, Outcome.FAILED, error)
+
+    def _settle_on(self, key: Hashable, outcome: Outcome, error: BaseException | None) -> int:
+        check_hashable(key)
+        with self._lock:
+            operations = self._watchers.operations_on(key)
         for operation in operations:
-            if operation.maybe_try_complete():
-                completed += 1
-        return completed
+            operation._op_verdict = (outcome, error)
+            operation._op_serve()
+        return len(operations)
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
@@ -164,7 +301,7 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        _check_hashable(key)
+        check_hashable(key)
         with self._lock:
             operations = self._watchers.operations_on(key)
         return [operation for operation in operations if operation.cancel()]
@@ -179,13 +316,18 @@ class DelayedOperationPurgatory:
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return len(self._watchers.by_key)
+        return self._watchers.keys
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
         with self._lock:
             return len(self._pending) - self._settling
+
+    @property
+    def max_pending(self) -> int | None:
+        """How many operations may wait at the same time, or None."""
+        return self._max_pending
 
     @property
     def oldest_pending_ns(self) -> int:
@@ -226,20 +368,14 @@ class DelayedOperationPurgatory:
         Raises:
             ValueError: ``pending`` is none of the three.
         """
-        if pending not in get_args(ClosePolicy):
-            raise ValueError(
-                f"pending must be one of {', '.join(get_args(ClosePolicy))}, not {pending!r}"
-            )
-        with self._lock:
-            first = not self._closed
-            self._closed = True
-            operations = self._unclaimed()
-        if first:
-            self._settle_all(operations, pending)
-            self._drain(time.monotonic() + timeout)
+        closing.check_policy(pending)
+        operations = closing.stop_intake(self)
+        if operations is not None:
+            closing.settle_all(self, operations, pending)
+            closing.drain(self, time.monotonic() + timeout)
             _log.info("purgatory_closed", purgatory=self.name, pending=len(operations))
         self._end_threads()
-        return len(operations) if first else 0
+        return len(operations or ())
 
     def __enter__(self) -> Self:
         return self
@@ -252,58 +388,6 @@ class DelayedOperationPurgatory:
     ) -> None:
         self.close()
 
-    def _unclaimed(self) -> list[DelayedOperation]:
-        return [
-            operation
-            for operation in self._pending.values()
-            if operation._op_outcome is Outcome.PENDING
-        ]
-
-    def _settle_all(self, operations: list[DelayedOperation], policy: ClosePolicy) -> None:
-        error = PurgatoryClosedError(f"purgatory {self.name!r} was closed")
-        for operation in operations:
-            if policy == "leave":
-                self._let_go(operation)
-            elif policy == "expire":
-                operation.run()
-            else:
-                operation._op_failure_due = error
-                operation._op_serve()
-
-    def _let_go(self, operation: DelayedOperation) -> None:
-        TimerTask.cancel(operation)
-        with self._lock:
-            if operation._op_outcome is Outcome.PENDING:
-                self._watchers.unwatch(operation, operation._op_keys)
-                self._pending.pop(id(operation), None)
-
-    def _drain(self, deadline_s: float) -> None:
-        """Wait until nothing is pending or being settled by others, trying taken locks again."""
-        me = threading.get_ident()
-        while True:
-            with self._lock:
-                operations = self._unclaimed()
-                others = sum(
-                    operation.is_completed and operation._op_settler != me
-                    for operation in self._pending.values()
-                )
-            if not operations and not others:
-                return
-            if time.monotonic() >= deadline_s:
-                break
-            for operation in operations:
-                operation._op_serve()
-            time.sleep(_CLOSE_POLL_S)
-        _log.error(
-            "close_timed_out", purgatory=self.name, locked=len(operations), in_callbacks=others
-        )
-        for operation in operations:
-            operation._op_fail_without_lock(
-                PurgatoryClosedError(
-                    f"purgatory {self.name!r} was closed while the operation's lock was taken"
-                )
-            )
-
     def _end_threads(self) -> None:
         if self.reaper is not None:
             self.reaper.stop_soon()
@@ -314,24 +398,16 @@ class DelayedOperationPurgatory:
 
     # The parts of try_complete_else_watch.
 
-    def _checked_keys(self, keys: Iterable[Hashable]) -> tuple[Hashable, ...]:
-        if isinstance(keys, (str, bytes)):
-            raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
-        keys = tuple(keys)
-        try:
-            unique = tuple(dict.fromkeys(keys))
-        except TypeError:
-            for key in keys:
-                _check_hashable(key)
-            raise
-        if not unique:
-            raise ValueError("keys is empty: an operation on no key could only expire")
-        return unique
-
-    def _register(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
+    def _register(
+        self,
+        operation: DelayedOperation,
+        keys: tuple[Hashable, ...],
+        thresholds: Mapping[Hashable, int] | None,
+    ) -> None:
         lock = self._lock
         lock.acquire()
         try:
+            # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
             if operation._op_purgatory is not None:
                 raise OperationReusedError(
                     f"{operation!r} was submitted before, to purgatory "
@@ -342,16 +418,47 @@ class DelayedOperationPurgatory:
                 raise PurgatoryClosedError(
                     f"purgatory {self.name!r} was closed: it does not take {operation!r}"
                 )
-            operation._op_start_ns = self._now_ns()
+            now_ns = operation._op_start_ns = self._now_ns()
             operation._op_submitter = get_ident()
             operation._op_keys = keys
+            operation._op_thresholds = thresholds
             operation._op_purgatory = self
             if operation._op_outcome is _PENDING:
                 self._pending[id(operation)] = operation
+        except AttributeError:
+            if isinstance(operation, DelayedOperation):
+                raise
+            raise TypeError(f"operation must be a DelayedOperation, not {operation!r}") from None
         finally:
             lock.release()
+        if now_ns > self._reaper_look_ns:
+            self._look_after_reaper(now_ns)
+
+    def _watch_if_not_full(self, operation: DelayedOperation) -> None:
+        if self._max_pending is not None and self.num_delayed > self._max_pending:
+            operation._op_submitter = _REJECTED
+            self._log_full()
+            raise PurgatoryFullError(
+                f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
+                f"wait, and it does not take {operation!r}"
+            )
+        self._watchers.watch(operation)
+
+    def _log_full(self) -> None:
+        now_ns = self._now_ns()
+        if now_ns >= self._full_log_ns:  # once a second is enough
+            self._full_log_ns = now_ns + _NS_PER_S
+            log_safely("warning", "purgatory_full", purgatory=self.name, limit=self._max_pending)
+
+    def _look_after_reaper(self, now_ns: int) -> None:
+        """Once a second, on a thread that submits: see that the reaper lives."""
+        self._reaper_look_ns = now_ns + _NS_PER_S
+        if self.reaper is not None and self.reaper.restart_if_dead():
+            log_safely("error", "reaper_restarted", purgatory=self.name)
 
     def _start_timeout(self, operation: DelayedOperation) -> None:
+        if not self._timer_enabled or operation.delay_ms >= FOREVER_MS:
+            return
         try:
             self.timer.add(operation)
         except TimerClosedError:
@@ -369,7 +476,7 @@ class DelayedOperationPurgatory:
         try:
             if id(operation) in self._pending:
                 self._settling += 1
-            self._watchers.unwatch(operation, operation._op_keys)
+            self._watchers.unwatch(operation)
         finally:
             lock.release()
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
@@ -379,6 +486,8 @@ class DelayedOperationPurgatory:
         counted_as: str = operation._op_outcome._value_
         if counted_as == "completed" and operation._op_submitter == operation._op_settler:
             counted_as = "immediate"
+        elif operation._op_submitter == _REJECTED:
+            counted_as = "rejected"
         wait_ns = operation._op_wait_ns
         try:
             if self._on_settled is not None:
@@ -391,7 +500,10 @@ class DelayedOperationPurgatory:
             try:
                 if self._pending.pop(id(operation), None) is not None:
                     self._settling -= 1
-                    self._counters.by_outcome[counted_as].add(wait_ns)
+                    if counted_as == "rejected":
+                        self._counters.rejected += 1
+                    else:
+                        self._counters.by_outcome[counted_as].add(wait_ns)
             finally:
                 lock.release()
 
@@ -410,25 +522,29 @@ class DelayedOperationPurgatory:
             if not self._closed:  # who closes tries the operation himself
                 raise
 
+    def _after_fork(self) -> None:
+        """In the child: forget what is the parent's, with all locks that its threads may hold."""
+        self._start_empty()
+        if self.reaper is not None:
+            self.reaper._after_fork()
+
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
         with self._lock:
-            expected: dict[Hashable, set[int]] = {}
+            expected: set[tuple[Hashable, int]] = set()
             for operation in self._pending.values():
                 assert operation._op_outcome is Outcome.PENDING, operation
-                for key in operation._op_keys:
-                    expected.setdefault(key, set()).add(id(operation))
-            found = {key: set(watchers) for key, watchers in self._watchers.by_key.items()}
+                keys = (*operation._op_keys, *(operation._op_thresholds or ()))
+                expected.update((key, id(operation)) for key in keys)
+            found = {(key, id(operation)) for key, operation in self._watchers._pairs()}
             assert found == expected, "the lists hold what is pending, under all its keys"
             assert self._settling == 0
             self._watchers._check()
 
 
-def _check_hashable(key: Hashable) -> None:
-    try:
-        hash(key)
-    except TypeError:
-        raise TypeError(
-            f"a key must be hashable, and {key!r} ({type(key).__name__}) is not; "
-            "use a tuple or a frozen dataclass"
-        ) from None
+def _check_each(operations: list[DelayedOperation]) -> int:
+    completed = 0
+    for operation in operations:
+        if operation.maybe_try_complete():
+            completed += 1
+    return completed

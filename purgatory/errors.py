@@ -9,3 +9,11 @@ class PurgatoryClosedError(RuntimeError):
 
 class OperationReusedError(RuntimeError):
     """An operation was submitted a second time: each waits once, in one purgatory."""
+
+
+class PurgatoryFullError(RuntimeError):
+    """As many operations wait as the purgatory's ``max_pending`` allows."""
+
+
+class WaitCancelledError(RuntimeError):
+    """Somebody else took off what was waited for, by ``cancel_for_key``."""

@@ -26,10 +26,10 @@ class ExpiredOperationReaper:
     """
 
     def __init__(self, name: str, timer: Timer) -> None:
+        self.name = name
         self._timer = timer
-        self._stopping = threading.Event()
-        self._last_advance_ns = timer.clock.now_ns()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread: threading.Thread
+        self._after_fork()
 
     @property
     def last_advance_ns(self) -> int:
@@ -45,14 +45,38 @@ class ExpiredOperationReaper:
         """Start the thread."""
         self._thread.start()
 
+    def restart_if_dead(self) -> bool:
+        """Start a new thread if the old one ended by itself; say whether it did. O(1)."""
+        if self._thread.is_alive() or self._stopping.is_set():
+            return False
+        with self._starting:
+            if self._thread.is_alive():
+                return False
+            started_before = self._thread.ident is not None
+            thread = self._thread = self._new_thread()
+            thread.start()
+            self.restarts += started_before
+        return started_before
+
     def stop_soon(self) -> None:
         """Have the thread end after this round; don't wait for it."""
         self._stopping.set()
 
     def join(self) -> None:
         """Wait for the thread's end, unless this is that thread."""
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if thread is not threading.current_thread() and thread.ident is not None:
+            thread.join()
+
+    def _after_fork(self) -> None:
+        self.restarts = 0
+        self._stopping = threading.Event()
+        self._starting = threading.Lock()
+        self._last_advance_ns = self._timer.clock.now_ns()
+        self._thread = self._new_thread()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._work, name=self.name, daemon=True)
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -62,7 +86,7 @@ class ExpiredOperationReaper:
                 return
             except BaseException as error:
                 # A SystemExit in one callback, run by an inline executor, must not end expiry.
-                log_safely("error", "reaper_failed", reaper=self._thread.name, exc_info=error)
+                log_safely("error", "reaper_failed", reaper=self.name, exc_info=error)
                 # Not a tight loop, should the fault be here to stay.
                 self._stopping.wait(ADVANCE_TIMEOUT_MS / 1_000)
             self._last_advance_ns = self._timer.clock.now_ns()

@@ -38,6 +38,9 @@ class InlineExecutor:
     __slots__ = ("_busy", "_due")
 
     def __init__(self) -> None:
+        self._after_fork()
+
+    def _after_fork(self) -> None:
         self._due: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._busy = threading.Lock()
 
@@ -62,12 +65,16 @@ class SingleThreadExecutor:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._closed = False
+        self._after_fork()
+
+    def _after_fork(self) -> None:
+        """In the child: nothing is queued, and the next task starts a thread."""
         self._due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
         )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Queue the call.

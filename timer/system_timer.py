@@ -24,10 +24,11 @@ from typing import Any
 
 import structlog
 
+from timer import forking
 from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError, checked_delay_ms
-from timer.executor import SingleThreadExecutor, TaskExecutor
+from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
@@ -76,17 +77,41 @@ class SystemTimer(Timer):
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.failures = 0
         self._now_ns = self.clock.now_ns
+        self._tick_ms = tick_ms
+        self._wheel_size = wheel_size
+        self.on_earlier: Callable[[], object] | None = None
+        """Called, under the timer's lock, when a bucket comes that is due before all others: for a
+        driver that sleeps elsewhere than in ``advance_clock``, as an event loop does."""
+        self._start_empty()
+        self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
+        self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
+        self._closed = False
+        forking.protect(self)
+
+    def _start_empty(self) -> None:
         self._lock = threading.RLock()
         self._earlier = threading.Condition(self._lock)
-        self._queue = DelayQueue(on_earlier=self._earlier.notify_all)
-        self._wheel = TimingWheel(tick_ms, wheel_size, self.clock.now_ms(), self._queue)
+        self._queue = DelayQueue(on_earlier=self._wake_driver)
+        self._wheel = TimingWheel(self._tick_ms, self._wheel_size, self.clock.now_ms(), self._queue)
         self._in_hand: dict[int, Entries] = {}
         self._due = TimerTaskList()
         self._hold(self._due.entries)
         self._unsubmitted: deque[TimerTaskEntry] = deque()
-        self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
-        self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
-        self._closed = False
+
+    def _wake_driver(self) -> None:
+        self._earlier.notify_all()
+        if self.on_earlier is not None:
+            self.on_earlier()
+
+    def _after_fork(self) -> None:
+        """In the child: forget the parent's tasks, with a lock that its threads may hold."""
+        for entries in (*(bucket.entries for bucket in self._queue), *self._in_hand.values()):
+            for entry in entries.values():
+                entry.task = None  # a cancel in the child finds nothing, and takes no lock
+            entries.clear()
+        self._start_empty()
+        if isinstance(self._executor, (InlineExecutor, SingleThreadExecutor)):
+            self._executor._after_fork()
 
     def add(self, task: TimerTask) -> None:
         """Run ``task`` once its ``delay_ms`` are over. O(m), m = number of levels.

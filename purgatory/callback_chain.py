@@ -1,0 +1,53 @@
+"""Completions that cause completions, without recursion.
+
+An operation's ``on_complete`` may complete the next one, whose ``on_complete`` completes the next.
+Down to ``LONGEST_CHAIN`` such callbacks run inside each other, as a reader of the code expects.
+What would go deeper is settled at once, but its callbacks are left to the outermost one's end, on
+the same thread. So a chain of any length, through any number of purgatories, needs a bounded stack.
+
+Ground rules
+------------
+* All state is the thread's own: nothing is shared, nothing is locked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+LONGEST_CHAIN = 16
+"""How many operations' callbacks run inside each other on one thread."""
+
+
+class CallbackChain:
+    """What one thread is in the middle of: how deep, and what it left for the end."""
+
+    __slots__ = ("left", "length")
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.left: deque[Callable[[], object]] = deque()
+
+    def run_left(self) -> None:
+        """Run what was left, and what that leaves in turn; then raise the first interrupt."""
+        interrupt: BaseException | None = None
+        self.length = 1  # nothing that runs here takes itself for the outermost
+        try:
+            while self.left:
+                try:
+                    self.left.popleft()()
+                except BaseException as error:
+                    interrupt = interrupt or error
+        finally:
+            self.length = 0
+        if interrupt is not None:
+            raise interrupt
+
+
+class _ThisThread(threading.local):
+    def __init__(self) -> None:
+        self.chain = CallbackChain()
+
+
+this_thread = _ThisThread()

@@ -1,0 +1,32 @@
+"""What moves a purgatory's timer, as the purgatory sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Reaper(Protocol):
+    """Moves the timer whenever something is due: a thread, or an event loop's timer."""
+
+    restarts: int
+    """How many times it had to be started anew."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it will move the timer."""
+
+    @property
+    def last_advance_ns(self) -> int:
+        """Its heartbeat, by the timer's clock."""
+
+    def restart_if_dead(self) -> bool:
+        """Have it live, and say whether it had died."""
+
+    def stop_soon(self) -> None:
+        """Have it end; don't wait for it."""
+
+    def join(self) -> None:
+        """Wait for its end."""
+
+    def _after_fork(self) -> None:
+        """In the child: forget the parent's thread."""

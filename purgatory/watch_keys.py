@@ -1,0 +1,42 @@
+"""What a caller gives as keys, checked: an error names what was wrong, and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+
+def check_hashable(key: Hashable) -> None:
+    """Raise TypeError if ``key`` can't be a key."""
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(
+            f"a key must be hashable, and {key!r} ({type(key).__name__}) is not; "
+            "use a tuple or a frozen dataclass"
+        ) from None
+
+
+def checked_keys(keys: Iterable[Hashable], may_be_empty: bool) -> tuple[Hashable, ...]:
+    """Return ``keys``, each once."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
+    keys = tuple(keys)
+    try:
+        unique = len(set(keys))
+    except TypeError:
+        for key in keys:
+            check_hashable(key)
+        raise
+    if not unique and not may_be_empty:
+        raise ValueError("keys is empty: an operation on no key could only expire")
+    return keys if unique == len(keys) else tuple(dict.fromkeys(keys))
+
+
+def checked_thresholds(thresholds: Mapping[Hashable, int]) -> dict[Hashable, int]:
+    """Return a copy of ``thresholds``, whose numbers are integers."""
+    if not isinstance(thresholds, Mapping):
+        raise TypeError(f"thresholds must map keys to numbers, as in {{key: 42}}: {thresholds!r}")
+    for key, number in thresholds.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"the threshold of {key!r} must be an int, not {number!r}")
+    return dict(thresholds)

@@ -1,0 +1,38 @@
+"""What a fork leaves in the child: this thread alone, and locks that others may hold for ever.
+
+A pre-forking server makes its timers and purgatories before it forks, or after; either works. In
+each child they are empty, with locks of their own; a thread starts with the first task.
+
+Ground rules
+------------
+* In the child there is one thread, so ``_reset`` needs no lock, and takes none.
+* Who is protected is held weakly.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class _Forked(Protocol):
+    def _after_fork(self) -> None:
+        """In the child: start empty, with locks of one's own."""
+
+
+_protected: weakref.WeakSet[_Forked] = weakref.WeakSet()
+
+
+def protect(forked: _Forked) -> None:
+    """Have ``forked`` start empty in every child."""
+    _protected.add(forked)
+
+
+def _reset() -> None:
+    for forked in list(_protected):
+        forked._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
