@@ -1,0 +1,94 @@
+"""An event loop in virtual time, and ways to run a coroutine on it or on real loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import selectors
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from purgatory import AsyncPurgatory
+from timer import Clock
+
+T = TypeVar("T")
+Main = Callable[[], Coroutine[Any, Any, T]]
+
+
+class _NoWaitSelector(selectors.SelectSelector):
+    """Instead of waiting for its timeout, moves the loop's time by it."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            if timeout is None:
+                raise RuntimeError("nothing will ever happen on this loop: a wait was forgotten")
+            self.loop.now_ns += max(0, round(timeout * 1e9))
+            self.loop.turns += 1
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next timer. ``turns`` counts how often it looked."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.turns = 0
+        selector = _NoWaitSelector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now_ns / 1e9
+
+
+class LoopClock(Clock):
+    """The time of the running virtual loop."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop = loop
+
+    def now_ns(self) -> int:
+        return self._loop.now_ns
+
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        raise AssertionError("a loop's purgatory never waits on a thread")
+
+
+def run_virtually(main: Main[T]) -> T:
+    """Run ``main()`` on a loop in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
+
+
+def new_purgatory(name: str = "Fetch", **options: Any) -> AsyncPurgatory:
+    """Return a purgatory in virtual time."""
+    return AsyncPurgatory(name, clock=LoopClock(), **options)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run_really(request: pytest.FixtureRequest) -> Callable[[Main[Any]], Any]:
+    """Return what runs a coroutine by the machine's clock: on asyncio's loop, and on uvloop's."""
+    new_loop = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+    def run(main: Main[Any]) -> Any:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            result = runner.run(main())
+        gc.collect()
+        return result
+
+    return run
+
+
+async def settle() -> None:
+    """Let every task go on until it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)

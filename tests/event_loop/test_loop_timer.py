@@ -1,0 +1,91 @@
+"""The loop's own timer moves the wheel: set to the next bucket, moved when an earlier one comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.event_loop.conftest import VirtualLoop, new_purgatory, run_virtually, settle
+
+
+def test_ten_thousand_parked_waits_do_not_turn_the_loop() -> None:
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        async with new_purgatory() as purgatory:
+            waits = [
+                asyncio.create_task(purgatory.wait(["log"], lambda: False, timeout=86_400))
+                for _ in range(10_000)
+            ]
+            await settle()
+            before = loop.turns
+            await asyncio.sleep(3_600)
+            turns = loop.turns - before
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            return turns
+
+    # An hour: the sleep's own turn, and the few at which an upper wheel's bucket moves down.
+    assert run_virtually(main) <= 3
+
+
+def test_an_earlier_timeout_moves_the_loops_timer() -> None:
+    async def main() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        ended: list[tuple[str, float]] = []
+
+        async def expire(name: str, timeout: float) -> None:
+            try:
+                await purgatory.wait([name], lambda: False, timeout)
+            except TimeoutError:
+                ended.append((name, round(loop.time(), 2)))
+
+        async with new_purgatory() as purgatory:
+            tasks = [asyncio.create_task(expire("late", 60))]
+            await asyncio.sleep(1)
+            tasks.append(asyncio.create_task(expire("early", 2)))
+            await settle()
+            tasks.append(asyncio.create_task(expire("earliest", 0.5)))
+            await asyncio.gather(*tasks)
+        return ended
+
+    assert run_virtually(main) == [("earliest", 1.5), ("early", 3.0), ("late", 60.0)]
+
+
+def test_nothing_is_set_once_everything_is_over() -> None:
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        async with new_purgatory() as purgatory:
+            wait = asyncio.create_task(purgatory.wait_for_threshold("log", 1, timeout=60))
+            await settle()
+            purgatory.advance("log", 1)
+            await wait
+        return any(not handle.cancelled() for handle in loop._scheduled)  # type: ignore[attr-defined]
+
+    assert not run_virtually(main)
+
+
+def test_the_heartbeat_is_stale_only_when_a_bucket_is_overdue() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        ages: list[float] = []
+        async with new_purgatory() as purgatory:
+            reaper = purgatory.core.reaper
+            assert reaper is not None
+
+            def age_s() -> float:
+                return (loop.now_ns - reaper.last_advance_ns) / 1e9
+
+            wait = asyncio.create_task(purgatory.wait(["log"], lambda: False, timeout=1))
+            await asyncio.sleep(0.9)
+            ages.append(age_s())
+            loop.now_ns += 10_000_000_000  # a handler that blocks the loop for ten seconds
+            ages.append(age_s())
+            await asyncio.gather(wait, return_exceptions=True)
+            ages.append(age_s())
+        return ages
+
+    idle, blocked, after = run_virtually(main)
+    assert idle == after == 0
+    assert blocked > 10
