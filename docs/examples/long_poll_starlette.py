@@ -1,0 +1,76 @@
+"""Topics over HTTP with long-poll reads: a handler that waits costs no thread.
+
+uvicorn long_poll_starlette:app --app-dir docs/examples
+
+curl -d 'hello' localhost:8000/topics/news              # appends a record
+curl 'localhost:8000/topics/news?offset=1&wait=30'      # waits for the next one, at most 30 s
+curl localhost:8000/metrics
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from purgatory import AsyncPurgatory, PurgatoryFullError, metrics
+
+LONGEST_WAIT_S = 60.0
+
+topics: defaultdict[str, list[str]] = defaultdict(list)
+
+
+@asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    """Make the purgatory on the loop that serves; closing it answers all who still wait."""
+    async with AsyncPurgatory("Fetch", max_pending=50_000) as purgatory:
+        app.state.purgatory = purgatory
+        metrics.register(purgatory)
+        yield
+        metrics.unregister(purgatory)
+
+
+async def append(request: Request) -> Response:
+    name = request.path_params["topic"]
+    records = topics[name]
+    records.append((await request.body()).decode())
+    request.app.state.purgatory.advance(name, len(records))  # the state first, then the event
+    return JSONResponse({"offset": len(records) - 1}, 201)
+
+
+async def read(request: Request) -> Response:
+    name = request.path_params["topic"]
+    try:
+        offset = max(0, int(request.query_params.get("offset", "0")))
+        wait_s = min(float(request.query_params.get("wait", "0")), LONGEST_WAIT_S)
+    except ValueError:
+        return JSONResponse({"error": "offset must be a number, and wait one of seconds"}, 400)
+    purgatory: AsyncPurgatory = request.app.state.purgatory
+    try:
+        await purgatory.wait_for_threshold(name, offset + 1, timeout=wait_s)
+    except TimeoutError:
+        pass  # a long poll that ends with nothing is an answer too
+    except PurgatoryFullError:
+        return JSONResponse({"error": "too many wait already"}, 503)
+    records = topics.get(name, [])[offset:]
+    return JSONResponse({"records": records, "next": offset + len(records)})
+
+
+async def show_metrics(request: Request) -> Response:
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+app = Starlette(
+    routes=[
+        Route("/topics/{topic}", append, methods=["POST"]),
+        Route("/topics/{topic}", read, methods=["GET"]),
+        Route("/metrics", show_metrics),
+    ],
+    lifespan=lifespan,
+)

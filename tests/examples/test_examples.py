@@ -1,0 +1,135 @@
+"""The examples, each as a real process with real clients."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.examples.conftest import EXAMPLES, ROOT, Start
+
+LONG_POLL_SERVERS = {
+    "starlette": (
+        *("-m", "uvicorn", "long_poll_starlette:app", "--app-dir", str(EXAMPLES)),
+        *("--port", "{port}", "--log-level", "warning", "--timeout-graceful-shutdown", "5"),
+    ),
+    "threads": (str(EXAMPLES / "threaded_http.py"), "{port}"),
+}
+
+
+@pytest.fixture(params=LONG_POLL_SERVERS)
+def topics(request: pytest.FixtureRequest, start: Start) -> httpx.Client:
+    """A client of each of the long-poll servers."""
+    return start(*LONG_POLL_SERVERS[request.param], ready="/topics/none")
+
+
+def waiting(client: httpx.Client) -> float:
+    """Return how many operations wait, as the server's metrics say."""
+    for line in client.get("/metrics").text.splitlines():
+        if line.startswith('purgatory_pending_operations{purgatory="Fetch"}'):
+            return float(line.split()[-1])
+    raise AssertionError("no purgatory on /metrics")
+
+
+def wait_for_waiting(client: httpx.Client, count: int) -> None:
+    deadline_s = time.monotonic() + 60
+    while waiting(client) != count:
+        assert time.monotonic() < deadline_s, f"{waiting(client)} wait, not {count}"
+
+
+def test_a_read_of_what_is_there_is_answered_at_once(topics: httpx.Client) -> None:
+    assert topics.post("/topics/news", content="one").json() == {"offset": 0}
+    assert topics.post("/topics/news", content="two").status_code == 201
+    answer = topics.get("/topics/news", params={"offset": 1, "wait": 50}).json()
+    assert answer == {"records": ["two"], "next": 2}
+
+
+def test_long_polls_are_answered_when_the_record_comes(topics: httpx.Client) -> None:
+    with ThreadPoolExecutor(10) as pool:
+        polls = [
+            pool.submit(topics.get, "/topics/news", params={"offset": 0, "wait": 50})
+            for _ in range(10)
+        ]
+        wait_for_waiting(topics, 10)
+        topics.post("/topics/other", content="wakes nobody")
+        assert waiting(topics) == 10
+        topics.post("/topics/news", content="hello")
+        answers = [poll.result(60).json() for poll in polls]
+    assert answers == [{"records": ["hello"], "next": 1}] * 10
+    assert waiting(topics) == 0
+
+
+def test_a_long_poll_ends_empty_at_its_timeout(topics: httpx.Client) -> None:
+    start_s = time.monotonic()
+    answer = topics.get("/topics/news", params={"offset": 0, "wait": 0.2}).json()
+    assert answer == {"records": [], "next": 0}
+    assert time.monotonic() - start_s >= 0.2
+
+
+def test_nonsense_is_answered_with_what_would_be_right(topics: httpx.Client) -> None:
+    answer = topics.get("/topics/news", params={"offset": "first"})
+    assert answer.status_code == 400
+    assert "offset must be a number" in answer.json()["error"]
+
+
+def test_a_server_that_stops_answers_who_waits(start: Start) -> None:
+    client = start(*LONG_POLL_SERVERS["starlette"], ready="/topics/none")
+    with ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(client.get, "/topics/news", params={"wait": 0.5})
+        wait_for_waiting(client, 1)
+        assert poll.result(60).status_code == 200
+
+
+def test_quorum_write_says_who_did_not_acknowledge() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "quorum_write.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=60,
+    )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("record")]
+    assert lines == [
+        "record 0 stored on north, south",
+        "record 1 NOT acknowledged by south, west in time",
+    ]
+
+
+def test_forked_workers_expire_and_wake_on_their_own(start: Start) -> None:
+    client = start(
+        *("-m", "gunicorn", "--preload", "--workers", "3", "--worker-class", "gthread"),
+        *("--threads", "20", "--bind", "127.0.0.1:{port}", "--log-level", "error"),
+        *("--chdir", str(EXAMPLES), "prefork_gunicorn:app"),
+        ready="/worker",
+    )
+    with ThreadPoolExecutor(30) as pool:
+        # Each worker expires what waits in it.
+        answers = [
+            answer.json()
+            for answer in pool.map(lambda _: client.get("/wait?seconds=0.3"), range(30))
+        ]
+        assert not any(answer["woken"] for answer in answers)
+        assert len({answer["worker"] for answer in answers}) > 1
+        # And each wakes it: signals are sent until they have met every worker.
+        polls = [pool.submit(client.get, "/wait?seconds=20") for _ in range(10)]
+        while not all(poll.done() for poll in polls):
+            with httpx.Client(base_url=client.base_url) as fresh:  # any worker may take it
+                fresh.post("/signal")
+        assert any(poll.result().json()["woken"] for poll in polls)
+    used = {answer["worker"] for answer in answers}
+    workers = [client.get("/worker").json() for _ in range(20)]
+    reapers = [worker["reapers"] for worker in workers if worker["worker"] in used]
+    assert reapers
+    assert all(names == ["ExpirationReaper-0-Signal"] for names in reapers)
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(example: Path) -> None:
+    assert len(example.read_text().splitlines()) < 100
