@@ -74,8 +74,6 @@ class SystemTimer(Timer):
         _check_at_least("wheel_size", wheel_size, 2)
         self.name = name
         self.clock = SystemClock() if clock is None else clock
-        self.lateness = Histogram(LATENESS_BOUNDS_MS)
-        self.failures = 0
         self._now_ns = self.clock.now_ns
         self._tick_ms = tick_ms
         self._wheel_size = wheel_size
@@ -97,6 +95,8 @@ class SystemTimer(Timer):
         self._due = TimerTaskList()
         self._hold(self._due.entries)
         self._unsubmitted: deque[TimerTaskEntry] = deque()
+        self.lateness = Histogram(LATENESS_BOUNDS_MS)
+        self.failures = 0
 
     def _wake_driver(self) -> None:
         self._earlier.notify_all()
