@@ -1,123 +1,46 @@
-"""Prometheus metrics of purgatories and their timers, read when they are scraped.
-
-    purgatory.metrics.register(produce_purgatory)
-
-Nothing is done per operation: a scrape asks each purgatory for its exact counters. Labels are
-bounded: the purgatory, the outcome, the callback's stage; never a watch key.
-
-Ground rules
-------------
-* ``_collectors`` and a collector's purgatories change under ``_lock``. A scrape copies the latter
-  under the lock and reads the purgatories without it, so a slow scrape holds up nobody.
-* Purgatories are held weakly: one that is gone is not reported any more.
-"""
+"""The metric families of one scrape: every name, its help, its labels, and what it is read from."""
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
-from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
 
 from purgatory.counters import WAIT_BOUNDS_MS, CountersSnapshot
-from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.metrics.kafka_names import KafkaFamilies
+from purgatory.metrics.reported import Reported
+from purgatory.reaper import Reaper
 from timer import SystemTimer
 
-_lock = threading.Lock()
-_collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (
-    weakref.WeakKeyDictionary()
-)
+PURGATORY = ["purgatory"]
 
 
-def register(
-    purgatory: DelayedOperationPurgatory,
-    registry: CollectorRegistry = REGISTRY,
-    label: str | None = None,
-) -> None:
-    """Have ``registry`` report ``purgatory`` and its timer.
-
-    Args:
-        purgatory: what is reported; it is held weakly.
-        registry: prometheus-client's default one, or one of your own.
-        label: the value of the label ``purgatory``; by default its name. The timer's samples carry
-            the same, or, if the purgatory was given its timer, that timer's name.
-
-    Raises:
-        ValueError: another purgatory is registered there under that label.
-    """
-    label = purgatory.name if label is None else label
-    with _lock:
-        collector = _collectors.get(registry)
-        if collector is None:
-            collector = _collectors[registry] = PurgatoryCollector()
-            registry.register(collector)
-        known = collector.purgatories.get(label)
-        if known is not None and known is not purgatory:
-            raise ValueError(
-                f"a purgatory labelled {label!r} is registered already: pass another label="
-            )
-        collector.purgatories[label] = purgatory
-
-
-def unregister(
-    purgatory: DelayedOperationPurgatory, registry: CollectorRegistry = REGISTRY
-) -> None:
-    """Have ``registry`` report ``purgatory`` no more. Without effect if it does not."""
-    with _lock:
-        collector = _collectors.get(registry)
-        if collector is None:
-            return
-        for label, known in list(collector.purgatories.items()):
-            if known is purgatory:
-                del collector.purgatories[label]
-
-
-class PurgatoryCollector(Collector):
-    """Reports any number of purgatories under one set of metric names."""
-
-    def __init__(self) -> None:
-        self.purgatories: weakref.WeakValueDictionary[str, DelayedOperationPurgatory] = (
-            weakref.WeakValueDictionary()
-        )
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the families without samples: registering must not scrape."""
-        return _Families().all()
-
-    def collect(self) -> Iterator[Metric]:
-        """Read every purgatory. O(purgatories)."""
-        with _lock:
-            purgatories = sorted(self.purgatories.items())
-        families = _Families()
-        for label, purgatory in purgatories:
-            families.add(label, purgatory)
-        yield from families.all()
-
-
-class _Families:
-    """The metric families of one scrape."""
+class Families:
+    """The families of one scrape, filled by ``add``."""
 
     def __init__(self) -> None:
         self.pending = GaugeMetricFamily(
-            "purgatory_pending_operations", "Operations that wait.", labels=["purgatory"]
+            "purgatory_pending_operations", "Operations that wait.", labels=PURGATORY
+        )
+        self.limit = GaugeMetricFamily(
+            "purgatory_pending_operations_limit",
+            "How many operations may wait; absent where there is no limit.",
+            labels=PURGATORY,
         )
         self.entries = GaugeMetricFamily(
             "purgatory_watch_entries",
             "Entries on the watch lists: each pending operation counts once per key.",
-            labels=["purgatory"],
+            labels=PURGATORY,
         )
         self.keys = GaugeMetricFamily(
-            "purgatory_watch_keys", "Keys that an operation waits on.", labels=["purgatory"]
+            "purgatory_watch_keys", "Keys that an operation waits on.", labels=PURGATORY
         )
         self.operations = CounterMetricFamily(
             "purgatory_operations",
@@ -132,12 +55,12 @@ class _Families:
         self.lateness = HistogramMetricFamily(
             "purgatory_expiry_lateness_seconds",
             "How long after its time the purgatory's timer ran a task.",
-            labels=["purgatory"],
+            labels=PURGATORY,
         )
         self.checks = CounterMetricFamily(
             "purgatory_checks",
             "Conditions checked because of an event on a key.",
-            labels=["purgatory"],
+            labels=PURGATORY,
         )
         self.callback_errors = CounterMetricFamily(
             "purgatory_callback_errors",
@@ -147,46 +70,70 @@ class _Families:
         self.missed_wakeups = CounterMetricFamily(
             "purgatory_missed_wakeups",
             "Operations whose condition held when they were about to expire: a trigger is missing.",
-            labels=["purgatory"],
+            labels=PURGATORY,
         )
         self.heartbeat = GaugeMetricFamily(
             "purgatory_reaper_last_advance_timestamp_seconds",
             "Unix time at which the reaper last came round.",
-            labels=["purgatory"],
+            labels=PURGATORY,
+        )
+        self.restarts = CounterMetricFamily(
+            "purgatory_reaper_restarts",
+            "How many times the reaper had died and was started anew.",
+            labels=PURGATORY,
         )
         self.oldest = GaugeMetricFamily(
             "purgatory_oldest_pending_age_seconds",
             "How long the oldest pending operation has waited; 0 without any.",
-            labels=["purgatory"],
+            labels=PURGATORY,
         )
         self.tasks = GaugeMetricFamily("timer_tasks", "Tasks on the timer.", labels=["timer"])
         self.wheels = GaugeMetricFamily(
             "timer_wheels", "Levels of the timing wheel.", labels=["timer"]
         )
-        self._timers: set[str] = set()
         self.buckets = GaugeMetricFamily(
             "timer_buckets_occupied", "Buckets in the delay queue.", labels=["timer"]
         )
+        self._kafka = KafkaFamilies()
+        self._timers: dict[str, set[SystemTimer]] = {}
 
     def all(self) -> list[Metric]:
-        return [family for family in vars(self).values() if isinstance(family, Metric)]
+        """Return the families; Kafka's only if a purgatory is reported under those names."""
+        for label, timers in self._timers.items():
+            self.tasks.add_metric([label], sum(timer.size for timer in timers))
+            self.wheels.add_metric([label], max(timer.levels_in_use for timer in timers))
+            self.buckets.add_metric([label], sum(timer.buckets_occupied for timer in timers))
+        self._timers.clear()
+        own = [family for family in vars(self).values() if isinstance(family, Metric)]
+        return own + self._kafka.all()
 
-    def add(self, label: str, purgatory: DelayedOperationPurgatory) -> None:
-        self.pending.add_metric([label], purgatory.num_delayed)
+    def add(self, reported: Reported) -> None:
+        """Read one purgatory. O(1), but for the timer's size: O(its buckets in use)."""
+        purgatory = reported.purgatory()
+        if purgatory is None:
+            return
+        label = reported.label
+        counters = purgatory.counters
+        pending = purgatory.num_delayed
+        self.pending.add_metric([label], pending)
+        if purgatory.max_pending is not None:
+            self.limit.add_metric([label], purgatory.max_pending)
         self.entries.add_metric([label], purgatory.watched)
         self.keys.add_metric([label], purgatory.watched_keys)
         self.oldest.add_metric([label], purgatory.oldest_pending_ns / 1e9)
-        self._add_counters(label, purgatory.counters)
+        self._add_counters(label, counters)
         if purgatory.reaper is not None:
-            since_ns = purgatory.timer.clock.now_ns() - purgatory.reaper.last_advance_ns
-            self.heartbeat.add_metric([label], time.time() - since_ns / 1e9)
+            self._add_reaper(label, purgatory.reaper, pending, purgatory.timer.clock.now_ns())
         timer = purgatory.timer
         if isinstance(timer, SystemTimer):
             lateness = timer.lateness.snapshot()
             self.lateness.add_metric(
                 [label], _buckets(lateness.bounds_ms, lateness.counts), lateness.sum_ms / 1e3
             )
-            self._add_timer(label if purgatory.owns_timer else timer.name, timer)
+            timer_label = label if reported.owns_timer else timer.name
+            self._timers.setdefault(timer_label, set()).add(timer)
+        if reported.kafka_expiries is not None:
+            self._kafka.add(reported.kafka_expiries, label, purgatory, counters)
 
     def _add_counters(self, label: str, counters: CountersSnapshot) -> None:
         for outcome, total in counters.outcomes.items():
@@ -200,13 +147,13 @@ class _Families:
         self.checks.add_metric([label], counters.checks)
         self.missed_wakeups.add_metric([label], counters.missed_wakeups)
 
-    def _add_timer(self, label: str, timer: SystemTimer) -> None:
-        if label in self._timers:
-            return  # shared with another purgatory
-        self._timers.add(label)
-        self.tasks.add_metric([label], timer.size)
-        self.wheels.add_metric([label], timer.levels_in_use)
-        self.buckets.add_metric([label], timer.buckets_occupied)
+    def _add_reaper(self, label: str, reaper: Reaper, pending: int, now_ns: int) -> None:
+        # A reaper whose purgatory is closed, or that a fork left to be started by the first
+        # operation, is not stale: nothing waits for it.
+        needed = pending > 0 or reaper.is_alive
+        since_ns = now_ns - reaper.last_advance_ns if needed else 0
+        self.heartbeat.add_metric([label], time.time() - since_ns / 1e9)
+        self.restarts.add_metric([label], reaper.restarts)
 
 
 def _buckets(bounds_ms: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:

@@ -1,0 +1,130 @@
+"""Which registry reports which purgatories, and what a scrape of it reads.
+
+Ground rules
+------------
+* ``_collectors`` and a collector's ``reported`` change under ``_lock``. A scrape copies the latter
+  under the lock and reads the purgatories without it, so a slow scrape holds up nobody.
+* Purgatories are held weakly: one that is gone is not reported any more.
+* A child starts with a free lock: a scrape in the parent may have held it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from purgatory.async_purgatory import AsyncPurgatory
+from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.metrics import multiprocess
+from purgatory.metrics.families import Families
+from purgatory.metrics.reported import Reported, core_of
+
+_lock = threading.Lock()
+_collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def register(
+    purgatory: DelayedOperationPurgatory | AsyncPurgatory,
+    registry: CollectorRegistry = REGISTRY,
+    label: str | None = None,
+    kafka_names: bool = False,
+) -> None:
+    """Have ``registry`` report ``purgatory`` and its timer.
+
+    Registering it again under the same label has no effect. In prometheus-client's multiprocess
+    mode it is published to the other workers, too.
+
+    Args:
+        purgatory: what is reported; it is held weakly.
+        registry: prometheus-client's default one, or one of your own.
+        label: the value of the label ``purgatory``; by default its name. The timer's samples carry
+            the same, or, if the purgatory was given its timer, that timer's name.
+        kafka_names: report it under Kafka's own names as well.
+
+    Raises:
+        ValueError: another purgatory, that is not closed, is registered there under that label.
+    """
+    core = core_of(purgatory)
+    with _lock:
+        collector = _collectors.get(registry)
+        if collector is None:
+            collector = PurgatoryCollector()
+            registry.register(collector)
+            _collectors[registry] = collector
+        name = core.name if label is None else label
+        known = collector.known_as(name)
+        if known is core:
+            return
+        if known is not None and not known._closed:
+            raise ValueError(
+                f"a purgatory labelled {name!r} is registered already: pass another label="
+            )
+        reported = Reported(purgatory, label, kafka_names)
+        replaced = collector.reported.get(name)
+        collector.reported[name] = reported
+    if multiprocess.is_on():
+        if replaced is not None:
+            multiprocess.stop_publishing(replaced)
+        multiprocess.start_publishing(reported)
+
+
+def unregister(
+    purgatory: DelayedOperationPurgatory | AsyncPurgatory,
+    registry: CollectorRegistry = REGISTRY,
+) -> None:
+    """Have ``registry`` report ``purgatory`` no more. Without effect if it does not."""
+    core = core_of(purgatory)
+    with _lock:
+        collector = _collectors.get(registry)
+        if collector is None:
+            return
+        removed = [one for one in collector.reported.values() if one.purgatory() is core]
+        for reported in removed:
+            del collector.reported[reported.label]
+    for reported in removed:
+        multiprocess.stop_publishing(reported)
+
+
+class PurgatoryCollector(Collector):
+    """Reports any number of purgatories under one set of metric names."""
+
+    def __init__(self) -> None:
+        self.reported: dict[str, Reported] = {}
+
+    def known_as(self, label: str) -> DelayedOperationPurgatory | None:
+        """Return the purgatory under ``label``, if it is still there."""
+        reported = self.reported.get(label)
+        return None if reported is None else reported.purgatory()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the families without samples: registering must not scrape."""
+        return Families().all()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read every purgatory. O(purgatories)."""
+        with _lock:
+            gone = [label for label, one in self.reported.items() if one.purgatory() is None]
+            for label in gone:
+                del self.reported[label]
+            reported = sorted(self.reported.items())
+        families = Families()
+        for _label, one in reported:
+            families.add(one)
+        yield from families.all()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - the parent's may be held for ever
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,116 @@
+"""Kafka's own names for what a purgatory counts, for dashboards that exist.
+
+A broker's JMX exporter says, of its purgatories::
+
+    kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"}
+    kafka_server_delayedoperationpurgatory_numdelayedoperations{delayedOperation="Fetch"}
+    kafka_server_delayedproducemetrics_expires_total
+    kafka_server_delayedfetchmetrics_expires_total{fetcherType="follower"}
+
+The last two are of the purgatories named ``Produce`` and ``Fetch``.
+
+Ground rules
+------------
+* ``KafkaExpiries`` counts under its own lock; it is asked once per settled operation, and does
+  nothing for those that did not expire.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from purgatory.counters import CountersSnapshot
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from timer import forking
+
+FETCHER_TYPES = ("follower", "consumer")
+
+
+class KafkaExpiries:
+    """How many fetches of a purgatory expired, by who fetched; counted from now on.
+
+    An operation with a true attribute ``is_from_follower`` is a follower's, any other a consumer's.
+
+    Args:
+        purgatory: only that named ``Fetch`` is observed.
+    """
+
+    def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
+        self._observer = purgatory._on_settled
+        self._after_fork()
+        if purgatory.name == "Fetch":
+            forking.protect(self)
+            purgatory._on_settled = self._observe
+
+    def by_fetcher_type(self) -> dict[str, int]:
+        """Return a copy of the counts."""
+        with self._lock:
+            return dict(self._counts)
+
+    def _observe(self, operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
+        if counted_as == "expired":
+            from_follower = getattr(operation, "is_from_follower", False)
+            with self._lock:
+                self._counts["follower" if from_follower else "consumer"] += 1
+        if self._observer is not None:
+            self._observer(operation, counted_as, wait_ns)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(FETCHER_TYPES, 0)
+
+
+class KafkaFamilies:
+    """The families of one scrape under Kafka's names."""
+
+    def __init__(self) -> None:
+        self.size = GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Entries on the watch lists, as purgatory_watch_entries.",
+            labels=["delayedOperation"],
+        )
+        self.delayed = GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_numdelayedoperations",
+            "Operations that wait, as purgatory_pending_operations.",
+            labels=["delayedOperation"],
+        )
+        self.produce_expires = CounterMetricFamily(
+            "kafka_server_delayedproducemetrics_expires", "Produces that expired."
+        )
+        self.fetch_expires = CounterMetricFamily(
+            "kafka_server_delayedfetchmetrics_expires",
+            "Fetches that expired, by who fetched.",
+            labels=["fetcherType"],
+        )
+        self._produces: int | None = None
+        self._fetches: dict[str, int] = {}
+
+    def add(
+        self,
+        expiries: KafkaExpiries,
+        label: str,
+        purgatory: DelayedOperationPurgatory,
+        counters: CountersSnapshot,
+    ) -> None:
+        """Add one purgatory; the expiries of those of one name add up."""
+        self.size.add_metric([label], purgatory.watched)
+        self.delayed.add_metric([label], purgatory.num_delayed)
+        if purgatory.name == "Produce":
+            self._produces = (self._produces or 0) + counters.outcomes["expired"]
+        elif purgatory.name == "Fetch":
+            for fetcher_type, expired in expiries.by_fetcher_type().items():
+                self._fetches[fetcher_type] = self._fetches.get(fetcher_type, 0) + expired
+
+    def all(self) -> list[Metric]:
+        """Return the families that have a sample."""
+        if self._produces is not None:
+            self.produce_expires.add_metric([], self._produces)
+            self._produces = None
+        for fetcher_type, expired in self._fetches.items():
+            self.fetch_expires.add_metric([fetcher_type], expired)
+        self._fetches = {}
+        families = (self.size, self.delayed, self.produce_expires, self.fetch_expires)
+        return [family for family in families if family.samples]

@@ -1,0 +1,252 @@
+"""The workers of a pre-forking server add up, by prometheus-client's multiprocess mode.
+
+In that mode (``PROMETHEUS_MULTIPROC_DIR`` is set before prometheus-client is imported) a process
+keeps its values in files that all workers can read, and whichever worker is scraped adds them up
+with ``MultiProcessCollector``. A purgatory's counts are not such values: so here they are written
+there, every second, at exit, and by ``publish``.
+
+What is written of a counter is by how much it grew since it was written last. So it never goes
+back: not when a purgatory is replaced by another of its name, nor when the system gives a new
+worker the number of one that died, whose file it then goes on with.
+
+Ground rules
+------------
+* ``_publisher.lock`` guards everything here. It is held while the values are written, and while
+  this process forks: so no child is born with prometheus-client's own lock taken by our thread.
+* In a child all counts start from zero, as its purgatories do, and the thread starts anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import values
+from prometheus_client.core import Metric
+from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
+
+from purgatory.metrics.families import Families
+from purgatory.metrics.reported import Reported
+from purgatory.safe_log import log_safely
+
+INTERVAL_S = 1.0
+"""How old another worker's values are at most when this one is scraped."""
+
+_LIMIT = "purgatory_pending_operations_limit"
+_GAUGES: dict[str, tuple[str, Callable[[list[float]], float], float]] = {
+    "purgatory_reaper_last_advance_timestamp_seconds": ("livemin", min, math.inf),
+    "purgatory_oldest_pending_age_seconds": ("livemax", max, 0.0),
+    "timer_wheels": ("livemax", max, 0.0),
+}
+"""How the gauges of all workers combine, and what stands for one that is gone; else they add up."""
+
+_ADDED_UP: tuple[str, Callable[[list[float]], float], float] = ("livesum", sum, 0.0)
+
+_Series = tuple[str, tuple[tuple[str, str], ...]]
+_Counted = dict[_Series, float]
+
+
+def is_on() -> bool:
+    """Whether prometheus-client is in multiprocess mode."""
+    return bool(values.ValueClass._multiprocess)
+
+
+def publish() -> None:
+    """Write the values of this process for the other workers to read, now.
+
+    That happens every second and at exit anyway. Call it where a process ends without Python's exit
+    handlers: at the end of a ``multiprocessing.Process``, before ``os._exit``. Without effect
+    unless prometheus-client is in multiprocess mode.
+    """
+    _publisher.publish()
+
+
+def start_publishing(reported: Reported) -> None:
+    """Write the values of a purgatory from now on, until it is gone."""
+    _publisher.start(reported)
+
+
+def stop_publishing(reported: Reported) -> None:
+    """Write its values once more; then its counters stay, and its gauges vanish."""
+    _publisher.stop(reported)
+
+
+class _Publisher:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._counted: dict[Reported, _Counted] = {}
+        self._values: dict[_Series, Any] = {}
+        self._gauges: dict[_Series, float] = {}
+        self._thread: threading.Thread | None = None
+        self._is_set_up = False
+        self._has_forked = False
+        self._failed = False
+
+    def start(self, reported: Reported) -> None:
+        with self.lock:
+            self._counted.setdefault(reported, {})
+            self._set_up()
+            self._publish()
+
+    def stop(self, reported: Reported) -> None:
+        with self.lock:
+            if reported in self._counted:
+                self._publish()
+                del self._counted[reported]
+                self._publish()
+
+    def publish(self) -> None:
+        with self.lock:
+            self._publish()
+
+    # The process's life.
+
+    def _set_up(self) -> None:
+        if not self._is_set_up:
+            self._is_set_up = True
+            atexit.register(self._at_exit)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(
+                    before=self.lock_for_fork,
+                    after_in_parent=self._after_fork_in_parent,
+                    after_in_child=self._after_fork_in_child,
+                )
+        if self._thread is None:
+            self._start_thread()
+
+    def lock_for_fork(self) -> None:
+        self.lock.acquire()
+
+    def _after_fork_in_parent(self) -> None:
+        self._has_forked = True
+        self.lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        self.lock = threading.Lock()
+        self._has_forked = False
+        self._counted = {reported: {} for reported in self._counted}
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._thread = threading.Thread(
+            target=self._work, name="purgatory-metrics-publisher", daemon=True
+        )
+        self._thread.start()
+
+    def _work(self) -> None:
+        interval = threading.Event()
+        while True:
+            try:
+                self.publish()
+                self._failed = False
+            except Exception as error:
+                # A full disk, a folder that was removed: said once, until it works again.
+                if not self._failed:
+                    log_safely("error", "metrics_publishing_failed", exc_info=error)
+                self._failed = True
+            interval.wait(INTERVAL_S)
+
+    def _at_exit(self) -> None:
+        with suppress(Exception):  # the folder may be gone by now
+            self.publish()
+
+    # Writing; under the lock.
+
+    def _publish(self) -> None:
+        for reported in [one for one in self._counted if one.purgatory() is None]:
+            del self._counted[reported]
+        together = Families()
+        for reported, counted in self._counted.items():
+            alone = Families()
+            alone.add(reported)
+            self._count(alone.all(), counted)
+            together.add(reported)
+        self._gauge(together.all())
+
+    def _count(self, families: Iterable[Metric], counted: _Counted) -> None:
+        for metric in families:
+            if metric.type == "gauge":
+                continue
+            for sample in _plain(metric):
+                series = _series(sample)
+                grown = sample.value - counted.get(series, 0.0)
+                if grown > 0 or series not in self._values:
+                    self._value(metric, sample, "").inc(grown)
+                    counted[series] = sample.value
+
+    def _gauge(self, families: Iterable[Metric]) -> None:
+        gauges: dict[_Series, list[float]] = {}
+        for metric in families:
+            if metric.type != "gauge":
+                continue
+            mode = _GAUGES.get(metric.name, _ADDED_UP)[0]
+            for sample in metric.samples:
+                self._value(metric, sample, mode)
+                gauges.setdefault(_series(sample), []).append(sample.value)
+        for series in self._gauges:
+            gauges.setdefault(series, [])
+        for series, found in gauges.items():
+            _mode, combine, none = _GAUGES.get(series[0], _ADDED_UP)
+            self._gauges[series] = combine(found) if found else none
+        if self._is_idle_master():
+            for series in self._gauges:
+                if series[0] == _LIMIT:
+                    self._gauges[series] = 0.0
+        for series, value in self._gauges.items():
+            self._values[series].set(value)
+
+    def _is_idle_master(self) -> bool:
+        """Whether this process only forks the workers: what its purgatories could take, it won't,
+        so their limit must not be added to the workers'."""
+        if not self._has_forked:
+            return False
+        purgatories = (reported.purgatory() for reported in self._counted)
+        return not any(
+            one is not None and (any(one.counters.outcomes.values()) or one.num_delayed)
+            for one in purgatories
+        )
+
+    def _value(self, metric: Metric, sample: Sample, mode: str) -> Any:
+        series = _series(sample)
+        value = self._values.get(series)
+        if value is None:
+            value = self._values[series] = values.ValueClass(
+                metric.type,
+                metric.name,
+                sample.name,
+                tuple(sample.labels),
+                tuple(sample.labels.values()),
+                metric.documentation,
+                multiprocess_mode=mode,
+            )
+        return value
+
+
+def _series(sample: Sample) -> _Series:
+    return sample.name, tuple(sample.labels.items())
+
+
+def _plain(metric: Metric) -> Iterator[Sample]:
+    """Yield a counter's samples; of a histogram the sum and the buckets, not cumulated."""
+    below = 0.0
+    for sample in metric.samples:
+        if sample.name.endswith("_bucket"):
+            labels = dict(sample.labels, le=_le(sample.labels["le"]))
+            yield Sample(sample.name, labels, sample.value - below)
+            below = 0.0 if labels["le"] == "+Inf" else sample.value
+        elif not sample.name.endswith("_count"):
+            yield sample
+
+
+def _le(bound: str) -> str:
+    """Return a bucket's bound as prometheus-client's own histograms write it."""
+    return str(floatToGoString(float(bound)))  # type: ignore[no-untyped-call]
+
+
+_publisher = _Publisher()

@@ -1,0 +1,36 @@
+"""A purgatory that is reported: under which label, and with what names."""
+
+from __future__ import annotations
+
+import weakref
+
+from purgatory.async_purgatory import AsyncPurgatory
+from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.metrics.kafka_names import KafkaExpiries
+
+
+class Reported:
+    """One purgatory and its label. The purgatory is held weakly.
+
+    Args:
+        purgatory: what is reported.
+        label: the value of the label ``purgatory``; by default its name.
+        kafka_names: whether it is reported under Kafka's names too.
+    """
+
+    def __init__(
+        self,
+        purgatory: DelayedOperationPurgatory | AsyncPurgatory,
+        label: str | None,
+        kafka_names: bool,
+    ) -> None:
+        core = core_of(purgatory)
+        self.purgatory = weakref.ref(core)
+        self.label = core.name if label is None else label
+        self.owns_timer = core.owns_timer or isinstance(purgatory, AsyncPurgatory)
+        self.kafka_expiries = KafkaExpiries(core) if kafka_names else None
+
+
+def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
+    """Return what holds the operations."""
+    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
