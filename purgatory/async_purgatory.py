@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import get_ident
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 
@@ -126,7 +126,7 @@ class AsyncPurgatory:
         self,
         operation: DelayedOperation,
         keys: Iterable[Hashable] = (),
-        thresholds: Mapping[Hashable, int] | None = None,
+        thresholds: Mapping[Any, int] | None = None,
     ) -> Outcome:
         """Submit ``operation`` and return its outcome, once its callbacks have run.
 
@@ -272,7 +272,7 @@ class AsyncPurgatory:
         self,
         waiting: Waiting[T],
         keys: Iterable[Hashable],
-        thresholds: Mapping[Hashable, int] | None,
+        thresholds: Mapping[Any, int] | None,
     ) -> T:
         await self._settled(waiting, keys, thresholds)
         return waiting.result(self.name)
@@ -281,7 +281,7 @@ class AsyncPurgatory:
         self,
         operation: DelayedOperation,
         keys: Iterable[Hashable],
-        thresholds: Mapping[Hashable, int] | None,
+        thresholds: Mapping[Any, int] | None,
     ) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -118,7 +118,7 @@ class DelayedOperationPurgatory:
         self,
         operation: DelayedOperation,
         keys: Iterable[Hashable] = _NO_KEYS,
-        thresholds: Mapping[Hashable, int] | None = None,
+        thresholds: Mapping[Any, int] | None = None,
     ) -> bool:
         """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
 
@@ -162,7 +162,7 @@ class DelayedOperationPurgatory:
         self,
         operation: DelayedOperation,
         keys: Iterable[Hashable] = _NO_KEYS,
-        thresholds: Mapping[Hashable, int] | None = None,
+        thresholds: Mapping[Any, int] | None = None,
     ) -> Future[Outcome]:
         """Submit ``operation`` and return a future of its outcome: ``try_complete_else_watch``'s
         bridge to ``concurrent.futures``.
@@ -402,7 +402,7 @@ class DelayedOperationPurgatory:
         self,
         operation: DelayedOperation,
         keys: tuple[Hashable, ...],
-        thresholds: Mapping[Hashable, int] | None,
+        thresholds: Mapping[Any, int] | None,
     ) -> None:
         lock = self._lock
         lock.acquire()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 
 def check_hashable(key: Hashable) -> None:
@@ -32,7 +33,7 @@ def checked_keys(keys: Iterable[Hashable], may_be_empty: bool) -> tuple[Hashable
     return keys if unique == len(keys) else tuple(dict.fromkeys(keys))
 
 
-def checked_thresholds(thresholds: Mapping[Hashable, int]) -> dict[Hashable, int]:
+def checked_thresholds(thresholds: Mapping[Any, int]) -> dict[Hashable, int]:
     """Return a copy of ``thresholds``, whose numbers are integers."""
     if not isinstance(thresholds, Mapping):
         raise TypeError(f"thresholds must map keys to numbers, as in {{key: 42}}: {thresholds!r}")

@@ -7,6 +7,7 @@ Ground rules
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -25,6 +26,19 @@ class HistogramSnapshot(NamedTuple):
     def total(self) -> int:
         """How many values there were."""
         return sum(self.counts)
+
+    def quantile_ms(self, share: float) -> float:
+        """Return a bound that ``share`` of the values don't exceed: 0.99 for the p99.
+
+        It is the upper bound of the bucket where the quantile lies, so never too low; infinite in
+        the last bucket, and 0 without values.
+        """
+        missing = share * self.total
+        for bound_ms, count in zip((*self.bounds_ms, math.inf), self.counts, strict=True):
+            missing -= count
+            if count and missing <= 0:
+                return bound_ms
+        return 0.0
 
 
 class Histogram:
