@@ -39,8 +39,8 @@ def register(
 ) -> None:
     """Have ``registry`` report ``purgatory`` and its timer.
 
-    Registering it again under the same label has no effect. In prometheus-client's multiprocess
-    mode it is published to the other workers, too.
+    Registering it again under the same label has no effect, but that ``kafka_names`` may be added.
+    In prometheus-client's multiprocess mode it is published to the other workers, too.
 
     Args:
         purgatory: what is reported; it is held weakly.
@@ -62,6 +62,7 @@ def register(
         name = core.name if label is None else label
         known = collector.known_as(name)
         if known is core:
+            collector.reported[name].report_kafka_names(kafka_names)
             return
         if known is not None and not known._closed:
             raise ValueError(

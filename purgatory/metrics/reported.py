@@ -28,7 +28,15 @@ class Reported:
         self.purgatory = weakref.ref(core)
         self.label = core.name if label is None else label
         self.owns_timer = core.owns_timer or isinstance(purgatory, AsyncPurgatory)
-        self.kafka_expiries = KafkaExpiries(core) if kafka_names else None
+        self.kafka_expiries: KafkaExpiries | None = None
+        self.report_kafka_names(kafka_names)
+
+    def report_kafka_names(self, wanted: bool) -> None:
+        """Report it under Kafka's names too, from now on, if that is wanted."""
+        if wanted and self.kafka_expiries is None:
+            core = self.purgatory()
+            assert core is not None, "who registers it holds it"
+            self.kafka_expiries = KafkaExpiries(core)
 
 
 def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
