@@ -9,6 +9,7 @@ curl localhost:8000/metrics
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,14 +53,23 @@ async def read(request: Request) -> Response:
     except ValueError:
         return JSONResponse({"error": "offset must be a number, and wait one of seconds"}, 400)
     purgatory: AsyncPurgatory = request.app.state.purgatory
-    try:
-        await purgatory.wait_for_threshold(name, offset + 1, timeout=wait_s)
-    except TimeoutError:
-        pass  # a long poll that ends with nothing is an answer too
-    except PurgatoryFullError:
+    wait = asyncio.create_task(purgatory.wait_for_threshold(name, offset + 1, timeout=wait_s))
+    gone = asyncio.create_task(client_goes(request))
+    await asyncio.wait([wait, gone], return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    if wait.cancel():  # nobody waits for the answer: off every list at once
+        return Response(status_code=499)
+    if isinstance(wait.exception(), PurgatoryFullError):
         return JSONResponse({"error": "too many wait already"}, 503)
+    # A long poll that ends with nothing, at its timeout, is an answer too.
     records = topics.get(name, [])[offset:]
     return JSONResponse({"records": records, "next": offset + len(records)})
+
+
+async def client_goes(request: Request) -> None:
+    """Return when the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def show_metrics(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -84,6 +85,15 @@ def test_a_server_that_stops_answers_who_waits(start: Start) -> None:
         poll = pool.submit(client.get, "/topics/news", params={"wait": 0.5})
         wait_for_waiting(client, 1)
         assert poll.result(60).status_code == 200
+
+
+def test_a_client_that_vanishes_leaves_nothing_behind(start: Start) -> None:
+    client = start(*LONG_POLL_SERVERS["starlette"], ready="/topics/none")
+    address = (client.base_url.host, client.base_url.port)
+    with socket.create_connection(address) as connection:
+        connection.sendall(b"GET /topics/news?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for_waiting(client, 1)
+    wait_for_waiting(client, 0)  # long before its timeout
 
 
 def test_quorum_write_says_who_did_not_acknowledge() -> None:
