@@ -302,8 +302,8 @@ class SystemTimer(Timer):
     def _submit(self, entry: TimerTaskEntry) -> None:
         try:
             self._executor.submit(self._run, entry)
-        except RuntimeError as error:
-            # A pool that was shut down under us: late on the wrong thread is better than never.
+        except Exception as error:
+            # A pool that is full, broken or shut down: on the wrong thread is better than never.
             _log.error("timer_executor_refused", timer=self.name, error=str(error))
             self._run(entry)
 
