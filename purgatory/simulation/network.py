@@ -27,7 +27,9 @@ class Request(ABC):
     __slots__ = (
         "answers",
         "connection",
+        "expects_answer",
         "generation",
+        "may_wait",
         "process",
         "received_ns",
         "recorded",
@@ -47,11 +49,10 @@ class Request(ABC):
         self.received_ns = 0
         self.sent_ns = 0
         self.recorded = False
-
-    @property
-    def may_wait(self) -> bool:
+        self.may_wait = True
         """Whether it is of the kind that a purgatory holds."""
-        return True
+        self.expects_answer = True
+        """Whether the client waits for an answer at all."""
 
     @property
     @abstractmethod
@@ -74,11 +75,6 @@ class Request(ABC):
     @abstractmethod
     def fail(self) -> None:
         """The connection broke before the answer came, at the client."""
-
-    @property
-    def expects_answer(self) -> bool:
-        """Whether the client waits for an answer at all."""
-        return True
 
     def respond(self, answer: Any) -> None:
         """Take the replica manager's answer, at the broker: called exactly once."""

@@ -76,6 +76,8 @@ class ProduceRequest(Request):
         super().__init__(connection)
         self.producer = producer
         self.batches = batches
+        self.may_wait = producer.group.acks == -1
+        self.expects_answer = producer.group.acks != 0
 
     @property
     def timeout_ms(self) -> int:
@@ -85,18 +87,10 @@ class ProduceRequest(Request):
     def key_count(self) -> int:
         return len(self.batches)
 
-    @property
-    def may_wait(self) -> bool:
-        return self.producer.group.acks == -1
-
-    @property
-    def expects_answer(self) -> bool:
-        return self.producer.group.acks != 0
-
     def execute(self, broker: Broker) -> None:
         group = self.producer.group
         respond = self.respond if group.acks else self._respond_without_acks
-        entries = {batch.queue.topic_partition: batch.record_batch for batch in self.batches}
+        entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
         broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
         broker.look(entries)
 
@@ -207,9 +201,15 @@ class Producer:
             queue = PartitionQueue(self, group.topic_partitions[partition])
             self._queues[partition] = queue
         group.counts.records += 1
-        queue.waiting.append(Message(queue, sequence, key, size_bytes, group.engine.now_ns()))
-        self._ready[queue] = None
+        message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         leader = self._leaders[partition]
+        if group.sends_at_once and not self._ready and leader >= 0 and not queue.looking:
+            connection = self._connection(leader)
+            if len(connection.in_flight) < group.max_in_flight:
+                self._send(connection, [Batch(queue, [message], size_bytes)])
+                return
+        queue.waiting.append(message)
+        self._ready[queue] = None
         if leader < 0:
             self._look_for_leader(queue)
         else:
@@ -219,15 +219,19 @@ class Producer:
 
     def _send_to(self, broker_id: int) -> None:
         """Send what is ready for a broker, as long as its connection takes requests."""
-        connection = self._connections.get(broker_id)
-        if connection is None:
-            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
+        connection = self._connection(broker_id)
         limit = self.group.max_in_flight
         while self._ready and len(connection.in_flight) < limit:
             batches = self._take_batches(broker_id)
             if not batches:
                 return
             self._send(connection, batches)
+
+    def _connection(self, broker_id: int) -> Connection:
+        connection = self._connections.get(broker_id)
+        if connection is None:
+            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
+        return connection
 
     def _take_batches(self, broker_id: int) -> list[Batch]:
         batches = []
@@ -272,9 +276,10 @@ class Producer:
                 self._wake_at(queue, due_ns)
                 return None
         count = min(len(waiting), group.batch_size)
-        batch = Batch(queue, [waiting.popleft() for _ in range(count)])
+        messages = [waiting.popleft() for _ in range(count)]
+        batch = Batch(queue, messages, sum([message.size_bytes for message in messages]))
         if group.idempotence:
-            batch.number(self.number, queue.epoch, queue.next_sequence)
+            batch.number(queue.epoch, queue.next_sequence)
             queue.next_sequence += count
         return batch
 
@@ -289,7 +294,7 @@ class Producer:
         queue.epoch += 1
         queue.next_sequence = 0
         for batch in queue.failed:
-            batch.number(self.number, queue.epoch, queue.next_sequence)
+            batch.number(queue.epoch, queue.next_sequence)
             queue.next_sequence += len(batch.messages)
 
     def _send(self, connection: Connection, batches: list[Batch]) -> None:
@@ -538,6 +543,10 @@ class ProducerGroup:
         self.max_in_flight = section.max_in_flight
         self.idempotence = section.idempotence
         self.batch_size = section.batch_size
+        # A record that finds nothing before it needs no queue; what else holds it back is rare.
+        self.sends_at_once = (
+            section.linger_ms == 0 and section.max_in_flight > 1 and not section.idempotence
+        )
         self.linger_ns = section.linger_ms * NS_PER_MS
         self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
         self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
