@@ -13,7 +13,7 @@ from purgatory.kafka import RecordBatch
 from purgatory.kafka.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 if TYPE_CHECKING:
-    from purgatory.simulation.producer import PartitionQueue
+    from purgatory.simulation.partition_queue import PartitionQueue
 
 VALUE_ID_BITS = 40
 """A value id is the producer's number and, in the lower bits, the message's own number."""

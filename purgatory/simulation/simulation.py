@@ -28,7 +28,8 @@ from purgatory.simulation.follower import Followers
 from purgatory.simulation.invariants import Invariants, InvariantViolation
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.operation_recorder import OperationRecorder
-from purgatory.simulation.producer import Producer, ProducerGroup
+from purgatory.simulation.producer import Producer
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario
