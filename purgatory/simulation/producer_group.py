@@ -6,6 +6,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from purgatory.simulation.scenario import ProducersSection, Scenario
 if TYPE_CHECKING:
     from purgatory.simulation.broker import Broker
     from purgatory.simulation.controller import Controller
+
+_MOST_KEYS_IN_TABLE = 100_000
+"""Up to how many keys their partitions are looked up, not computed each time."""
 
 
 class ProducerGroup:
@@ -115,5 +119,11 @@ class ProducerGroup:
         if how == "random":
             chance = self.stream("partitions").random
             return lambda _key, _sequence, _producer: int(chance() * count)
-        checksum = zlib.crc32
-        return lambda key, _sequence, _producer: checksum(key.to_bytes(8, "big")) % count
+        if self.section.keys > _MOST_KEYS_IN_TABLE:
+            return lambda key, _sequence, _producer: _hash(key) % count
+        table = array("i", (_hash(key) % count for key in range(self.section.keys)))
+        return lambda key, _sequence, _producer: table[key]
+
+
+def _hash(key: int) -> int:
+    return zlib.crc32(key.to_bytes(8, "big"))
