@@ -212,7 +212,10 @@ class DelayedOperation(TimerTask):
                     self._op_check_due = True
             finally:
                 self._op_busy.release()
-        return self._op_serve()
+        # The look after the release; written out, since nearly always there is nothing to see.
+        if self._op_check_due or self._op_expiry_due or self._op_failure_due is not None:
+            return self._op_serve()
+        return False
 
     def _op_check_twice(self, f: Callable[[], object]) -> bool:
         if self._op_serve_noted():

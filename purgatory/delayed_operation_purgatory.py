@@ -109,8 +109,6 @@ class DelayedOperationPurgatory:
             OperationReusedError: the operation was submitted before.
             PurgatoryClosedError: the purgatory was closed.
         """
-        if not isinstance(operation, DelayedOperation):
-            raise TypeError(f"operation must be a DelayedOperation, not {operation!r}")
         watch_keys = self._checked_keys(keys)
         self._register(operation, watch_keys)
         try:
@@ -319,19 +317,20 @@ class DelayedOperationPurgatory:
             raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
         keys = tuple(keys)
         try:
-            unique = tuple(dict.fromkeys(keys))
+            unique = len(set(keys))
         except TypeError:
             for key in keys:
                 _check_hashable(key)
             raise
         if not unique:
             raise ValueError("keys is empty: an operation on no key could only expire")
-        return unique
+        return keys if unique == len(keys) else tuple(dict.fromkeys(keys))
 
     def _register(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
         lock = self._lock
         lock.acquire()
         try:
+            # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
             if operation._op_purgatory is not None:
                 raise OperationReusedError(
                     f"{operation!r} was submitted before, to purgatory "
@@ -348,6 +347,10 @@ class DelayedOperationPurgatory:
             operation._op_purgatory = self
             if operation._op_outcome is _PENDING:
                 self._pending[id(operation)] = operation
+        except AttributeError:
+            if isinstance(operation, DelayedOperation):
+                raise
+            raise TypeError(f"operation must be a DelayedOperation, not {operation!r}") from None
         finally:
             lock.release()
 
