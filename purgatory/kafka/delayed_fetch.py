@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.partition import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
 from purgatory.kafka.requests import (
     FetchIsolation,
     FetchParams,

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.partition import LeaderAppend, Partition
+from purgatory.kafka.leader_append import LeaderAppend
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 

@@ -33,8 +33,9 @@ from purgatory.kafka.delayed_delete_records import (
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchPlace, RespondFetch
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceStatus, RespondProduce
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.in_sync_replicas import IsrChange
 from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.partition import IsrChange, Partition
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import (
     UNKNOWN_OFFSET,

@@ -398,7 +398,7 @@ def test_the_second_read_does_not_count_as_another_fetch(leader: Broker) -> None
     leader.clock.advance(100)
     leader.pass_time(400)
 
-    follower = leader.replica()._followers[1]
+    follower = leader.replica()._members.followers[1]
     assert follower.last_fetch_ms == 1_000
 
 
