@@ -9,10 +9,11 @@ An operation completes when an event on one of its keys finds its condition true
 """
 
 from purgatory.counters import CountersSnapshot
-from purgatory.delayed_operation import DelayedOperation, LockLike
+from purgatory.delayed_operation import DelayedOperation
 from purgatory.delayed_operation_purgatory import ClosePolicy, DelayedOperationPurgatory
 from purgatory.errors import OperationReusedError, PurgatoryClosedError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.lock_like import LockLike
 from purgatory.operation_keys import (
     GroupJoinKey,
     GroupSyncKey,

@@ -36,9 +36,12 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from purgatory.error_frames import drop_tracebacks
+from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
+from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from timer import TimerTask
 from timer.errors import checked_delay_ms
@@ -47,20 +50,8 @@ if TYPE_CHECKING:
     from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 
 _PENDING = Outcome.PENDING
-_FIRST_RETRY_MS = 1
-_LONGEST_RETRY_MS = 32
 
 _event_lock = Lock()
-
-
-class LockLike(Protocol):
-    """What an operation asks of a lock that is passed in, as of ``threading``'s Lock and RLock."""
-
-    def acquire(self, blocking: bool = ..., /) -> bool:
-        """Take the lock; if not ``blocking``, only if it is free."""
-
-    def release(self) -> None:
-        """Give it back."""
 
 
 class DelayedOperation(TimerTask):
@@ -145,7 +136,7 @@ class DelayedOperation(TimerTask):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it FAILED, or None."""
+        """Why it FAILED, or None. Without its traceback, which was logged."""
         return self._op_error
 
     @property
@@ -193,29 +184,29 @@ class DelayedOperation(TimerTask):
         """
         self._op_check_due = True
         lock = self._op_lock
+        completed = False
         if not self._op_busy.acquire(False):
             f()
             self._op_check_due = True
-        else:
-            try:
-                if lock is None:
-                    if self._op_check_twice(f):
-                        return True
-                elif lock.acquire(False):
-                    try:
-                        if self._op_check_twice(f):
-                            return True
-                    finally:
-                        lock.release()
-                else:
-                    f()
-                    self._op_check_due = True
-            finally:
-                self._op_busy.release()
-        # The look after the release; written out, since nearly always there is nothing to see.
-        if self._op_check_due or self._op_expiry_due or self._op_failure_due is not None:
             return self._op_serve()
-        return False
+        try:
+            if lock is None:
+                completed = self._op_check_twice(f)
+            elif lock.acquire(False):
+                try:
+                    completed = self._op_check_twice(f)
+                finally:
+                    lock.release()
+            else:
+                f()
+                self._op_check_due = True
+        finally:
+            self._op_busy.release()
+            # The look after the release, though f raised; the condition is that of _op_serve,
+            # written out, since nearly always there is nothing to see.
+            if self._op_check_due or self._op_expiry_due or self._op_failure_due is not None:
+                completed = self._op_serve() or completed
+        return completed
 
     def _op_check_twice(self, f: Callable[[], object]) -> bool:
         if self._op_serve_noted():
@@ -237,17 +228,21 @@ class DelayedOperation(TimerTask):
             timeout: seconds, as ``threading`` has them; None waits for ever.
 
         Returns:
-            The outcome; PENDING if the timeout came first.
+            The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
+            the operation as it was.
         """
-        if self._op_settled or self._op_settled_event().wait(timeout):
-            return self._op_outcome
-        return _PENDING
+        if not self._op_settled:
+            self._op_settled_event().wait(timeout)
+        return self._op_outcome if self._op_settled else _PENDING
 
     def _op_settled_event(self) -> threading.Event:
-        with _event_lock:
-            event = self._op_event
-            if event is None:
-                event = self._op_event = threading.Event()
+        event = self._op_event
+        if event is None:
+            made = threading.Event()  # outside the lock: making it may run a finalizer
+            with _event_lock:
+                event = self._op_event
+                if event is None:
+                    event = self._op_event = made
         # Noted first, then looked: the settler sets the flag first, then looks for an event.
         if self._op_settled:
             event.set()
@@ -324,9 +319,15 @@ class DelayedOperation(TimerTask):
     def _op_retry_later(self) -> None:
         purgatory = self._op_purgatory
         if purgatory is not None:
-            if self._op_retry is None:
-                self._op_retry = RetryTask(self)
-            purgatory._retry_later(self._op_retry)
+            retry = self._op_retry
+            if retry is None:
+                retry = self._op_retry = RetryTask(self)
+            purgatory._retry_later(retry)
+            # Put on the timer first, then looked: who settles it sets the outcome first, and then
+            # looks for a retry to cancel.
+            if self._op_outcome is not _PENDING:
+                retry.cancel()
+                self._op_retry = None
 
     # Settling.
 
@@ -338,8 +339,9 @@ class DelayedOperation(TimerTask):
         self._op_become(outcome)
         if self._timer_entry is not None:
             TimerTask.cancel(self)
-        if self._op_retry is not None:
-            self._op_retry.cancel()
+        retry = self._op_retry
+        if retry is not None:
+            retry.cancel()
             self._op_retry = None
         purgatory = self._op_purgatory
         if purgatory is not None:
@@ -400,6 +402,8 @@ class DelayedOperation(TimerTask):
             self.on_failure(self._op_error)
         except Exception as error:
             self._op_report("on_failure", error)
+        if isinstance(self._op_error, Exception):  # logged; an interrupt still has a way to go
+            drop_tracebacks(self._op_error)
 
     def _op_become_failed(self, error: BaseException) -> None:
         if self._op_outcome is not Outcome.FAILED:
@@ -426,23 +430,6 @@ class DelayedOperation(TimerTask):
             log_safely(
                 "warning", "missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self)
             )
-
-
-class RetryTask(TimerTask):
-    """Tries an operation again whose user's lock was taken; each time after twice as long."""
-
-    __slots__ = ("operation",)
-
-    def __init__(self, operation: DelayedOperation) -> None:
-        super().__init__(_FIRST_RETRY_MS)
-        self.operation = operation
-
-    def run(self) -> None:
-        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
-        operation = self.operation
-        operation._op_serve()
-        if operation.is_completed:
-            operation._op_retry = None  # no cycle keeps the two alive
 
 
 def _safe_repr(value: Any) -> str:

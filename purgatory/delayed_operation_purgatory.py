@@ -23,10 +23,11 @@ from typing import Literal, Self, get_args
 import structlog
 
 from purgatory.counters import Counters, CountersSnapshot
-from purgatory.delayed_operation import DelayedOperation, RetryTask
+from purgatory.delayed_operation import DelayedOperation
 from purgatory.errors import OperationReusedError, PurgatoryClosedError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.outcome import Outcome
+from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask

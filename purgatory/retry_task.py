@@ -1,0 +1,30 @@
+"""Another try for an operation whose user's lock was taken: its holder owes it nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timer import TimerTask
+
+if TYPE_CHECKING:
+    from purgatory.delayed_operation import DelayedOperation
+
+_FIRST_RETRY_MS = 1
+_LONGEST_RETRY_MS = 32
+
+
+class RetryTask(TimerTask):
+    """Tries an operation again whose user's lock was taken; each time after twice as long."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, operation: DelayedOperation) -> None:
+        super().__init__(_FIRST_RETRY_MS)
+        self.operation = operation
+
+    def run(self) -> None:
+        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
+        operation = self.operation
+        operation._op_serve()
+        if operation.is_completed:
+            operation._op_retry = None  # no cycle keeps the two alive
