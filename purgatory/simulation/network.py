@@ -4,6 +4,9 @@ One connection links one client to one broker. Each direction is first in, first
 message that drew a short delay waits for the one before it. The broker works off one request of a
 connection at a time, as Kafka does; the next one waits until the answer is out.
 
+A client reads its answers in order, too. So one that gets lost takes along those that would come
+after it, until the client's timeout breaks the connection.
+
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.
 """
@@ -96,6 +99,7 @@ class Connection:
 
     __slots__ = (
         "_answer_ns",
+        "_answers_end",
         "_armed",
         "_on_break",
         "_request_ns",
@@ -132,6 +136,7 @@ class Connection:
         self._on_break = on_break
         self._request_ns = 0
         self._answer_ns = 0
+        self._answers_end = False
         broker.connections.append(self)
 
     def send(self, request: Request) -> None:
@@ -154,7 +159,10 @@ class Connection:
 
     def answer(self, request: Request, answer: Any) -> None:
         """Send the broker's answer back."""
+        if self._answers_end:
+            return
         if self.broker.losses and self.broker.loses("answer-lost", request):
+            self._answers_end = True
             return
         engine = self.engine
         arrival_ns = engine.now_ns() + self.delay_ns()
@@ -175,6 +183,7 @@ class Connection:
         self.generation += 1
         self.queue.clear()
         self.busy = False
+        self._answers_end = False
         failed = list(self.in_flight)
         self.in_flight.clear()
         for request in failed:
