@@ -127,11 +127,10 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
 def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, int]:
     """When the last operation of each run ended, after a look at all of them."""
     run_ids = {trace.run_id: trace.folder for trace in traces}
-    needed = ("purgatory", "broker", "outcome", "start_us", "end_us", "wait_us")
     impossible = f.coalesce(
         f.expr("start_us < 0 or end_us < start_us or wait_us != end_us - start_us"), f.lit(True)
     )
-    for name in needed[:3]:
+    for name in ("purgatory", "broker", "kind", "outcome"):
         impossible = impossible | f.col(name).isNull()
     found = operations.groupBy("run_id").agg(
         f.max("end_us").alias("end_us"), f.min(f.when(impossible, f.col("operation"))).alias("bad")
@@ -145,8 +144,8 @@ def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, i
             )
         if bad is not None:
             raise TraceError(
-                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker and outcome must "
-                "be there, and 0 <= start_us <= end_us = start_us + wait_us"
+                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker, kind and outcome "
+                "must be there, and 0 <= start_us <= end_us = start_us + wait_us"
             )
         ends_us[run_id] = end_us
     return ends_us

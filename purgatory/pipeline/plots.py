@@ -36,7 +36,7 @@ _GRID = {"gridcolor": "#e5e7eb", "zerolinecolor": "#9ca3af", "automargin": True}
 
 
 def outcome_shares(waits: Sequence[Row]) -> Figure:
-    """A bar per purgatory of one run, cut into the shares of its outcomes."""
+    """A bar per label of one run's shown waits, cut into the shares of its outcomes."""
     rows = [row for row in waits if row["outcome"] != "all"]
     traces = []
     for outcome, of_outcome in grouped(rows, "outcome").items():
@@ -45,7 +45,7 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
                 "type": "bar",
                 "orientation": "h",
                 "name": outcome,
-                "y": [row["purgatory"] for row in of_outcome],
+                "y": [row["label"] for row in of_outcome],
                 "x": [100 * row["share"] for row in of_outcome],
                 "customdata": [row["operations"] for row in of_outcome],
                 "texttemplate": "%{x:.1f} %",
@@ -57,21 +57,30 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
                 "marker": {"color": COLORS.get(outcome, _OTHER_COLOR)},
             }
         )
-    purgatories = list(grouped(rows, "purgatory"))
-    layout = _layout(height=130 + 44 * len(purgatories))
+    labels = list(grouped(rows, "label"))
+    layout = _layout(height=130 + 44 * len(labels))
     layout |= {
         "barmode": "stack",
         "uniformtext": {"minsize": 11, "mode": "hide"},
         "xaxis": {**_GRID, "title": {"text": "share of operations, %"}, "range": [0, 100]},
-        "yaxis": {"categoryorder": "array", "categoryarray": purgatories[::-1], "automargin": True},
+        "yaxis": {"categoryorder": "array", "categoryarray": labels[::-1], "automargin": True},
     }
     return {"data": traces, "layout": layout}
 
 
+def waited(waits: Sequence[Row]) -> list[Row]:
+    """The rows that have waits to draw: of one outcome, of operations that had to wait."""
+    return [
+        row
+        for row in waits
+        if row["outcome"] not in {"all", "immediate"} and row["wait_max_us"] is not None
+    ]
+
+
 def wait_percentiles(waits: Sequence[Row]) -> Figure:
-    """A line per purgatory and outcome of one run, from the median to the longest wait."""
-    rows = [row for row in waits if row["outcome"] not in {"all", "immediate"}]
-    labels = [f"{row['purgatory']}, {row['outcome']}" for row in rows]
+    """A line per label and outcome of one run's shown waits, from the median to the longest."""
+    rows = waited(waits)
+    labels = [f"{row['label']}, {row['outcome']}" for row in rows]
     data: list[Figure] = [
         {
             "type": "scatter",

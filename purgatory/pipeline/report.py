@@ -12,8 +12,8 @@ from html import escape
 import plotly.io
 import plotly.offline
 
-from purgatory.pipeline.plots import Figure, outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.rows import Row, grouped
+from purgatory.pipeline.plots import Figure, outcome_shares, sizes, wait_percentiles, waited
+from purgatory.pipeline.rows import Row, grouped, milliseconds, shown_waits
 
 MOST_PLOTTED_RUNS = 12
 """How many runs get plots; more would make a page that no browser opens with ease."""
@@ -65,7 +65,7 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
             _run(
                 number,
                 run,
-                waits_of.get(run_id, []),
+                shown_waits(waits_of.get(run_id, [])),
                 occupancy_of.get(run_id, []),
                 plotted=number < MOST_PLOTTED_RUNS,
             )
@@ -95,9 +95,9 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
 
 
 def _heading(runs: Sequence[Row], waits: Sequence[Row]) -> str:
-    totals = [row for row in waits if row["outcome"] == "all"]
-    operations = sum(row["operations"] for row in totals)
-    at_once = sum(row["operations"] for row in waits if row["outcome"] == "immediate")
+    counted = [row for row in waits if row["kind"] == "all"]
+    operations = sum(row["operations"] for row in counted if row["outcome"] == "all")
+    at_once = sum(row["operations"] for row in counted if row["outcome"] == "immediate")
     waited = operations - at_once
     share = f" ({100 * waited / operations:.1f} %)" if operations else ""
     return (
@@ -145,7 +145,7 @@ def _run(
     shares, percentiles, over_time = "", "", ""
     if plotted:
         shares = _figure(f"shares-{number}", outcome_shares(waits), f"Shares of outcomes in {name}")
-        if any(row["outcome"] not in {"all", "immediate"} for row in waits):
+        if waited(waits):
             percentiles = _figure(
                 f"waits-{number}",
                 wait_percentiles(waits),
@@ -177,21 +177,21 @@ def _run(
 
 
 def _waits_table(waits: Sequence[Row]) -> str:
-    def milliseconds(column: str) -> Callable[[Row], str]:
-        return lambda row: f"{row[column] / 1000:,.3f}"
-
     columns: list[Column] = [
-        ("purgatory", False, lambda row: row["purgatory"]),
+        ("purgatory", False, lambda row: row["label"]),
         ("outcome", False, lambda row: row["outcome"]),
         ("operations", True, lambda row: f"{row['operations']:,}"),
         ("share, %", True, lambda row: f"{100 * row['share']:.2f}"),
-        ("mean, ms", True, milliseconds("wait_mean_us")),
-        ("p50, ms", True, milliseconds("wait_p50_us")),
-        ("p95, ms", True, milliseconds("wait_p95_us")),
-        ("p99, ms", True, milliseconds("wait_p99_us")),
-        ("max, ms", True, milliseconds("wait_max_us")),
+        ("mean, ms", True, lambda row: milliseconds(row["wait_mean_us"])),
+        ("p50, ms", True, lambda row: milliseconds(row["wait_p50_us"])),
+        ("p95, ms", True, lambda row: milliseconds(row["wait_p95_us"])),
+        ("p99, ms", True, lambda row: milliseconds(row["wait_p99_us"])),
+        ("max, ms", True, lambda row: milliseconds(row["wait_max_us"])),
     ]
-    caption = "Waits by purgatory and outcome. Percentiles are exact."
+    caption = (
+        "Waits by purgatory, who asked where several kinds did, and outcome. Percentiles are "
+        "exact; those of all outcomes are over settled operations, without the pending ones."
+    )
     return _table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
 
 

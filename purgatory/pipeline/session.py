@@ -66,21 +66,51 @@ def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
     check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
-    try:
+    with _removed_unless_failed(folder):
         session = _start(master, folder, log)
         try:
-            yield session
+            with spark_errors(log):
+                yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def spark_errors(log: Path) -> Iterator[None]:
+    """Turn what Spark raises inside the `with` block into one line.
+
+    Args:
+        log: the file that has the rest.
+
+    Raises:
+        PipelineError: Spark failed.
+    """
+    try:
+        yield
     except (PySparkException, Py4JError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise PipelineError(f"Spark failed: {reason} (its log: {log})") from error
-    except SessionError:
+        raise PipelineError(f"Spark failed: {_reason(error)} (its log: {log})") from error
+
+
+@contextmanager
+def _removed_unless_failed(folder: Path) -> Iterator[None]:
+    """Remove the folder with the log, but not when an error has just named it."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(folder) not in str(error):
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """The one line of an error that says most: the first that names a Java exception, or is."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    named = (line for line in lines if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
+    return next(named, lines[0]).lstrip(": ")
 
 
 def check_master(master: str) -> None:
@@ -139,9 +169,8 @@ def _start(master: str, folder: Path, log: Path) -> SparkSession:
             )
         context = SparkContext(conf=configuration, gateway=gateway)
     except (PySparkException, Py4JError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SessionError(
-            f"the Spark session did not start on {master}: {reason} (its log: {log})"
+            f"the Spark session did not start on {master}: {_reason(error)} (its log: {log})"
         ) from error
     return SparkSession(context)
 

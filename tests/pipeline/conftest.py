@@ -74,6 +74,7 @@ class Operation(NamedTuple):
     outcome: str
     start_us: int
     end_us: int
+    kind: str = "producer"
 
 
 WriteTrace = Callable[..., Path]
@@ -125,7 +126,8 @@ def _random_operations(seed: int, number: int) -> list[Operation]:
         wait_us = {"immediate": 0, "expired": 50_000}.get(outcome, chance.randrange(200_000))
         purgatory = chance.choice(["Produce", "Fetch", "DeleteRecords"])
         broker = chance.randrange(3)
-        operations.append(Operation(purgatory, broker, outcome, start_us, start_us + wait_us))
+        kind = chance.choice(["follower", "consumer"]) if purgatory == "Fetch" else "producer"
+        operations.append(Operation(purgatory, broker, outcome, start_us, start_us + wait_us, kind))
     return operations
 
 
@@ -151,7 +153,6 @@ def _write_trace(
                 "keys": 1,
                 "timeout_ms": 1000,
                 "wait_us": operation.end_us - operation.start_us,
-                "kind": "producer",
             }
             for number, operation in enumerate(operations)
             if number % parts == part
