@@ -1,0 +1,44 @@
+"""Two or three threads around one purgatory, through the interleavings of their steps.
+
+One outcome, no completion lost, no deadlock, nothing left on any list: after each schedule of each
+program. All schedules with few preemptions are tried, and a number of seeded random ones. With
+``PURGATORY_SCHEDULES=20000`` each program runs under so many random schedules.
+
+A failure prints the program and its schedule. To repeat it, run from the project's folder::
+
+    from tests.purgatory.explorer import run_program
+    from tests.purgatory.fresh_core import load_core
+    from tests.purgatory.scheduler import Fixed
+    print(run_program(load_core(), "force_and_cancel", Fixed("12>1 30>0")).failure)
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import pytest
+
+from tests.purgatory.explorer import all_schedules, random_schedules
+from tests.purgatory.fresh_core import load_core
+from tests.purgatory.schedule_programs import PROGRAMS
+
+RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "120"))
+"""How many random schedules each program runs under."""
+
+
+@pytest.fixture(scope="module")
+def core() -> ModuleType:
+    return load_core()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_schedule_with_one_preemption_ends_well(core: ModuleType, name: str) -> None:
+    for run in all_schedules(core, name, preemptions=1):
+        assert run.failure is None, f"{name}, schedule {run.schedule!r}: {run.failure}"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_seeded_random_schedules_end_well(core: ModuleType, name: str) -> None:
+    for seed, run in random_schedules(core, name, range(RANDOM_SCHEDULES)):
+        assert run.failure is None, f"{name}, seed {seed}, schedule {run.schedule!r}: {run.failure}"
