@@ -229,7 +229,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         return
     known = {_RUN_FILE, _RUN_FILE + _UNFINISHED, *TABLES}
     if not overwrite:
-        raise TraceError(f"{folder}: is not empty; name another folder, or allow overwriting it")
+        raise TraceError(f"{folder}: is not empty; name another folder, or --overwrite it")
     if _RUN_FILE not in entries or not entries <= known:
         strange = ", ".join(sorted(entries - known)) or "no run.json"
         raise TraceError(f"{folder}: is no trace ({strange}), so it is not overwritten")
