@@ -8,9 +8,10 @@
 An operation completes when an event on one of its keys finds its condition true, or expires.
 """
 
+from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot
 from purgatory.delayed_operation import DelayedOperation
-from purgatory.delayed_operation_purgatory import ClosePolicy, DelayedOperationPurgatory
+from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.errors import OperationReusedError, PurgatoryClosedError
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.lock_like import LockLike

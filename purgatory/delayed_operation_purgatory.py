@@ -13,15 +13,14 @@ Ground rules
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Hashable, Iterable
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import Self, get_args
 
 import structlog
 
+from purgatory.closing import ClosePolicy, Closing
 from purgatory.counters import Counters, CountersSnapshot
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.errors import OperationReusedError, PurgatoryClosedError
@@ -32,14 +31,10 @@ from purgatory.safe_log import log_safely
 from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask
 
-ClosePolicy = Literal["expire", "fail", "leave"]
-"""What closing does to pending operations: expire them now, fail them, or let go of them."""
-
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
 _PENDING = Outcome.PENDING
-_CLOSE_POLL_S = 0.002
 
 _log = structlog.get_logger("purgatory")
 
@@ -82,6 +77,7 @@ class DelayedOperationPurgatory:
         self._settling = 0
         self._counters = Counters()
         self._closed = False
+        self._closing: Closing | None = None
         self.reaper: ExpiredOperationReaper | None = None
         if reaper_enabled:
             self.reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
@@ -113,9 +109,7 @@ class DelayedOperationPurgatory:
         watch_keys = self._checked_keys(keys)
         self._register(operation, watch_keys)
         try:
-            if operation.safe_try_complete_or_else(
-                lambda: self._watchers.watch(operation, watch_keys)
-            ):
+            if operation.safe_try_complete_or_else(lambda: self._watchers.watch(operation)):
                 return True
             if self._timer_enabled and operation._op_outcome is _PENDING:
                 self._start_timeout(operation)
@@ -232,13 +226,13 @@ class DelayedOperationPurgatory:
         with self._lock:
             first = not self._closed
             self._closed = True
-            operations = self._unclaimed()
+            if self._closing is None:
+                self._closing = Closing(self, pending)
+            closing = self._closing
+        settled = closing.close(timeout)
         if first:
-            self._settle_all(operations, pending)
-            self._drain(time.monotonic() + timeout)
-            _log.info("purgatory_closed", purgatory=self.name, pending=len(operations))
-        self._end_threads()
-        return len(operations) if first else 0
+            _log.info("purgatory_closed", purgatory=self.name, pending=settled)
+        return settled if first else 0
 
     def __enter__(self) -> Self:
         return self
@@ -250,66 +244,6 @@ class DelayedOperationPurgatory:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _unclaimed(self) -> list[DelayedOperation]:
-        return [
-            operation
-            for operation in self._pending.values()
-            if operation._op_outcome is Outcome.PENDING
-        ]
-
-    def _settle_all(self, operations: list[DelayedOperation], policy: ClosePolicy) -> None:
-        error = PurgatoryClosedError(f"purgatory {self.name!r} was closed")
-        for operation in operations:
-            if policy == "leave":
-                self._let_go(operation)
-            elif policy == "expire":
-                operation.run()
-            else:
-                operation._op_failure_due = error
-                operation._op_serve()
-
-    def _let_go(self, operation: DelayedOperation) -> None:
-        TimerTask.cancel(operation)
-        with self._lock:
-            if operation._op_outcome is Outcome.PENDING:
-                self._watchers.unwatch(operation, operation._op_keys)
-                self._pending.pop(id(operation), None)
-
-    def _drain(self, deadline_s: float) -> None:
-        """Wait until nothing is pending or being settled by others, trying taken locks again."""
-        me = threading.get_ident()
-        while True:
-            with self._lock:
-                operations = self._unclaimed()
-                others = sum(
-                    operation.is_completed and operation._op_settler != me
-                    for operation in self._pending.values()
-                )
-            if not operations and not others:
-                return
-            if time.monotonic() >= deadline_s:
-                break
-            for operation in operations:
-                operation._op_serve()
-            time.sleep(_CLOSE_POLL_S)
-        _log.error(
-            "close_timed_out", purgatory=self.name, locked=len(operations), in_callbacks=others
-        )
-        for operation in operations:
-            operation._op_fail_without_lock(
-                PurgatoryClosedError(
-                    f"purgatory {self.name!r} was closed while the operation's lock was taken"
-                )
-            )
-
-    def _end_threads(self) -> None:
-        if self.reaper is not None:
-            self.reaper.stop_soon()
-        if self._own_timer is not None:
-            self._own_timer.close()
-        if self.reaper is not None:
-            self.reaper.join()
 
     # The parts of try_complete_else_watch.
 
@@ -361,7 +295,8 @@ class DelayedOperationPurgatory:
         except TimerClosedError:
             if not self._closed:
                 raise
-        if operation._op_outcome is not _PENDING:
+        # Put on the timer first, then looked: settled meanwhile, or let go of.
+        if operation._op_outcome is not _PENDING or not operation._op_keys:
             TimerTask.cancel(operation)
 
     # What an operation asks of its purgatory.

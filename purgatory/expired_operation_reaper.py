@@ -49,10 +49,12 @@ class ExpiredOperationReaper:
         """Have the thread end after this round; don't wait for it."""
         self._stopping.set()
 
-    def join(self) -> None:
-        """Wait for the thread's end, unless this is that thread."""
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the thread's end, at most ``timeout_s``, unless this is that thread."""
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                log_safely("error", "reaper_still_runs", reaper=self._thread.name)
 
     def _work(self) -> None:
         while not self._stopping.is_set():

@@ -42,14 +42,14 @@ class WatcherList:
         self.by_key: dict[Hashable, Watchers] = {}
         self.entries = 0
 
-    def watch(self, operation: DelayedOperation, keys: tuple[Hashable, ...]) -> None:
-        """Put ``operation`` on the list of each key, unless it is settled. O(keys)."""
+    def watch(self, operation: DelayedOperation) -> None:
+        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
         lock = self.lock
         lock.acquire()
         try:
-            for key in keys:
+            for key in operation._op_keys:  # none, if a purgatory that closed has let go of it
                 # Looked at for each key: a key's __eq__ may let another thread in between.
                 if operation._op_outcome is not _PENDING:
                     return

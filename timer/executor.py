@@ -83,15 +83,21 @@ class SingleThreadExecutor:
                 self._thread.start()
             self._due.put((function, args))
 
-    def shutdown(self) -> None:
-        """Run what is queued, then end the thread; wait for it, unless this is that thread."""
+    def shutdown(self, timeout_s: float | None = None) -> None:
+        """Run what is queued, then end the thread; wait for it, unless this is that thread.
+
+        Args:
+            timeout_s: the longest wait, in seconds; by default there is no limit.
+        """
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._due.put(None)
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(timeout_s)
+            if thread.is_alive():
+                _log.error("executor_still_runs", executor=self._name)
 
     def _work(self) -> None:
         while (item := self._due.get()) is not None:

@@ -193,11 +193,14 @@ class SystemTimer(Timer):
         with self._lock:
             return take_snapshot(self._wheel, self._queue, label)
 
-    def close(self) -> int:
+    def close(self, timeout_s: float | None = None) -> int:
         """Take no more tasks and drop the pending ones: they never run, nor can be cancelled.
 
         A task that is running is waited for, unless it is the one that closes, or runs on an
         executor of the user's. Closing again has no effect.
+
+        Args:
+            timeout_s: how long to wait for it, in seconds; by default there is no limit.
 
         Returns:
             How many tasks were dropped.
@@ -218,7 +221,7 @@ class SystemTimer(Timer):
         for entry in dropped:
             entry.task = None
         if self._own_executor is not None:
-            self._own_executor.shutdown()
+            self._own_executor.shutdown(timeout_s)
         if dropped:
             _log.info("timer_closed", timer=self.name, dropped_tasks=len(dropped))
         return len(dropped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -112,12 +112,12 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
     watch = setting.purgatory._watchers.watch
     with pytest.MonkeyPatch.context() as patch:
 
-        def watch_and_count(operation: Probe, keys: tuple[Hashable, ...]) -> None:
+        def watch_and_count(operation: Probe) -> None:
             with setting.purgatory._lock:
-                watch(operation, keys)
+                watch(operation)
                 watched.append(setting.purgatory.watched)
 
-        patch.setattr(WatcherList, "watch", lambda _, *arguments: watch_and_count(*arguments))
+        patch.setattr(WatcherList, "watch", lambda _, operation: watch_and_count(operation))
         setting.purgatory.try_complete_else_watch(operation, ["first", Interfering(), "third"])
     completing.join(30)
     assert watched == [2], "on the first key, and on the one that was compared; not on the third"

@@ -57,8 +57,8 @@ def test_the_second_check_finds_what_happened_while_it_was_put_on_the_lists(
     operation = Probe()
     watch = setting.purgatory._watchers.watch
 
-    def watch_and_then(operation: Probe, keys: tuple[Hashable, ...]) -> None:
-        watch(operation, keys)
+    def watch_and_then(operation: Probe) -> None:
+        watch(operation)
         operation.ready = True  # an event whose check came before the watching
 
     setting.purgatory._watchers = _Watching(setting.purgatory._watchers, watch_and_then)  # type: ignore[assignment]

@@ -1,0 +1,182 @@
+"""Closing a purgatory: settle what is pending, wait for callbacks, end the threads.
+
+Ground rules
+------------
+* The first call sets the policy; every call settles what it finds by it, so that one that was
+  interrupted is finished by the next. The purgatory's lock guards who is closing.
+* Whoever closes waits for the operations that other threads are busy with; never for those that its
+  own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
+  close do not wait for each other either, so that neither waits for ever.
+* Nothing of ours touches an operation that was let go: who lets it go takes ``_op_busy`` and never
+  gives it back. Under the purgatory's lock it loses its keys and leaves ``_pending``; who puts it
+  on a list or on the timer meanwhile looks at its keys.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import structlog
+
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.errors import PurgatoryClosedError
+from purgatory.outcome import Outcome
+from timer import TimerTask
+
+if TYPE_CHECKING:
+    from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+
+ClosePolicy = Literal["expire", "fail", "leave"]
+"""What closing does to pending operations: expire them now, fail them, or let go of them."""
+
+_POLL_S = 0.002
+_LEAST_JOIN_S = 1.0
+
+_log = structlog.get_logger("purgatory")
+
+
+class _Closer(NamedTuple):
+    """A call of ``close`` that is under way, and whose callbacks it was called in; mostly none."""
+
+    thread_id: int
+    busy_with: frozenset[int]
+
+
+class Closing:
+    """How one purgatory closes.
+
+    Args:
+        purgatory: which takes nothing in any more.
+        policy: what becomes of what is pending.
+    """
+
+    def __init__(self, purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> None:
+        self._purgatory = purgatory
+        self._policy = policy
+        self._closers: list[_Closer] = []
+        self._error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
+
+    def close(self, timeout_s: float) -> int:
+        """Settle everything, wait for it, end the threads. Returns how many were pending."""
+        deadline_s = time.monotonic() + timeout_s
+        closer = _Closer(threading.get_ident(), _busy_with_on_this_stack())
+        with self._purgatory._lock:
+            self._closers.append(closer)
+        try:
+            operations = [
+                operation
+                for operation in self._waited_for(frozenset())
+                if not operation.is_completed
+            ]
+            for operation in operations:
+                self._settle(operation, is_ours=id(operation) in closer.busy_with)
+            self._drain(closer.busy_with, deadline_s)
+            self._end_threads(deadline_s)
+        finally:
+            with self._purgatory._lock:
+                self._closers.remove(closer)
+        return len(operations)
+
+    def _settle(self, operation: DelayedOperation, is_ours: bool = False) -> None:
+        """Settle one operation by the policy, or note it where its locks are taken."""
+        if self._policy == "expire":
+            operation.run()
+        elif self._policy == "fail":
+            operation._op_failure_due = self._error
+            operation._op_serve()
+        elif is_ours or operation._op_busy.acquire(False):
+            self._let_go(operation)
+
+    def _let_go(self, operation: DelayedOperation) -> None:
+        purgatory = self._purgatory
+        with purgatory._lock:
+            if operation._op_outcome is not Outcome.PENDING:
+                return
+            purgatory._watchers.unwatch(operation, operation._op_keys)
+            operation._op_keys = ()
+            purgatory._pending.pop(id(operation), None)
+        TimerTask.cancel(operation)
+        retry = operation._op_retry
+        if retry is not None:
+            retry.cancel()
+        operation._op_settled_event().set()  # nobody else will wake those who wait for it
+
+    def _waited_for(self, ours: frozenset[int]) -> list[DelayedOperation]:
+        """Return the pending operations, less those that wait for this thread."""
+        with self._purgatory._lock:
+            if ours:
+                ours = ours.union(*(closer.busy_with for closer in self._closers))
+            return [
+                operation
+                for identity, operation in self._purgatory._pending.items()
+                if identity not in ours
+            ]
+
+    def _drain(self, ours: frozenset[int], deadline_s: float) -> None:
+        """Wait until nothing is pending, trying taken locks again."""
+        while operations := self._waited_for(ours):
+            if time.monotonic() >= deadline_s:
+                self._give_up_on(operations)
+                return
+            for operation in operations:
+                if not operation.is_completed:
+                    self._settle(operation)
+            time.sleep(_POLL_S)
+
+    def _give_up_on(self, operations: list[DelayedOperation]) -> None:
+        unsettled = [operation for operation in operations if not operation.is_completed]
+        name = self._purgatory.name
+        _log.error(
+            "close_timed_out",
+            purgatory=name,
+            locked=len(unsettled),
+            in_callbacks=len(operations) - len(unsettled),
+        )
+        error = PurgatoryClosedError(
+            f"purgatory {name!r} was closed while the operation's lock was taken"
+        )
+        for operation in unsettled:
+            if self._policy == "leave":
+                self._let_go(operation)
+            else:
+                operation._op_fail_without_lock(error)
+
+    def _end_threads(self, deadline_s: float) -> None:
+        reaper, timer = self._purgatory.reaper, self._purgatory._own_timer
+        if reaper is not None:
+            reaper.stop_soon()
+        if timer is not None:
+            timer.close(_join_s(deadline_s))
+        if reaper is not None:
+            reaper.join(_join_s(deadline_s))
+
+
+def _join_s(deadline_s: float) -> float:
+    """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
+    return max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
+
+
+_BUSY_IN = frozenset(
+    {
+        DelayedOperation._op_serve_noted.__code__,
+        DelayedOperation._op_check_twice.__code__,
+        DelayedOperation._op_settle.__code__,
+    }
+)
+
+
+def _busy_with_on_this_stack() -> frozenset[int]:
+    """Return the identities of the operations that this thread is checking or settling.
+
+    Found on the stack, since to keep it up to date would cost each check, and only closing asks.
+    """
+    found: set[int] = set()
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code in _BUSY_IN:
+            found.add(id(frame.f_locals["self"]))
+        frame = frame.f_back
+    return frozenset(found)
