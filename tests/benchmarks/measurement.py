@@ -82,9 +82,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Return one line per figure: name, value, target, whether it was met."""
-    width = max(len(figure.name) for figure in figures)
+def table(figures: Sequence[Figure], width: int = 0) -> str:
+    """Return one line per figure: name (of at least this width), value, target, whether met."""
+    width = max(width, *(len(figure.name) for figure in figures))
     return "\n".join(_line(figure, width) for figure in figures)
 
 

@@ -179,11 +179,12 @@ KINDS: dict[str, type[Contender]] = {
 }
 
 
-def compare(outstanding: int, in_random_order: bool, rounds: int) -> dict[str, dict[str, float]]:
+def compare(
+    outstanding: int, in_random_order: bool, rounds: int, repeats: int = 1
+) -> dict[str, dict[str, float]]:
     """Return nanoseconds by contender and step, medians of cycles that were run in turns."""
     with collector_off():
         contenders = {name: kind(outstanding, in_random_order) for name, kind in KINDS.items()}
-        repeats = max(1, MANY // outstanding // 5)
 
         def turn(contender: Contender) -> dict[str, float]:
             cycles = [contender.cycle() for _ in range(repeats)]
@@ -204,9 +205,9 @@ def compare(outstanding: int, in_random_order: bool, rounds: int) -> dict[str, d
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
     rounds = size.pick(1, 3)
-    few = compare(size.pick(100, FEW), in_random_order=False, rounds=rounds)
-    many = compare(size.pick(2_000, MANY), in_random_order=False, rounds=rounds)
-    at_random = compare(size.pick(2_000, MANY), in_random_order=True, rounds=rounds)
+    few = compare(size.pick(100, FEW), False, rounds, repeats=size.pick(1, 20))
+    many = compare(size.pick(2_000, MANY), False, rounds)
+    at_random = compare(size.pick(2_000, MANY), True, rounds)
     at_many = f"at {MANY:,}:"
 
     def figure(name: str, ours: float, theirs: float, target: float | None = 1.0) -> Figure:

@@ -23,7 +23,6 @@ from tests.benchmarks.measurement import Figure, Size, run_alone
 from timer import SystemTimer
 
 PER_S = 1_000
-MAX_DELAY_MS = 1_000
 REAPER_WAIT_MS = 200
 NS_PER_MS = 1_000_000
 
@@ -47,9 +46,9 @@ class Lateness:
         return sum(late_ns < 0 for late_ns in self.observed_ns)
 
 
-def delays_ms(count: int) -> list[int]:
+def delays_ms(count: int, most_ms: int) -> list[int]:
     choose = random.Random(count)
-    return [choose.randint(1, MAX_DELAY_MS) for _ in range(count)]
+    return [choose.randint(1, most_ms) for _ in range(count)]
 
 
 def wait_for_turn_s(number: int, start_ns: int) -> float:
@@ -57,7 +56,7 @@ def wait_for_turn_s(number: int, start_ns: int) -> float:
     return max(0.0, (start_ns + number * 1_000_000_000 // PER_S - time.monotonic_ns()) / 1e9)
 
 
-def of_the_timer(count: int) -> Lateness:
+def of_the_timer(count: int, most_ms: int) -> Lateness:
     lateness = Lateness()
     timer = SystemTimer("lateness")
     stop = threading.Event()
@@ -69,7 +68,7 @@ def of_the_timer(count: int) -> Lateness:
     reaper = threading.Thread(target=reap)
     reaper.start()
     start_ns = time.monotonic_ns()
-    for number, delay_ms in enumerate(delays_ms(count)):
+    for number, delay_ms in enumerate(delays_ms(count, most_ms)):
         time.sleep(wait_for_turn_s(number, start_ns))
         due_ns = time.monotonic_ns() + delay_ms * NS_PER_MS
         timer.call_later(delay_ms, lateness.observe, due_ns)
@@ -81,11 +80,11 @@ def of_the_timer(count: int) -> Lateness:
     return lateness
 
 
-async def of_asyncio(count: int) -> Lateness:
+async def of_asyncio(count: int, most_ms: int) -> Lateness:
     lateness = Lateness()
     loop = asyncio.get_running_loop()
     start_ns = time.monotonic_ns()
-    for number, delay_ms in enumerate(delays_ms(count)):
+    for number, delay_ms in enumerate(delays_ms(count, most_ms)):
         await asyncio.sleep(wait_for_turn_s(number, start_ns))
         due_ns = time.monotonic_ns() + delay_ms * NS_PER_MS
         loop.call_later(delay_ms / 1_000, partial(lateness.observe, due_ns))
@@ -96,9 +95,10 @@ async def of_asyncio(count: int) -> Lateness:
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
     count = size.pick(20, 10 * PER_S)
-    ours = of_the_timer(count)
+    most_ms = size.pick(20, 1_000)
+    ours = of_the_timer(count, most_ms)
     assert len(ours.observed_ns) == count
-    theirs = asyncio.run(of_asyncio(count))
+    theirs = asyncio.run(of_asyncio(count, most_ms))
     return [
         Figure("tasks that ran early", ours.early, "", 0),
         Figure("lateness, p50", ours.percentile_ms(50), "ms"),

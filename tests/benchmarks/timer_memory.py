@@ -14,142 +14,79 @@ or until more than half of the heap is cancelled.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import tracemalloc
-from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
-from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
+from tests.benchmarks.rivals import Asyncio, Rival, Wheel
 
 ADDS_PER_MS = 100
 CANCELLED_PER_MS = 99
 ANSWER_MS = 20
 
 
-def nothing() -> None:
-    """The callback of all contenders."""
+class Server:
+    """Adds timeouts to a rival in virtual time, and holds what may yet be answered."""
 
-
-class Contender(ABC):
-    """A timer in virtual time, and the part of a server that holds what may yet be answered."""
-
-    kind: type[Any]
-
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, rival: Rival, timeout_ms: int) -> None:
+        self.rival = rival
         self.timeout_ms = timeout_ms
+        self.now_ms = 0
         self.unanswered: deque[list[Any]] = deque()
 
-    @abstractmethod
-    def add(self, delay_ms: int) -> Any:
-        """Add a timeout."""
-
-    @abstractmethod
-    def advance(self) -> None:
-        """Go on by 1 ms of virtual time, and run what is due."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Free what it holds."""
-
     def one_ms(self) -> None:
-        self.unanswered.append([self.add(self.timeout_ms) for _ in range(ADDS_PER_MS)])
+        rival = self.rival
+        self.unanswered.append([rival.add(self.timeout_ms) for _ in range(ADDS_PER_MS)])
         if len(self.unanswered) > ANSWER_MS:
             for timeout in self.unanswered.popleft()[:CANCELLED_PER_MS]:
-                timeout.cancel()
-        self.advance()
+                rival.cancel(timeout)
+        self.now_ms += 1
+        rival.advance_to(self.now_ms)
 
     def hold_what_is_pending(self) -> int:
         """Add what is pending after a long run, and nothing else; return how many that is."""
+        add = self.rival.add
         survivors = ADDS_PER_MS - CANCELLED_PER_MS
         for age_ms in range(ANSWER_MS, self.timeout_ms):
             for _ in range(survivors):
-                self.add(self.timeout_ms - age_ms)
+                add(self.timeout_ms - age_ms)
         for age_ms in range(ANSWER_MS):
-            added = [self.add(self.timeout_ms - age_ms) for _ in range(ADDS_PER_MS)]
+            added = [add(self.timeout_ms - age_ms) for _ in range(ADDS_PER_MS)]
             self.unanswered.append(added)
         return survivors * (self.timeout_ms - ANSWER_MS) + ADDS_PER_MS * ANSWER_MS
 
     def alive(self) -> int:
-        return sum(type(thing) is self.kind for thing in gc.get_objects())
+        """Count the timeouts in memory."""
+        kind = type(self.unanswered[-1][-1])
+        return sum(type(thing) is kind for thing in gc.get_objects())
 
 
-class Wheel(Contender):
-    """The project's timer on a manual clock."""
-
-    def __init__(self, timeout_ms: int) -> None:
-        super().__init__(timeout_ms)
-        self.clock = ManualClock()
-        self.timer = SystemTimer("memory", clock=self.clock, executor=InlineExecutor())
-        self.kind = type(self.timer.call_later(0, nothing))
-
-    def add(self, delay_ms: int) -> TimerTask:
-        return self.timer.call_later(delay_ms, nothing)
-
-    def advance(self) -> None:
-        self.clock.advance(1)
-        self.timer.advance_clock(0)
-
-    def close(self) -> None:
-        self.timer.close()
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with a time that is moved by hand."""
-
-    now_s = 0.0
-
-    def time(self) -> float:
-        return self.now_s
-
-
-class Asyncio(Contender):
-    """``loop.call_later``; one turn of the loop per virtual millisecond."""
-
-    kind = asyncio.TimerHandle
-
-    def __init__(self, timeout_ms: int) -> None:
-        super().__init__(timeout_ms)
-        self.loop = VirtualLoop()
-
-    def add(self, delay_ms: int) -> asyncio.TimerHandle:
-        return self.loop.call_later(delay_ms / 1_000, nothing)
-
-    def advance(self) -> None:
-        self.loop.now_s += 0.001
-        self.loop.call_soon(self.loop.stop)
-        self.loop.run_forever()
-
-    def close(self) -> None:
-        self.loop.close()
-
-
-def needed(kind: type[Contender], timeout_ms: int) -> dict[str, float]:
+def needed(kind: type[Rival], timeout_ms: int) -> dict[str, float]:
     """Return what a new timer takes that holds just what is pending."""
-    contender = kind(timeout_ms)
+    server = Server(kind(), timeout_ms)
     before, _ = tracemalloc.get_traced_memory()
-    pending = contender.hold_what_is_pending()
+    pending = server.hold_what_is_pending()
     after, _ = tracemalloc.get_traced_memory()
-    contender.close()
+    server.rival.close()
     return {"timeouts": pending, "bytes": after - before}
 
 
-def kept(kind: type[Contender], timeout_ms: int, observed_ms: int) -> dict[str, float]:
+def kept(kind: type[Rival], timeout_ms: int, observed_ms: int) -> dict[str, float]:
     """Return what a timer keeps in its steady state, at the worst of the observed moments."""
-    contender = kind(timeout_ms)
+    server = Server(kind(), timeout_ms)
     before, _ = tracemalloc.get_traced_memory()
     for _ in range(timeout_ms):
-        contender.one_ms()
+        server.one_ms()
     timeouts = size_bytes = 0
     look_ms = max(1, observed_ms // 10)
     for now_ms in range(observed_ms):
-        contender.one_ms()
+        server.one_ms()
         size_bytes = max(size_bytes, tracemalloc.get_traced_memory()[0] - before)
         if now_ms % look_ms == 0:
-            timeouts = max(timeouts, contender.alive())
-    contender.close()
+            timeouts = max(timeouts, server.alive())
+    server.rival.close()
     return {"timeouts": timeouts, "bytes": size_bytes}
 
 
