@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -18,6 +20,9 @@ from purgatory.pipeline.rows import Row
 from purgatory.pipeline.session import spark_session
 from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
 from purgatory.pipeline.waits import waits, waits_order
+
+MOST_SMALL_OPERATIONS = 500_000
+"""Up to how many operations an analysis spends more on starting Spark than on counting."""
 
 _RUNS = pa.schema(
     [
@@ -61,7 +66,8 @@ def analyze(
     """
     traces = find_traces(roots)
     check_output(out, [trace.folder for trace in traces], overwrite)
-    with output_folder(out) as folder, spark_session(master) as session:
+    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
+    with output_folder(out) as folder, spark_session(master, small=small) as session:
         result = write_results(session, traces, folder)
     return Analysis(result.runs, result.waits, out / REPORT)
 
@@ -80,29 +86,24 @@ def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) 
         f.col("duration_us").alias("end_us"),
         f.col("bucket_width_us").alias("width_us"),
     )
-    waits_table = _write(waits(operations), folder / "waits", waits_order())
-    occupancy_table = _write(
-        occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"]
-    )
-    runs_table = _write(runs_frame, folder / "runs", ["run_id"])
+    _write(waits(operations), folder / "waits", waits_order())
+    _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
+    (folder / "runs").mkdir()
+    pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
     plotted = [trace.run_id for trace in traces[:MOST_PLOTTED_RUNS]]
-    runs_rows, waits_rows = _rows(runs_table), _rows(waits_table)
-    occupancy_rows = _rows(occupancy_table.where(f.col("run_id").isin(plotted)))
+    runs_rows = runs.to_pylist()
+    waits_rows = pq.read_table(folder / "waits").to_pylist()
+    occupancy_rows = pq.read_table(
+        folder / "occupancy", filters=pc.field("run_id").isin(plotted)
+    ).to_pylist()
     report = folder / REPORT
     report.write_text(report_page(runs_rows, waits_rows, occupancy_rows), encoding="utf-8")
     return Analysis(runs_rows, waits_rows, report)
 
 
-def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> DataFrame:
-    """Write a result as one sorted file, and read it back: nothing is computed twice."""
-    path = spark_path(folder)
-    table.repartition(1).sortWithinPartitions(*order).write.parquet(path)
-    return table.sparkSession.read.parquet(path)
-
-
-def _rows(table: DataFrame) -> list[Row]:
-    rows: list[Row] = table.toArrow().to_pylist()
-    return rows
+def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> None:
+    """Write a result as one sorted file, from which it can be read without being computed again."""
+    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))
 
 
 def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:

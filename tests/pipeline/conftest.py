@@ -84,9 +84,7 @@ RandomOperations = Callable[[int, int], list[Operation]]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that all tests here share: to start one takes longer than all of them."""
-    with spark_session("local[2]") as session:
-        # Tables of a few rows: each further task costs more than its work.
-        session.conf.set("spark.sql.shuffle.partitions", "2")
+    with spark_session("local[2]", small=True) as session:
         yield session
 
 

@@ -11,7 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import PipelineError, SessionError
-from purgatory.pipeline.session import check_master, is_on_loopback, spark_errors
+from purgatory.pipeline.session import (
+    _settings,
+    check_master,
+    is_on_loopback,
+    spark_errors,
+)
 
 
 @pytest.mark.spark
@@ -21,8 +26,21 @@ def test_settings(spark: SparkSession) -> None:
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert context.uiWebUrl is None
+    # Started for tables of a few rows, where each further task costs more than its work.
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert "-XX:TieredStopAtLevel=1" in (spark.conf.get("spark.driver.extraJavaOptions") or "")
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path) -> None:
+    log4j = tmp_path / "log4j2.properties"
+    cluster = dict(_settings("spark://127.0.0.1:7077", tmp_path, log4j, small=True))
+    assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
+    assert "spark.sql.shuffle.partitions" not in cluster
+    much = dict(_settings("local[*]", tmp_path, log4j, small=False))
+    assert "TieredStopAtLevel" not in much["spark.driver.extraJavaOptions"]
+    assert int(much["spark.sql.shuffle.partitions"]) > 1
 
 
 @pytest.mark.spark
