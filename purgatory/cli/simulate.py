@@ -95,9 +95,9 @@ def simulate(
 ) -> int:
     """Run a simulated cluster, and show who waited how long.
 
-    Three or more brokers, each with its own purgatories, take produces and fetches from groups of
-    producers and consumers, while followers copy the logs and things go wrong, as the scenario
-    says. `purgatory scenarios` lists the shipped ones.
+    Brokers, each with its own purgatories, take produces and fetches from groups of producers and
+    consumers, while followers copy the logs and things go wrong, as the scenario says.
+    `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte.
     """
