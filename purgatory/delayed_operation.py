@@ -19,8 +19,8 @@ Ground rules
 * ``_op_busy`` serialises the callbacks that the library runs. It is only ever tried, and its holder
   is always code of this module, which looks at the flags.
 * A lock that the user passed in is tried after ``_op_busy``. Its holder may be code that knows
-  nothing of the flags, so when it is taken the flags stay set, and a retry is put on the timer,
-  1 ms ahead, then 2, 4 and so on.
+  nothing of the flags, so when it is taken the flags stay set, and, once ``_op_busy`` is released,
+  a retry is put on the timer, 1 ms ahead, then 2, 4 and so on.
 * ``_op_unclaimed`` is acquired once, ever: by whoever settles the operation. Only that thread
   changes ``_op_outcome``.
 * Order, each step seen by whoever sees the next: outcome set; timer cancelled; taken off all watch
@@ -266,6 +266,7 @@ class DelayedOperation(TimerTask):
             and (self._op_check_due or self._op_expiry_due or self._op_failure_due is not None)
             and busy.acquire(False)
         ):
+            blocked = False
             try:
                 if lock is None:
                     completed = self._op_serve_noted() or completed
@@ -275,10 +276,15 @@ class DelayedOperation(TimerTask):
                     finally:
                         lock.release()
                 else:
-                    self._op_retry_later()
-                    break
+                    blocked = True
+                    if self._op_retry is None:
+                        self._op_retry = RetryTask(self)
             finally:
                 busy.release()
+            if blocked:
+                # Only now: a retry that came while we were busy would have left everything to us.
+                self._op_retry_later()
+                break
         return completed
 
     def _op_serve_noted(self) -> bool:
@@ -317,11 +323,8 @@ class DelayedOperation(TimerTask):
         return False
 
     def _op_retry_later(self) -> None:
-        purgatory = self._op_purgatory
-        if purgatory is not None:
-            retry = self._op_retry
-            if retry is None:
-                retry = self._op_retry = RetryTask(self)
+        purgatory, retry = self._op_purgatory, self._op_retry
+        if purgatory is not None and retry is not None:
             purgatory._retry_later(retry)
             # Put on the timer first, then looked: who settles it sets the outcome first, and then
             # looks for a retry to cancel.
@@ -333,6 +336,10 @@ class DelayedOperation(TimerTask):
 
     def _op_settle(self, outcome: Outcome, error: BaseException | None = None) -> bool:
         if not self._op_unclaimed.acquire(False):
+            # The winner may not have set the outcome yet: whoever serves must not go round and
+            # round on these until he has.
+            self._op_expiry_due = False
+            self._op_failure_due = None
             return False
         self._op_settler = get_ident()
         self._op_error = error

@@ -37,6 +37,7 @@ FLAGS = frozenset(
         "_op_event",
         "_op_expiry_due",
         "_op_failure_due",
+        "_op_keys",
         "_op_outcome",
         "_op_purgatory",
         "_op_retry",
@@ -53,7 +54,11 @@ LOCKED_FILES = frozenset({"delayed_operation_purgatory.py", "watchers.py"})
 """Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
 
 PROGRAMS = "tests.purgatory.schedule_programs"
-PROBE = "tests.purgatory.probe"
+CLOSING_PROGRAMS = "tests.purgatory.closing_programs"
+FRESH_TESTS = frozenset(
+    f"tests.purgatory.{name}"
+    for name in ("closing_programs", "probe", "schedule_programs", "schedule_world")
+)
 ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
 FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
 
@@ -73,6 +78,7 @@ def load_core(patches: Patches | None = None) -> ModuleType:
     with _stand_ins(), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
+            importlib.import_module(CLOSING_PROGRAMS)
             return importlib.import_module(PROGRAMS)
         finally:
             sys.meta_path.remove(finder)
@@ -84,7 +90,7 @@ def trace_core() -> None:
 
 
 def _is_fresh(name: str) -> bool:
-    return name.partition(".")[0] in ("timer", "purgatory") or name in (PROGRAMS, PROBE)
+    return name.partition(".")[0] in ("timer", "purgatory") or name in FRESH_TESTS
 
 
 @contextmanager

@@ -1,228 +1,429 @@
 """Small programs of two or three threads around one purgatory, and what must hold at their end.
 
 They are loaded by ``fresh_core``, so that their threads can be scheduled; read them as ordinary
-code. ``point()`` marks where a callback or a user's thread may be interrupted, beside the switch
-points of the core itself. A check at the end fails by AssertionError.
+code. What makes a condition true always tells of it: an outcome other than COMPLETED is allowed
+only where another thread may have been first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
-from purgatory import LockLike, Outcome
-from tests.purgatory.probe import LONG_MS, Probe, Setting
+from purgatory import Outcome
+from tests.purgatory.probe import LONG_MS
+from tests.purgatory.schedule_world import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
+    SHORT_MS,
+    Program,
+    Waiting,
+    World,
+)
 from tests.purgatory.scheduler import fail, point
 
-SHORT_MS = 500
-"""A timeout that one thread of a program makes pass."""
-
-RETRIES_MS = 100
-"""In which time what met a taken lock has been tried again."""
-
-COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING = (
-    Outcome.COMPLETED,
-    Outcome.EXPIRED,
-    Outcome.CANCELLED,
-    Outcome.FAILED,
-    Outcome.PENDING,
-)
-
-CALLBACKS = {
-    PENDING: [],
-    COMPLETED: ["on_complete"],
-    EXPIRED: ["on_complete", "on_expiration"],
-    CANCELLED: [],
-    FAILED: ["on_failure"],
-}
-"""What is called, once each, for an outcome."""
+PROGRAMS: dict[str, Callable[[], Program]] = {}
+"""All programs by name."""
 
 
-class Waiting(Probe):
-    """An operation whose callbacks can be interrupted, and must not overlap."""
-
-    may_overlap = False
-    inside: int | None = None
-    wins = 0
-
-    def try_complete(self) -> bool:
-        with self._alone():
-            self.calls.append("try_complete")
-            point()
-            ready = self.holds()
-            point()
-            return ready and self.force_complete()
-
-    def holds(self) -> bool:
-        """Whether the condition holds; a program may say otherwise."""
-        return self.ready
-
-    def _note(self, stage: str) -> None:
-        with self._alone():
-            point()
-            super()._note(stage)
-            point()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        me, before = threading.get_ident(), self.inside
-        if before not in (None, me) and not self.may_overlap:
-            fail("two callbacks of one operation overlap")
-        self.inside = me
-        try:
-            yield
-        finally:
-            self.inside = before
+def program(build: Callable[[], Program]) -> Callable[[], Program]:
+    """Enter a program into the list."""
+    PROGRAMS[build.__name__] = build
+    return build
 
 
-class World(Setting):
-    """A setting, its operations, and what threads do to them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: list[Waiting] = []
-        self.closed = False
-
-    def new(
-        self, *keys: Hashable, delay_ms: int = LONG_MS, lock: LockLike | None = None
-    ) -> Waiting:
-        """Make an operation; submit it if there are keys."""
-        operation = Waiting(delay_ms, lock)
-        self.operations.append(operation)
-        if keys:
-            self.submit(operation, *keys)
-        return operation
-
-    def watch(self, operation: Waiting, *keys: Hashable) -> None:
-        """Submit an operation on a thread of the program."""
-        self.won(operation, self.purgatory.try_complete_else_watch(operation, keys))
-
-    def won(self, operation: Waiting, count: int) -> None:
-        """Note that a call says it settled ``operation``."""
-        operation.wins += count
-
-    def event(self, operation: Waiting, key: Hashable) -> None:
-        """Make the condition true, and then tell of it."""
-        operation.ready = True
-        self.check(operation, key)
-
-    def check(self, operation: Waiting, key: Hashable) -> None:
-        """Tell of an event on a key that ``operation`` alone waits on."""
-        point()
-        self.won(operation, self.purgatory.check_and_complete(key))
-
-    def expire(self) -> None:
-        """Let the short timeouts pass."""
-        self.clock.advance(SHORT_MS)
-        self.timer.advance_clock(0)
-
-    def cancel_for_key(self, key: Hashable) -> None:
-        """Cancel who waits on ``key``."""
-        for operation in self.purgatory.cancel_for_key(key):
-            assert isinstance(operation, Waiting), operation
-            self.won(operation, 1)
-
-    def assert_ended(self, operation: Waiting, *allowed: Outcome) -> None:
-        """Assert that it has one of these outcomes, once, and that retries were enough for it."""
-        self.pass_time(RETRIES_MS)
-        outcome = operation.outcome
-        assert outcome in allowed, f"the outcome is {outcome.name}: {operation.calls}"
-        finished = operation.finished
-        assert finished == CALLBACKS[outcome], f"{outcome.name}, but called {finished}"
-        assert operation.wins <= 1, f"{operation.wins} calls say that they settled it"
-        if outcome is CANCELLED:
-            assert operation.wins == 1, "cancelled, but no call says so"
-        settled = outcome is not PENDING
-        assert (operation.wait(0) is not PENDING) == settled, "those who wait are not told"
-
-    def assert_nothing_left(self) -> None:
-        """Assert that no list or wheel holds anything, once every timeout has passed."""
-        outcomes = [operation.outcome for operation in self.operations]
-        if PENDING in outcomes and not self.closed:
-            self.pass_time(LONG_MS)
-            for operation, outcome in zip(self.operations, outcomes, strict=True):
-                if outcome is PENDING:
-                    self.assert_ended(operation, EXPIRED)
-        self.assert_empty()
-        counted = sum(self.purgatory.counters.outcomes.values())
-        assert counted <= len(self.operations), "an operation was counted twice"
+def ends(world: World, operation: Waiting, *allowed: Outcome) -> Callable[[], object]:
+    """Return a check that ``operation`` has one of these outcomes."""
+    return partial(world.assert_outcome, operation, *allowed)
 
 
-@dataclass(frozen=True)
-class Program:
-    """Threads, and what must hold when all have ended."""
-
-    world: World
-    threads: Mapping[str, Callable[[], object]]
-    check: Callable[[], object]
-
-    def assert_all(self) -> None:
-        """Assert the program's own end, and that nothing is left."""
-        self.check()
-        self.world.assert_nothing_left()
+# Watching, while something happens.
 
 
+@program
 def event_while_watching() -> Program:
-    world = World()
-    operation = world.new()
-    return Program(
-        world,
-        {
-            "watch": lambda: world.watch(operation, "a"),
-            "event": lambda: world.event(operation, "a"),
-        },
-        lambda: world.assert_ended(operation, COMPLETED),
-    )
+    world, operation = one_operation()
+    threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED))
 
 
-def event_while_watching_two_keys() -> Program:
-    world = World()
-    operation = world.new()
-    return Program(
-        world,
-        {
-            "watch": lambda: world.watch(operation, "a", "b"),
-            "event": lambda: world.event(operation, "b"),
-        },
-        lambda: world.assert_ended(operation, COMPLETED),
-    )
+@program
+def event_on_the_second_key_while_watching_two() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "event": lambda: world.event(operation, "b"),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
 
 
-def event_and_expiry() -> Program:
-    world = World()
-    operation = world.new("a", delay_ms=SHORT_MS)
-    return Program(
-        world,
-        {"event": lambda: world.event(operation, "a"), "expire": world.expire},
-        lambda: world.assert_ended(operation, COMPLETED, EXPIRED),
-    )
+@program
+def expiry_while_watching() -> Program:
+    world, operation = one_operation(delay_ms=SHORT_MS)
+    threads = {"watch": lambda: world.watch(operation, "a", "b"), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, EXPIRED, PENDING))
 
 
-def force_and_cancel() -> Program:
-    world = World()
-    operation = world.new("a", "b")
+@program
+def event_while_watching_with_no_time_left() -> Program:
+    world, operation = one_operation(delay_ms=0)
+    threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
 
-    def force() -> None:
-        world.won(operation, operation.force_complete())
 
-    def cancel() -> None:
-        world.won(operation, operation.cancel())
+@program
+def force_while_watching() -> Program:
+    world, operation = one_operation()
+    operation.may_overlap = True
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "force": lambda: world.force(operation),
+    }
 
     def check() -> None:
-        world.assert_ended(operation, COMPLETED, CANCELLED)
+        world.assert_outcome(operation, COMPLETED)
+        assert operation.wins == 1, "who forced it must be told so"
+
+    return Program(world, threads, check)
+
+
+@program
+def cancel_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "cancel": lambda: world.cancel(operation),
+    }
+    return Program(world, threads, ends(world, operation, CANCELLED))
+
+
+@program
+def cancel_for_key_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "cancel": lambda: world.cancel_for_key("b"),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, CANCELLED if operation.wins else PENDING)
+
+    return Program(world, threads, check)
+
+
+@program
+def event_and_expiry_while_watching() -> Program:
+    world, operation = one_operation(delay_ms=SHORT_MS)
+    threads = {
+        "watch": lambda: world.watch(operation, "a"),
+        "event": event(world, operation),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def two_halves_of_a_condition_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {"watch": lambda: world.watch(operation, "a", "b")} | halves(world, operation)
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+# One operation that waits, and two or three who are after it.
+
+
+@program
+def event_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {"event": event(world, operation), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def check_and_expiry_of_what_holds() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    operation.ready = True
+    threads = {"check": lambda: world.check(operation, "a"), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def two_checks_on_two_keys() -> Program:
+    world, operation = one_operation("a", "b")
+    operation.ready = True
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED)
+        assert operation.wins == 1, "nobody but these two can have completed it"
+
+    return Program(world, threads, check)
+
+
+@program
+def two_halves_of_a_condition() -> Program:
+    world, operation = one_operation("a", "b")
+    return Program(world, halves(world, operation), ends(world, operation, COMPLETED))
+
+
+@program
+def force_and_cancel() -> Program:
+    world, operation = one_operation("a", "b")
+    threads = {
+        "force": lambda: world.force(operation),
+        "cancel": lambda: world.cancel(operation),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED, CANCELLED)
         assert operation.wins == 1, "one of the two has won"
 
-    return Program(world, {"force": force, "cancel": cancel}, check)
+    return Program(world, threads, check)
 
 
-PROGRAMS: dict[str, Callable[[], Program]] = {
-    function.__name__: function
-    for function in (
-        event_while_watching,
-        event_while_watching_two_keys,
-        event_and_expiry,
-        force_and_cancel,
-    )
-}
+@program
+def cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {"cancel": lambda: world.cancel(operation), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, CANCELLED, EXPIRED))
+
+
+@program
+def cancel_for_two_keys() -> Program:
+    world, operation = one_operation("a", "b")
+    threads = {key: partial(world.cancel_for_key, key) for key in ("a", "b")}
+    return Program(world, threads, ends(world, operation, CANCELLED))
+
+
+@program
+def event_cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {
+        "event": event(world, operation),
+        "cancel": lambda: world.cancel_for_key("a"),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
+
+
+@program
+def two_halves_of_a_condition_and_expiry() -> Program:
+    world, operation = one_operation("a", "b", delay_ms=SHORT_MS)
+    threads = {"expire": world.expire} | halves(world, operation)
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def two_who_wait_and_one_who_forces() -> Program:
+    world, operation = one_operation("a")
+    operation.may_overlap = True
+
+    def wait() -> None:
+        if operation.wait() is not COMPLETED or operation.finished != ["on_complete"]:
+            fail(f"a waiter goes on, with {operation.outcome.name} and {operation.finished}")
+
+    threads = {"wait": wait, "wait too": wait, "force": lambda: world.force(operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def a_check_that_raises_and_another_check() -> Program:
+    world, operation = one_operation("a", "b")
+
+    def broken() -> bool:
+        raise LookupError("on purpose")
+
+    operation.condition = broken
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
+    return Program(world, threads, ends(world, operation, FAILED))
+
+
+# A lock of the user's, that a stranger holds now and then.
+
+
+@program
+def users_lock_and_event() -> Program:
+    world, operation, stranger = one_operation_with_lock()
+    threads = {"stranger": stranger, "event": event(world, operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def users_lock_under_which_the_event_is_told() -> Program:
+    lock = threading.Lock()
+    world = World()
+    operation = world.new("a", lock=lock)
+
+    def handler() -> None:
+        with lock:
+            world.event(operation, "a")
+
+    threads = {"stranger": lambda: world.hold(lock), "handler": handler}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def users_lock_and_expiry() -> Program:
+    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
+    threads = {"stranger": stranger, "expire": world.expire}
+    return Program(world, threads, ends(world, operation, EXPIRED))
+
+
+@program
+def users_lock_event_and_watch() -> Program:
+    lock = threading.Lock()
+    world = World()
+    operation = world.new(lock=lock)
+    threads = {
+        "stranger": lambda: world.hold(lock),
+        "watch": lambda: world.watch(operation, "a"),
+        "event": event(world, operation),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def users_lock_event_and_cancel() -> Program:
+    world, operation, stranger = one_operation_with_lock()
+    threads = {
+        "stranger": stranger,
+        "event": event(world, operation),
+        "cancel": lambda: world.cancel(operation),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED))
+
+
+@program
+def users_lock_event_and_expiry() -> Program:
+    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
+    threads = {"stranger": stranger, "event": event(world, operation), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def users_lock_event_and_retries() -> Program:
+    world, operation, stranger = one_operation_with_lock()
+    threads = {
+        "stranger": stranger,
+        "event": event(world, operation),
+        "retries": world.let_retries_come,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def users_lock_of_two_operations() -> Program:
+    lock = threading.Lock()
+    world = World()
+    first, second = world.new("a", lock=lock), world.new("b", lock=lock)
+    threads = {
+        "first": lambda: world.event(first, "a"),
+        "second": lambda: world.event(second, "b"),
+    }
+    return Program(world, threads, both_completed(world, first, second))
+
+
+# Completions that cause completions.
+
+
+@program
+def completions_that_check_each_others_key() -> Program:
+    return each_checks_the_other(None, None)
+
+
+@program
+def completions_under_two_users_locks_that_check_each_others_key() -> Program:
+    return each_checks_the_other(threading.Lock(), threading.Lock())
+
+
+@program
+def completion_that_checks_its_own_key() -> Program:
+    world = World()
+    first, second = world.new("a"), world.new("a")
+
+    def go_on() -> None:
+        second.ready = True
+        world.check_all("a")
+
+    def begin() -> None:
+        first.ready = True
+        world.check_all("a")
+
+    first.hooks = {"on_complete": go_on}
+    threads = {"event": begin, "check": lambda: world.check_all("a")}
+    return Program(world, threads, both_completed(world, first, second))
+
+
+@program
+def completion_that_watches_the_next() -> Program:
+    world, first = one_operation("a")
+    second = world.new()
+    first.hooks = {"on_complete": lambda: world.watch(second, "b")}
+    threads = {
+        "first": lambda: world.event(first, "a"),
+        "second": lambda: world.event(second, "b"),
+    }
+    return Program(world, threads, both_completed(world, first, second))
+
+
+# What the programs are made of.
+
+
+def one_operation(*keys: str, delay_ms: int = LONG_MS) -> tuple[World, Waiting]:
+    world = World()
+    return world, world.new(*keys, delay_ms=delay_ms)
+
+
+def one_operation_with_lock(
+    delay_ms: int = LONG_MS,
+) -> tuple[World, Waiting, Callable[[], object]]:
+    """Return one that waits on "a", and a stranger who holds its lock now and then."""
+    world, lock = World(), threading.Lock()
+    return world, world.new("a", delay_ms=delay_ms, lock=lock), lambda: world.hold(lock)
+
+
+def event(world: World, operation: Waiting) -> Callable[[], object]:
+    return lambda: world.event(operation, "a")
+
+
+def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
+    """Return two threads, each of which makes half of the condition true, and tells of it."""
+    seen: set[str] = set()
+
+    def condition() -> bool:
+        left = "a" in seen
+        point()
+        return left and "b" in seen
+
+    def half(key: str) -> None:
+        seen.add(key)
+        world.check(operation, key)
+
+    operation.condition = condition
+    return {key: partial(half, key) for key in ("a", "b")}
+
+
+def each_checks_the_other(
+    first_lock: threading.Lock | None, second_lock: threading.Lock | None
+) -> Program:
+    world = World()
+    first, second = world.new("a", lock=first_lock), world.new("b", lock=second_lock)
+    first.hooks = {"on_complete": lambda: world.event(second, "b")}
+    second.hooks = {"on_complete": lambda: world.event(first, "a")}
+    threads = {
+        "first": lambda: world.event(first, "a"),
+        "second": lambda: world.event(second, "b"),
+    }
+    return Program(world, threads, both_completed(world, first, second))
+
+
+def both_completed(world: World, first: Waiting, second: Waiting) -> Callable[[], object]:
+    def check() -> None:
+        for operation in (first, second):
+            world.assert_outcome(operation, COMPLETED)
+
+    return check

@@ -15,16 +15,30 @@ A failure prints the program and its schedule. To repeat it, run from the projec
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.purgatory.explorer import all_schedules, random_schedules
 from tests.purgatory.fresh_core import load_core
-from tests.purgatory.schedule_programs import PROGRAMS
 
-RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "120"))
+PROGRAMS: dict[str, Callable[[], Any]] = load_core().PROGRAMS
+
+RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "60"))
 """How many random schedules each program runs under."""
+
+OF_TWO_THREADS = [name for name, build in PROGRAMS.items() if len(build().threads) == 2]
+
+SMALL = [
+    "cancel_for_two_keys",
+    "event_while_watching",
+    "force_and_cancel",
+    "two_halves_of_a_condition",
+    "users_lock_and_event",
+]
+"""Programs with few enough schedules to try all with two preemptions."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +46,13 @@ def core() -> ModuleType:
     return load_core()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", SMALL)
+def test_every_schedule_with_two_preemptions_ends_well(core: ModuleType, name: str) -> None:
+    for run in all_schedules(core, name, preemptions=2):
+        assert run.failure is None, f"{name}, schedule {run.schedule!r}: {run.failure}"
+
+
+@pytest.mark.parametrize("name", [name for name in OF_TWO_THREADS if name not in SMALL])
 def test_every_schedule_with_one_preemption_ends_well(core: ModuleType, name: str) -> None:
     for run in all_schedules(core, name, preemptions=1):
         assert run.failure is None, f"{name}, schedule {run.schedule!r}: {run.failure}"
