@@ -125,6 +125,8 @@ def simulate(
         return _fail(f"purgatory simulate: {error}{kept}", _SIGNALLED + signals[0])
     except InvariantViolation as error:
         return _fail(f"purgatory simulate: invariant violated: {error}", 1)
+    except OSError as error:
+        return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
     _show(summary, as_json, trace)
     return 0
 

@@ -93,6 +93,7 @@ class Simulation:
                 scenario=scenario.name,
                 seed=scenario.seed,
                 overwrite=overwrite,
+                faults=[fault.model_dump(exclude_none=True) for fault in scenario.faults],
             )
         trace = self.trace
         self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.simulation.trace import TableWriter
 from tests.cli.conftest import RunCommand
 
 ROOT = Path(__file__).parents[2]
@@ -206,6 +208,29 @@ def test_a_request_log_that_is_missing_is_an_error(tmp_path: Path, run_command: 
     ran = run_command("simulate", str(path))
     assert ran.status == 2
     assert f"{tmp_path / 'a.csv'}: there is no such file" in ran.err
+
+
+def test_a_trace_that_cannot_be_made_is_an_error(
+    small: str, tmp_path: Path, run_command: RunCommand
+) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run_command("simulate", small, "--trace", str(tmp_path / "file" / "trace"))
+    assert ran.status == 2
+    assert f"{tmp_path / 'file' / 'trace'}: cannot be made: Not a directory" in ran.err
+
+
+def test_a_full_disk_ends_the_run_with_a_word_and_an_incomplete_trace(
+    small: str, tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TableWriter, "_write_group", fail)
+    ran = run_command("simulate", small, "--quiet", "--trace", str(tmp_path / "trace"))
+    assert ran.status == 1
+    assert "the trace cannot be written" in ran.err and "No space left on device" in ran.err
+    assert "Traceback" not in ran.err and ran.out == ""
+    assert json.loads((tmp_path / "trace" / "run.json").read_text())["complete"] is False
 
 
 # Interrupts.
