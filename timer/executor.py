@@ -7,6 +7,8 @@ Ground rules
 ------------
 * ``submit`` is called with no lock of the timer held.
 * Both run one task at a time. What is submitted from inside a task runs after it: no recursion.
+* ``submit`` may be interrupted by a finalizer that submits as well: no lock is waited for that the
+  same thread may hold.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class SingleThreadExecutor:
         self._due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -79,8 +81,7 @@ class SingleThreadExecutor:
             if self._closed:
                 raise RuntimeError(f"executor {self._name!r} was shut down")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                self._start()
             self._due.put((function, args))
 
     def shutdown(self, timeout_s: float | None = None) -> None:
@@ -98,6 +99,13 @@ class SingleThreadExecutor:
             thread.join(timeout_s)
             if thread.is_alive():
                 _log.error("executor_still_runs", executor=self._name)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        # Looked at again: a finalizer that ran while the thread was made may have started one.
+        if self._thread is None:
+            self._thread = thread
+            thread.start()
 
     def _work(self) -> None:
         while (item := self._due.get()) is not None:

@@ -26,7 +26,7 @@ import structlog
 
 from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.delay_queue import DelayQueue
-from timer.errors import TimerClosedError, checked_delay_ms
+from timer.errors import TimerClosedError, checked_delay_ms, checked_ms
 from timer.executor import SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.snapshot import TimerSnapshot, take_snapshot
@@ -58,7 +58,7 @@ class SystemTimer(Timer):
 
     Raises:
         TypeError: tick_ms or wheel_size is not an integer.
-        ValueError: tick_ms is below 1 or wheel_size below 2.
+        ValueError: tick_ms is below 1, wheel_size below 2, or the clock's time below 0.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class SystemTimer(Timer):
         _check_at_least("wheel_size", wheel_size, 2)
         self.name = name
         self.clock = SystemClock() if clock is None else clock
+        _check_at_least("the clock's time", self.clock.now_ns(), 0)
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.failures = 0
         self._now_ns = self.clock.now_ns
@@ -99,20 +100,21 @@ class SystemTimer(Timer):
             TimerClosedError: the timer was closed.
         """
         delay_ms = task.delay_ms
-        if type(delay_ms) is not int:
-            delay_ms = checked_delay_ms(delay_ms)
+        if type(delay_ms) is not int or delay_ms < 0:
+            delay_ms = max(0, checked_delay_ms(delay_ms))
         # Rounded up: the millisecond that has begun must not count as a whole one.
         expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
         if expiration_ms > MAX_EXPIRATION_MS:
             expiration_ms = MAX_EXPIRATION_MS
         if task._timer_entry is not None:
+            self._check_open()  # a task that can't be taken stays where it is
             task.cancel()  # outside the lock: the other timer may be waiting for its own
         # acquire and release, since ``with`` costs twice as much.
         lock = self._lock
         lock.acquire()
         try:
             if self._closed:
-                raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
+                self._check_open()
             if task._timer_entry is not None:
                 task._timer_entry.remove()  # another thread added it since
             entry = TimerTaskEntry(task, expiration_ms, lock)
@@ -144,8 +146,11 @@ class SystemTimer(Timer):
             Whether a bucket was due.
 
         Raises:
+            TypeError: the timeout is not an integer.
             TimerClosedError: the timer was closed before.
         """
+        if type(timeout_ms) is not int:
+            timeout_ms = checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
         if self._unsubmitted:
@@ -225,6 +230,10 @@ class SystemTimer(Timer):
         if dropped:
             _log.info("timer_closed", timer=self.name, dropped_tasks=len(dropped))
         return len(dropped)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
 
     def _wait_for_due(self, timeout_ms: int) -> Entries | None:
         clock = self.clock
