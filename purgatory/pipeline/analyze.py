@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,6 +35,19 @@ _RUNS = pa.schema(
         ("operations", pa.int64()),
         ("sends", pa.int64()),
         ("reads", pa.int64()),
+        (
+            "faults",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("kind", pa.string()),
+                        ("at_ms", pa.int64()),
+                        ("duration_ms", pa.int64()),
+                        ("broker", pa.int64()),
+                    ]
+                )
+            ),
+        ),
         ("folder", pa.string()),
     ]
 )
@@ -80,11 +93,10 @@ def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) 
     """
     operations = read_table(session, traces, "operations")
     runs = _runs(traces, _last_ends_us(operations, traces))
-    runs_frame = session.createDataFrame(runs)
-    spans = runs_frame.select(
-        "run_id",
-        f.col("duration_us").alias("end_us"),
-        f.col("bucket_width_us").alias("width_us"),
+    spans = session.createDataFrame(
+        runs.select(["run_id", "duration_us", "bucket_width_us"]).rename_columns(
+            ["run_id", "end_us", "width_us"]
+        )
     )
     _write(waits(operations), folder / "waits", waits_order())
     _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
@@ -119,6 +131,7 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
                 "duration_us": duration_us,
                 "bucket_width_us": bucket_width_us(duration_us),
                 **trace.rows,
+                "faults": [asdict(fault) for fault in trace.faults],
                 "folder": str(trace.folder),
             }
         )

@@ -20,6 +20,8 @@ def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
 def shown_waits(waits: Sequence[Row]) -> list[Row]:
     """One run's rows of the table `waits` without those that say a thing twice, with a `label`.
 
+    `over_kinds` of a row says whether there are rows of the single kinds beside it.
+
     A purgatory in which one kind asks has the same figures in its rows over all kinds; only the
     latter are kept, under the purgatory's name. The rows of several kinds are named after both.
     """
@@ -30,7 +32,8 @@ def shown_waits(waits: Sequence[Row]) -> list[Row]:
         for kind, of_kind in by_kind.items():
             if kind == "all" or several:
                 label = purgatory if kind == "all" else f"{purgatory} ({kind})"
-                shown += [{**row, "label": label} for row in of_kind]
+                over_kinds = several and kind == "all"
+                shown += [{**row, "label": label, "over_kinds": over_kinds} for row in of_kind]
     return shown
 
 

@@ -55,6 +55,7 @@ def test_results_of_a_whole_an_interrupted_and_an_empty_run(
         "operations": 8,
         "sends": 0,
         "reads": 0,
+        "faults": [],
         "folder": str(traces / "1"),
     }
     # The head of an interrupted run may not know how long it was: the last operation's end tells.
@@ -126,6 +127,10 @@ def test_the_simulator_s_own_table_of_the_same_run(spark: SparkSession, tmp_path
     assert status == 0
     summary = json.loads((trace / "run.json").read_text(encoding="utf-8"))["summary"]
     analysis = _analyze(spark, trace, tmp_path / "out")
+    (run,) = analysis.runs
+    assert run["faults"] == [
+        {"kind": "follower-stall", "at_ms": 4000, "duration_ms": 4000, "broker": 2}
+    ]
     found = {(row["purgatory"], row["kind"], row["outcome"]): row for row in analysis.waits}
     compared = 0
     for row in summary["purgatories"]:

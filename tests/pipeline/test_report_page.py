@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from purgatory.pipeline.plots import sizes, wait_percentiles
 from purgatory.pipeline.report import MOST_PLOTTED_RUNS, report_page
+from purgatory.pipeline.rows import shown_waits
+from tests.pipeline.browsing import Browser, headless_browser
 
 Row = dict[str, Any]
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
-BROWSER_TIMEOUT_S = 60
+
+# Text that reaches beyond the screen, or beyond its drawing; a wide table may, in its scroller.
+CUT_OFF = """
+[...document.querySelectorAll("main *")].filter(element => {
+  const own = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  if (!own || element.closest(".scroll, script, style")) return false;
+  const box = element.getBoundingClientRect();
+  const drawing = element.closest("svg");
+  const room = drawing ? drawing.getBoundingClientRect() : {left: 0, right: innerWidth};
+  return box.width > 0 && (box.left < room.left - 1 || box.right > room.right + 1);
+}).map(element => element.textContent)
+"""
 
 
 def _run(run_id: str, *, complete: bool = True) -> Row:
@@ -30,6 +42,7 @@ def _run(run_id: str, *, complete: bool = True) -> Row:
         "operations": 10,
         "sends": 0,
         "reads": 0,
+        "faults": [{"kind": "stall", "broker": 2, "at_ms": 500, "duration_ms": None}],
         "folder": "trace",
     }
 
@@ -126,7 +139,9 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
     figures = [attributes for tag, attributes in tags if attributes.get("role") == "img"]
     assert len(figures) == 3
     assert all("run-1" in (attributes["aria-label"] or "") for attributes in figures)
-    assert [tag for tag, _ in tags].count("table") == [tag for tag, _ in tags].count("caption") == 3
+    tables = [attributes for tag, attributes in tags if tag == "table"]
+    assert len(tables) == 2
+    assert all(attributes["aria-label"] for attributes in tables)
     row = re.search(r"<td>Fetch \(follower\)</td><td>completed</td>.*", page)
     assert row is not None
     assert re.findall(r'number">([^<]*)<', row[0]) == ["5", "50.00"] + ["6.173"] * 5
@@ -141,44 +156,85 @@ def test_many_runs_have_their_tables_but_no_more_plots_than_a_browser_takes() ->
     assert all(f">{run_id}</h2>" in page for run_id in run_ids)
 
 
-def _browser() -> str:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is not None:
-        return found
-    reason = f"no browser is installed (one of {', '.join(names)}; Debian: chromium)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def test_faults_are_named_and_marked_over_all_purgatories() -> None:
+    page = _page("run-1")
+    assert "<li>stall of broker 2 from 0.500 s</li>" in page
+    figure = sizes(_occupancy("run-1"), _run("run-1")["faults"])
+    (band,) = figure["layout"]["shapes"]
+    assert (band["x0"], band["x1"]) == (0.5, 2.0)
+    (band,) = sizes(
+        _occupancy("run-1"), [{"kind": "loss", "broker": None, "at_ms": 250, "duration_ms": 500}]
+    )["layout"]["shapes"]
+    assert (band["x0"], band["x1"]) == (0.25, 0.75)
+
+
+def test_waits_that_nobody_knows_are_left_out_of_the_plot() -> None:
+    rows = shown_waits(_waits("run-1"))
+    data = wait_percentiles(rows)["data"]
+    drawn = {label for trace in data for label in trace["y"]}
+    assert drawn == {
+        "Fetch (consumer), completed",
+        "Fetch (follower), completed",
+        "Produce, completed",
+    }
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with headless_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
 
 
 @pytest.mark.browser
-def test_a_browser_draws_the_page_without_a_network(tmp_path: Path) -> None:
-    browser = _browser()
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_a_browser_draws_all_of_the_page_alone(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
     page = tmp_path / "report.html"
     page.write_text(_page(EVIL, "run-2"), encoding="utf-8")
-    command = [
-        browser,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=10000",
-        "--dump-dom",
-        page.as_uri(),
-    ]
-    answer = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=BROWSER_TIMEOUT_S
+    browser.requests.clear()
+    browser.open(page, width=width, dark=dark)
+    assert browser.console == []
+    # A picture in the page itself is no request that leaves the machine.
+    assert {url for url in browser.requests if not url.startswith("data:")} == {page.as_uri()}
+    assert browser.evaluate("document.title") == "Waits in 2 runs"
+    assert browser.evaluate("document.querySelectorAll('img').length") == 0
+    # Six figures, each of which became a drawing with its axis title in it.
+    titles = browser.evaluate("[...document.querySelectorAll('.xtitle')].map(e => e.textContent)")
+    assert titles == ["operations", "wait", "time since the start of the run"] * 2
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(CUT_OFF) == []
+    light_on_dark = browser.evaluate(
+        "(() => { const light = c => c.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0);"
+        " return [...document.querySelectorAll('td, .xtitle, .legendtext, .annotation-text,"
+        ' g[class$="tick"] text\')].map(e => { const style = getComputedStyle(e);'
+        " return light(e.closest('svg') ? style.fill : style.color)"
+        " > light(getComputedStyle(e.closest('section')).backgroundColor); }); })()"
     )
-    drawn = answer.stdout
-    assert "<title>Waits in the purgatory: 2 runs</title>" in drawn
-    # Six figures, each of which became a drawing with its axis titles in it.
-    assert drawn.count('class="plot-container plotly"') == 6
-    for title in ("share of operations, %", "wait, ms", "time, s"):
-        assert len(re.findall(rf">{re.escape(title)}</text>", drawn)) == 2
-    assert "<img" not in drawn
-    console = [line for line in answer.stderr.splitlines() if "CONSOLE" in line]
-    assert console == []
+    assert len(light_on_dark) > 100
+    assert set(light_on_dark) == {dark}
+
+
+@pytest.mark.browser
+def test_what_is_cut_off_is_noticed(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    text = _page("run-1").replace("<main>", '<main><p style="width: 500px">wide</p>')
+    page.write_text(text, encoding="utf-8")
+    browser.open(page, width=390)
+    assert browser.evaluate(CUT_OFF) == ["wide"]
+
+
+@pytest.mark.browser
+def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(_page("run-1"), encoding="utf-8")
+    browser.open(page, width=1280, dark=True)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    ink, paper = browser.evaluate(
+        "[document.body, document.body].map((e, i) =>"
+        " getComputedStyle(e)[i ? 'backgroundColor' : 'color'])"
+    )
+    assert (ink, paper) == ("rgb(0, 0, 0)", "rgb(255, 255, 255)")
+    pdf = browser.print_pdf()
+    assert pdf.startswith(b"%PDF-")
+    assert 2 <= len(re.findall(rb"/Type /Page\b", pdf)) <= 4

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.traces import find_traces, read_trace
+from purgatory.pipeline.traces import Fault, find_traces, read_trace
 
 WriteTrace = Callable[..., Path]
 
@@ -101,6 +101,32 @@ def test_a_head_that_is_no_object(trace: Path, text: str) -> None:
 def test_a_field_of_another_type(trace: Path, name: str, value: object, kind: str) -> None:
     _edit_head(trace, **{name: value})
     with pytest.raises(TraceError, match=rf"{name} must be of type {kind}, and is"):
+        read_trace(trace)
+
+
+def test_faults_are_read_where_a_trace_names_them(trace: Path) -> None:
+    assert read_trace(trace).faults == []
+    stall = {"kind": "follower-stall", "broker": 2, "at_ms": 4000, "duration_ms": 100}
+    _edit_head(trace, faults=[stall, {"kind": "answer-lost", "at_ms": 7, "count": 1}])
+    assert read_trace(trace).faults == [
+        Fault(kind="follower-stall", at_ms=4000, duration_ms=100, broker=2),
+        Fault(kind="answer-lost", at_ms=7, duration_ms=None, broker=None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ("none", "faults must be of type list"),
+        ([7], "a fault must be an object, and is 7"),
+        ([{"at_ms": 1}], "kind must be of type str, and is None"),
+        ([{"kind": "stall", "at_ms": "1"}], "at_ms must be of type int"),
+        ([{"kind": "stall", "at_ms": 1, "broker": 2.0}], "broker must be of type int"),
+    ],
+)
+def test_faults_that_can_not_be(trace: Path, faults: object, said: str) -> None:
+    _edit_head(trace, faults=faults)
+    with pytest.raises(TraceError, match=said):
         read_trace(trace)
 
 
