@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 
 from purgatory import ClosePolicy, Outcome
-from tests.purgatory.schedule_programs import event, one_operation, program
 from tests.purgatory.schedule_world import (
     COMPLETED,
     EXPIRED,
@@ -15,6 +14,9 @@ from tests.purgatory.schedule_world import (
     SHORT_MS,
     Program,
     World,
+    event,
+    one_operation,
+    program,
 )
 
 

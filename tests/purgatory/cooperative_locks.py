@@ -113,6 +113,9 @@ class CooperativeEvent:
         point()
         return self._set
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {'set' if self._set else 'not set'}"
+
     def set(self) -> None:
         """Let all go on who wait."""
         point()

@@ -1,8 +1,8 @@
 """Fresh copies of the core whose threads can be scheduled, and whose source can be changed first.
 
 ``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
-that everybody else uses, together with the programs of ``schedule_programs``. Their locks are those
-of ``cooperative_locks``, and each thread that is traced by ``trace_core`` has a switch point before
+that everybody else uses, together with the programs. Their locks are those of
+``cooperative_locks``, and each thread that is traced by ``trace_core`` has a switch point before
 
 * each lock operation (in the locks themselves),
 * each load and store of a flag that threads share (``FLAGS``), and each step of a dict or deque
@@ -50,26 +50,26 @@ FLAGS = frozenset(
 )
 GUARDED = frozenset({"_pending", "_settling", "by_key", "checks", "entries", "missed_wakeups"})
 ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft"})
-LOCKED_FILES = frozenset({"delayed_operation_purgatory.py", "watchers.py"})
+LOCKED_FILES = frozenset({"closing.py", "delayed_operation_purgatory.py", "watchers.py"})
 """Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
 
-PROGRAMS = "tests.purgatory.schedule_programs"
-CLOSING_PROGRAMS = "tests.purgatory.closing_programs"
-FRESH_TESTS = frozenset(
+WORLD = "tests.purgatory.schedule_world"
+PROGRAMS = tuple(
     f"tests.purgatory.{name}"
-    for name in ("closing_programs", "probe", "schedule_programs", "schedule_world")
+    for name in ("schedule_programs", "users_lock_programs", "closing_programs")
 )
+FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS})
 ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
 FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
 
-Patches = Mapping[str, tuple[str, str]]
+Patches = Mapping[str, Mapping[str, str]]
 """By module: what is to be replaced in its source, and by what."""
 
 Trace = Callable[[FrameType, str, Any], Any]
 
 
 def load_core(patches: Patches | None = None) -> ModuleType:
-    """Return ``schedule_programs``, freshly imported over a fresh, perhaps patched, core.
+    """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
 
     Raises:
         ValueError: a patch does not fit its module's source exactly once.
@@ -78,8 +78,9 @@ def load_core(patches: Patches | None = None) -> ModuleType:
     with _stand_ins(), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
-            importlib.import_module(CLOSING_PROGRAMS)
-            return importlib.import_module(PROGRAMS)
+            for name in PROGRAMS:
+                importlib.import_module(name)
+            return sys.modules[WORLD]
         finally:
             sys.meta_path.remove(finder)
 
@@ -140,19 +141,18 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target)
         if _is_fresh(fullname) and spec is not None and spec.origin is not None:
-            spec.loader = _Loader(fullname, spec.origin, self._patches.get(fullname))
+            spec.loader = _Loader(fullname, spec.origin, self._patches.get(fullname, {}))
         return spec
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, patch: tuple[str, str] | None) -> None:
+    def __init__(self, fullname: str, path: str, replacements: Mapping[str, str]) -> None:
         super().__init__(fullname, path)
-        self._patch = patch
+        self._replacements = replacements
 
     def get_code(self, fullname: str) -> CodeType:
         source = Path(self.path).read_text(encoding="utf-8")
-        if self._patch is not None:
-            old, new = self._patch
+        for old, new in self._replacements.items():
             if source.count(old) != 1:
                 raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
             source = source.replace(old, new)

@@ -7,12 +7,8 @@ only where another thread may have been first.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from functools import partial
 
-from purgatory import Outcome
-from tests.purgatory.probe import LONG_MS
 from tests.purgatory.schedule_world import (
     CANCELLED,
     COMPLETED,
@@ -23,23 +19,13 @@ from tests.purgatory.schedule_world import (
     Program,
     Waiting,
     World,
+    ends,
+    event,
+    halves,
+    one_operation,
+    program,
 )
-from tests.purgatory.scheduler import fail, point
-
-PROGRAMS: dict[str, Callable[[], Program]] = {}
-"""All programs by name."""
-
-
-def program(build: Callable[[], Program]) -> Callable[[], Program]:
-    """Enter a program into the list."""
-    PROGRAMS[build.__name__] = build
-    return build
-
-
-def ends(world: World, operation: Waiting, *allowed: Outcome) -> Callable[[], object]:
-    """Return a check that ``operation`` has one of these outcomes."""
-    return partial(world.assert_outcome, operation, *allowed)
-
+from tests.purgatory.scheduler import fail
 
 # Watching, while something happens.
 
@@ -242,188 +228,45 @@ def a_check_that_raises_and_another_check() -> Program:
     return Program(world, threads, ends(world, operation, FAILED))
 
 
-# A lock of the user's, that a stranger holds now and then.
+# Two operations on one key.
 
 
 @program
-def users_lock_and_event() -> Program:
-    world, operation, stranger = one_operation_with_lock()
-    threads = {"stranger": stranger, "event": event(world, operation)}
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def users_lock_under_which_the_event_is_told() -> Program:
-    lock = threading.Lock()
+def two_operations_watched_on_one_key() -> Program:
     world = World()
-    operation = world.new("a", lock=lock)
-
-    def handler() -> None:
-        with lock:
-            world.event(operation, "a")
-
-    threads = {"stranger": lambda: world.hold(lock), "handler": handler}
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def users_lock_and_expiry() -> Program:
-    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
-    threads = {"stranger": stranger, "expire": world.expire}
-    return Program(world, threads, ends(world, operation, EXPIRED))
-
-
-@program
-def users_lock_event_and_watch() -> Program:
-    lock = threading.Lock()
-    world = World()
-    operation = world.new(lock=lock)
+    first, second = world.new(), world.new()
     threads = {
-        "stranger": lambda: world.hold(lock),
-        "watch": lambda: world.watch(operation, "a"),
-        "event": event(world, operation),
+        "first": lambda: world.watch(first, "a"),
+        "second": lambda: world.watch(second, "a"),
     }
-    return Program(world, threads, ends(world, operation, COMPLETED))
+    return Program(world, threads, lambda: assert_found_on_a(world, first, second))
 
 
 @program
-def users_lock_event_and_cancel() -> Program:
-    world, operation, stranger = one_operation_with_lock()
-    threads = {
-        "stranger": stranger,
-        "event": event(world, operation),
-        "cancel": lambda: world.cancel(operation),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED))
-
-
-@program
-def users_lock_event_and_expiry() -> Program:
-    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
-    threads = {"stranger": stranger, "event": event(world, operation), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
-
-
-@program
-def users_lock_event_and_retries() -> Program:
-    world, operation, stranger = one_operation_with_lock()
-    threads = {
-        "stranger": stranger,
-        "event": event(world, operation),
-        "retries": world.let_retries_come,
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def users_lock_of_two_operations() -> Program:
-    lock = threading.Lock()
-    world = World()
-    first, second = world.new("a", lock=lock), world.new("b", lock=lock)
-    threads = {
-        "first": lambda: world.event(first, "a"),
-        "second": lambda: world.event(second, "b"),
-    }
-    return Program(world, threads, both_completed(world, first, second))
-
-
-# Completions that cause completions.
-
-
-@program
-def completions_that_check_each_others_key() -> Program:
-    return each_checks_the_other(None, None)
-
-
-@program
-def completions_under_two_users_locks_that_check_each_others_key() -> Program:
-    return each_checks_the_other(threading.Lock(), threading.Lock())
-
-
-@program
-def completion_that_checks_its_own_key() -> Program:
-    world = World()
-    first, second = world.new("a"), world.new("a")
-
-    def go_on() -> None:
-        second.ready = True
-        world.check_all("a")
-
-    def begin() -> None:
-        first.ready = True
-        world.check_all("a")
-
-    first.hooks = {"on_complete": go_on}
-    threads = {"event": begin, "check": lambda: world.check_all("a")}
-    return Program(world, threads, both_completed(world, first, second))
-
-
-@program
-def completion_that_watches_the_next() -> Program:
+def one_leaves_a_key_as_another_comes() -> Program:
     world, first = one_operation("a")
     second = world.new()
-    first.hooks = {"on_complete": lambda: world.watch(second, "b")}
     threads = {
-        "first": lambda: world.event(first, "a"),
-        "second": lambda: world.event(second, "b"),
+        "leave": lambda: world.cancel(first),
+        "come": lambda: world.watch(second, "a"),
     }
-    return Program(world, threads, both_completed(world, first, second))
+    return Program(world, threads, lambda: assert_found_on_a(world, second))
 
 
-# What the programs are made of.
-
-
-def one_operation(*keys: str, delay_ms: int = LONG_MS) -> tuple[World, Waiting]:
+@program
+def two_leave_a_key() -> Program:
     world = World()
-    return world, world.new(*keys, delay_ms=delay_ms)
-
-
-def one_operation_with_lock(
-    delay_ms: int = LONG_MS,
-) -> tuple[World, Waiting, Callable[[], object]]:
-    """Return one that waits on "a", and a stranger who holds its lock now and then."""
-    world, lock = World(), threading.Lock()
-    return world, world.new("a", delay_ms=delay_ms, lock=lock), lambda: world.hold(lock)
-
-
-def event(world: World, operation: Waiting) -> Callable[[], object]:
-    return lambda: world.event(operation, "a")
-
-
-def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
-    """Return two threads, each of which makes half of the condition true, and tells of it."""
-    seen: set[str] = set()
-
-    def condition() -> bool:
-        left = "a" in seen
-        point()
-        return left and "b" in seen
-
-    def half(key: str) -> None:
-        seen.add(key)
-        world.check(operation, key)
-
-    operation.condition = condition
-    return {key: partial(half, key) for key in ("a", "b")}
-
-
-def each_checks_the_other(
-    first_lock: threading.Lock | None, second_lock: threading.Lock | None
-) -> Program:
-    world = World()
-    first, second = world.new("a", lock=first_lock), world.new("b", lock=second_lock)
-    first.hooks = {"on_complete": lambda: world.event(second, "b")}
-    second.hooks = {"on_complete": lambda: world.event(first, "a")}
+    first, second = world.new("a"), world.new("a")
     threads = {
-        "first": lambda: world.event(first, "a"),
-        "second": lambda: world.event(second, "b"),
+        "first": lambda: world.cancel(first),
+        "second": lambda: world.cancel(second),
     }
-    return Program(world, threads, both_completed(world, first, second))
+    return Program(world, threads, lambda: assert_found_on_a(world))
 
 
-def both_completed(world: World, first: Waiting, second: Waiting) -> Callable[[], object]:
-    def check() -> None:
-        for operation in (first, second):
-            world.assert_outcome(operation, COMPLETED)
-
-    return check
+def assert_found_on_a(world: World, *operations: Waiting) -> None:
+    """Assert that an event on "a" finds these, and all are counted."""
+    assert world.purgatory.watched == len(operations)
+    for operation in operations:
+        operation.ready = True
+    assert world.purgatory.check_and_complete("a") == len(operations)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
 from tests.purgatory.probe import LONG_MS, Probe, Setting
@@ -217,3 +218,44 @@ class Program:
         self.world.pass_time(RETRIES_MS)
         self.check()
         self.world.assert_nothing_left()
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {}
+"""All programs by name."""
+
+
+def program(build: Callable[[], Program]) -> Callable[[], Program]:
+    """Enter a program into the list."""
+    PROGRAMS[build.__name__] = build
+    return build
+
+
+def ends(world: World, operation: Waiting, *allowed: Outcome) -> Callable[[], object]:
+    """Return a check that ``operation`` has one of these outcomes."""
+    return partial(world.assert_outcome, operation, *allowed)
+
+
+def one_operation(*keys: str, delay_ms: int = LONG_MS) -> tuple[World, Waiting]:
+    world = World()
+    return world, world.new(*keys, delay_ms=delay_ms)
+
+
+def event(world: World, operation: Waiting) -> Callable[[], object]:
+    return lambda: world.event(operation, "a")
+
+
+def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
+    """Return two threads, each of which makes half of the condition true, and tells of it."""
+    seen: set[str] = set()
+
+    def condition() -> bool:
+        left = "a" in seen
+        point()
+        return left and "b" in seen
+
+    def half(key: str) -> None:
+        seen.add(key)
+        world.check(operation, key)
+
+    operation.condition = condition
+    return {key: partial(half, key) for key in ("a", "b")}

@@ -26,7 +26,7 @@ from tests.purgatory.fresh_core import load_core
 
 PROGRAMS: dict[str, Callable[[], Any]] = load_core().PROGRAMS
 
-RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "60"))
+RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "50"))
 """How many random schedules each program runs under."""
 
 OF_TWO_THREADS = [name for name, build in PROGRAMS.items() if len(build().threads) == 2]
