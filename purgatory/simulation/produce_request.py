@@ -40,7 +40,9 @@ class ProduceRequest(Request):
         respond = self.respond if group.acks else self._respond_without_acks
         entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
         broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
-        broker.look(entries)
+        # What one partition's followers have yet to fetch, the append has not committed.
+        if self.answers or len(entries) > 1:
+            broker.look(entries)
 
     def _respond_without_acks(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
         """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""

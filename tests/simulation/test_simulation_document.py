@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from purgatory.cli.main import app
 from purgatory.simulation import load_scenario, parse_scenario
 from purgatory.simulation.scenario_file import _FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
-from purgatory.simulation.trace import SCHEMA_VERSION, TABLES
+from purgatory.simulation.trace import SCHEMA_VERSION, TABLES, TraceWriter
 from tests.cli.test_documents import run_python_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"
@@ -58,6 +59,16 @@ def test_each_column_of_the_trace_is_described(name: str) -> None:
 def test_the_version_described_is_the_one_written() -> None:
     (row,) = [row for row in rows_after("## The trace") if row[0] == "`schema_version`"]
     assert row[1].startswith(f"{SCHEMA_VERSION}:")
+
+
+def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
+    trace = TraceWriter(tmp_path / "trace", run_id="test-1", scenario="test", seed=1)
+    trace.abandon(5, "interrupted")
+    written = json.loads((tmp_path / "trace" / "run.json").read_text())
+    described = {
+        name for row in rows_after("## The trace") for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert described == written.keys()
 
 
 def test_each_option_of_the_command_is_described() -> None:
