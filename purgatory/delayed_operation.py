@@ -326,9 +326,9 @@ class DelayedOperation(TimerTask):
         purgatory, retry = self._op_purgatory, self._op_retry
         if purgatory is not None and retry is not None:
             purgatory._retry_later(retry)
-            # Put on the timer first, then looked: who settles it sets the outcome first, and then
-            # looks for a retry to cancel.
-            if self._op_outcome is not _PENDING:
+            # Put on the timer first, then looked: who settles it sets the outcome first, who lets
+            # go of it takes its keys first, and then looks for a retry to cancel.
+            if self._op_outcome is not _PENDING or not self._op_keys:
                 retry.cancel()
                 self._op_retry = None
 

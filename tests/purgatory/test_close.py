@@ -11,7 +11,7 @@ import pytest
 
 from purgatory import ClosePolicy, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
 from tests.purgatory.probe import LONG_MS, Logs, Probe, Setting, run_threads
-from timer import InlineExecutor, SystemTimer, TimerClosedError
+from timer import InlineExecutor, SystemTimer, TimerClosedError, TimerTask
 
 POLICIES: tuple[ClosePolicy, ...] = get_args(ClosePolicy)
 
@@ -133,6 +133,22 @@ def test_a_retry_of_what_was_left_does_not_run(setting: Setting) -> None:
         setting.purgatory.close("leave")
     setting.pass_time(2 * LONG_MS)
     assert operation.calls == calls
+    setting.assert_empty()
+
+
+def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Setting) -> None:
+    lock = threading.Lock()
+    operation = setting.submit(Probe(lock=lock), "a")
+    add = setting.timer.add
+
+    def close_and_add(task: TimerTask) -> None:
+        run_threads(threading.Thread(target=setting.purgatory.close, args=("leave",)))
+        add(task)
+
+    with lock, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setting.timer, "add", close_and_add)
+        setting.purgatory.check_and_complete("a")
+    assert operation.outcome is Outcome.PENDING
     setting.assert_empty()
 
 
