@@ -252,6 +252,17 @@ class Replication(RuleBasedStateMachine):
         )
         self.unanswered[leader.manager.broker_id].append(answer)
 
+    @rule(stalled=brokers)
+    def the_others_go_on_without_one(self, stalled: int) -> None:
+        """One leaves the ISR and falls behind what is committed, if it doesn't lead itself."""
+        for _ in range(2):
+            self._send(LEADER, -1, (self._batch(),))
+            for _ in range(2):
+                for broker_id in self.alive:
+                    if broker_id != stalled:
+                        self.a_follower_copies(broker_id)
+            self.who_lags_leaves_the_isr(self.leader_id)
+
     @rule(broker_id=brokers)
     def a_follower_copies(self, broker_id: int) -> None:
         self.answers[broker_id].clear()
@@ -390,7 +401,7 @@ def _batches(log: Log) -> list[RecordBatch]:
 
 TestReplication = Replication.TestCase
 TestReplication.settings = settings(
-    max_examples=200,
+    max_examples=150,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
