@@ -89,6 +89,16 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def slow_follower_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trace of the demo, as the simulator writes it."""
+    from purgatory.cli.main import main
+
+    trace = tmp_path_factory.mktemp("slow-follower") / "trace"
+    assert main(["simulate", "slow-follower", "--quiet", "--trace", str(trace)]) == 0
+    return trace
+
+
+@pytest.fixture(scope="session")
 def write_trace() -> WriteTrace:
     """A function that writes a trace and returns its folder."""
     return _write_trace

@@ -118,13 +118,12 @@ def test_a_part_whose_data_is_broken(
     assert "\n" not in str(caught.value)
 
 
-def test_the_simulator_s_own_table_of_the_same_run(spark: SparkSession, tmp_path: Path) -> None:
-    from purgatory.cli.main import main
+def test_the_simulator_s_own_table_of_the_same_run(
+    spark: SparkSession, slow_follower_trace: Path, tmp_path: Path
+) -> None:
     from purgatory.simulation.waits import MAX_RELATIVE_ERROR
 
-    trace = tmp_path / "trace"
-    status = main(["simulate", "slow-follower", "--quiet", "--trace", str(trace)])
-    assert status == 0
+    trace = slow_follower_trace
     summary = json.loads((trace / "run.json").read_text(encoding="utf-8"))["summary"]
     analysis = _analyze(spark, trace, tmp_path / "out")
     (run,) = analysis.runs

