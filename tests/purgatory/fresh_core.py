@@ -15,9 +15,7 @@ from __future__ import annotations
 import dis
 import importlib
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -58,12 +56,26 @@ PROGRAMS = tuple(
     f"tests.purgatory.{name}"
     for name in ("schedule_programs", "users_lock_programs", "closing_programs")
 )
-FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS})
+BUSY_RUN = "tests.purgatory.busy_run"
+FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS, BUSY_RUN})
 ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
 FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
 
 Patches = Mapping[str, Mapping[str, str]]
 """By module: what is to be replaced in its source, and by what."""
+
+StandIns = Mapping[str, Mapping[str, object]]
+"""By standard module: what the core gets for some of its attributes."""
+
+COOPERATIVE: StandIns = {
+    "threading": {
+        "Lock": cooperative_locks.CooperativeLock,
+        "RLock": cooperative_locks.CooperativeRLock,
+        "Condition": cooperative_locks.CooperativeCondition,
+        "Event": cooperative_locks.CooperativeEvent,
+    },
+    "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
+}
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -74,13 +86,19 @@ def load_core(patches: Patches | None = None) -> ModuleType:
     Raises:
         ValueError: a patch does not fit its module's source exactly once.
     """
+    world, *_ = load_fresh([WORLD, *PROGRAMS], COOPERATIVE, patches)
+    return world
+
+
+def load_fresh(
+    names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
+) -> list[ModuleType]:
+    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
     finder = _Finder(patches or {})
-    with _stand_ins(), _without(_is_fresh):
+    with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
-            for name in PROGRAMS:
-                importlib.import_module(name)
-            return sys.modules[WORLD]
+            return [importlib.import_module(name) for name in names]
         finally:
             sys.meta_path.remove(finder)
 
@@ -112,24 +130,18 @@ def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
 
 
 @contextmanager
-def _stand_ins() -> Iterator[None]:
-    """Have modules that are imported meanwhile use locks and sleeps that can be scheduled."""
-    threads, times = ModuleType("threading"), ModuleType("time")
-    vars(threads).update(
-        vars(threading),
-        Lock=cooperative_locks.CooperativeLock,
-        RLock=cooperative_locks.CooperativeRLock,
-        Condition=cooperative_locks.CooperativeCondition,
-        Event=cooperative_locks.CooperativeEvent,
-    )
-    vars(times).update(
-        vars(time), sleep=cooperative_locks.sleep, monotonic=cooperative_locks.monotonic
-    )
-    sys.modules.update(threading=threads, time=times)
+def _replaced(stand_ins: StandIns) -> Iterator[None]:
+    """Have modules that are imported meanwhile find stand-ins in these standard modules."""
+    kept = {name: sys.modules[name] for name in stand_ins}
+    for name, attributes in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(vars(kept[name]))
+        vars(module).update(attributes)
+        sys.modules[name] = module
     try:
         yield
     finally:
-        sys.modules.update(threading=threading, time=time)
+        sys.modules.update(kept)
 
 
 class _Finder(MetaPathFinder):
