@@ -43,6 +43,9 @@ class _Closer(NamedTuple):
 
     thread_id: int
     busy_with: frozenset[int]
+    """The identities of the operations."""
+    holds: frozenset[int]
+    """The identities of their users' locks that are held for a callback."""
 
 
 class Closing:
@@ -62,7 +65,7 @@ class Closing:
     def close(self, timeout_s: float) -> int:
         """Settle everything, wait for it, end the threads. Returns how many were pending."""
         deadline_s = time.monotonic() + timeout_s
-        closer = _Closer(threading.get_ident(), _busy_with_on_this_stack())
+        closer = _closer_on_this_stack()
         with self._purgatory._lock:
             self._closers.append(closer)
         try:
@@ -72,23 +75,32 @@ class Closing:
                 if not operation.is_completed
             ]
             for operation in operations:
-                self._settle(operation, is_ours=id(operation) in closer.busy_with)
-            self._drain(closer.busy_with, deadline_s)
+                self._settle(operation, closer)
+            self._drain(closer, deadline_s)
             self._end_threads(deadline_s)
         finally:
             with self._purgatory._lock:
                 self._closers.remove(closer)
         return len(operations)
 
-    def _settle(self, operation: DelayedOperation, is_ours: bool = False) -> None:
+    def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
         """Settle one operation by the policy, or note it where its locks are taken."""
+        if self._policy == "leave":
+            if id(operation) in closer.busy_with or operation._op_busy.acquire(False):
+                self._let_go(operation)
+            return
         if self._policy == "expire":
-            operation.run()
-        elif self._policy == "fail":
+            operation._op_expiry_due = True
+        else:
             operation._op_failure_due = self._error
+        if id(operation._op_lock) not in closer.holds:
             operation._op_serve()
-        elif is_ours or operation._op_busy.acquire(False):
-            self._let_go(operation)
+        elif operation._op_busy.acquire(False):
+            # The lock is held, for a callback that this thread is in, and may not be had twice.
+            try:
+                operation._op_serve_noted()
+            finally:
+                operation._op_busy.release()
 
     def _let_go(self, operation: DelayedOperation) -> None:
         purgatory = self._purgatory
@@ -115,15 +127,15 @@ class Closing:
                 if identity not in ours
             ]
 
-    def _drain(self, ours: frozenset[int], deadline_s: float) -> None:
+    def _drain(self, closer: _Closer, deadline_s: float) -> None:
         """Wait until nothing is pending, trying taken locks again."""
-        while operations := self._waited_for(ours):
+        while operations := self._waited_for(closer.busy_with):
             if time.monotonic() >= deadline_s:
                 self._give_up_on(operations)
                 return
             for operation in operations:
                 if not operation.is_completed:
-                    self._settle(operation)
+                    self._settle(operation, closer)
             time.sleep(_POLL_S)
 
     def _give_up_on(self, operations: list[DelayedOperation]) -> None:
@@ -159,24 +171,25 @@ def _join_s(deadline_s: float) -> float:
     return max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
 
 
-_BUSY_IN = frozenset(
-    {
-        DelayedOperation._op_serve_noted.__code__,
-        DelayedOperation._op_check_twice.__code__,
-        DelayedOperation._op_settle.__code__,
-    }
+_UNDER_ITS_LOCK = frozenset(
+    {DelayedOperation._op_serve_noted.__code__, DelayedOperation._op_check_twice.__code__}
 )
+_SETTLING = DelayedOperation._op_settle.__code__
 
 
-def _busy_with_on_this_stack() -> frozenset[int]:
-    """Return the identities of the operations that this thread is checking or settling.
+def _closer_on_this_stack() -> _Closer:
+    """Return what this thread is checking or settling.
 
     Found on the stack, since to keep it up to date would cost each check, and only closing asks.
     """
-    found: set[int] = set()
+    busy_with: set[int] = set()
+    holds: set[int] = set()
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_code in _BUSY_IN:
-            found.add(id(frame.f_locals["self"]))
+        if frame.f_code is _SETTLING or frame.f_code in _UNDER_ITS_LOCK:
+            operation = frame.f_locals["self"]
+            busy_with.add(id(operation))
+            if frame.f_code is not _SETTLING and operation._op_lock is not None:
+                holds.add(id(operation._op_lock))
         frame = frame.f_back
-    return frozenset(found)
+    return _Closer(threading.get_ident(), frozenset(busy_with), frozenset(holds))

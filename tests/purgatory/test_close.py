@@ -253,6 +253,29 @@ def test_a_callback_may_close(
     setting.assert_empty()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("stage", ["try_complete", "on_complete"])
+def test_a_callback_may_close_under_a_lock_that_others_share(
+    setting: Setting, policy: ClosePolicy, stage: str, logs: Logs
+) -> None:
+    lock = threading.Lock()
+    other = setting.submit(Probe(lock=lock), "a")
+    operation = setting.submit(Probe(lock=lock), "b")
+    held: list[bool] = []
+    for finish in ("on_complete", "on_failure"):
+        other.hooks[finish] = lambda: held.append(lock.locked())
+    operation.hooks[stage] = lambda: setting.purgatory.close(policy, timeout=30)
+    operation.ready = True
+    setting.purgatory.check_and_complete("b")
+    assert operation.outcome is Outcome.COMPLETED
+    assert other.outcome is OUTCOME_OF[policy]
+    assert other.finished == FINISHED_OF[policy]
+    assert held == [True] * (policy != "leave")
+    assert not lock.locked()
+    assert not [log for log in logs if log["event"] == "close_timed_out"]
+    setting.assert_empty()
+
+
 def test_an_observer_may_close() -> None:
     purgatories: list[DelayedOperationPurgatory] = []
     observed = Setting(on_settled=lambda *_: purgatories[0].close())
