@@ -46,6 +46,41 @@ def close_by_leaving_while_watching_with_no_time_left() -> Program:
 
 
 @program
+def close_and_event_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch_if_open(operation, "a", "b"),
+        "event": event(world, operation),
+        "close": lambda: world.close("fail"),
+    }
+
+    def check() -> None:
+        refused = operation not in world.operations
+        world.assert_outcome(operation, *([PENDING] if refused else [COMPLETED, FAILED]))
+
+    return Program(world, threads, check)
+
+
+@program
+def close_by_leaving_and_event() -> Program:
+    world, operation = one_operation("a")
+    threads = {"close": lambda: world.close("leave"), "event": event(world, operation)}
+    return Program(world, threads, lambda: world.assert_outcome(operation, COMPLETED, PENDING))
+
+
+@program
+def close_by_leaving_users_lock_and_event() -> Program:
+    world, lock = World(), threading.Lock()
+    operation = world.new("a", lock=lock)
+    threads = {
+        "stranger": lambda: world.hold(lock),
+        "close": lambda: world.close("leave"),
+        "event": event(world, operation),
+    }
+    return Program(world, threads, lambda: world.assert_outcome(operation, COMPLETED, PENDING))
+
+
+@program
 def close_and_event() -> Program:
     world, operation = one_operation("a")
     threads = {"close": lambda: world.close("fail"), "event": event(world, operation)}

@@ -64,7 +64,7 @@ def event_while_watching_with_no_time_left() -> Program:
 @program
 def force_while_watching() -> Program:
     world, operation = one_operation()
-    operation.may_overlap = True
+    operation.may_overlap = operation.may_be_early = True
     threads = {
         "watch": lambda: world.watch(operation, "a", "b"),
         "force": lambda: world.force(operation),
@@ -80,6 +80,7 @@ def force_while_watching() -> Program:
 @program
 def cancel_while_watching() -> Program:
     world, operation = one_operation()
+    operation.may_be_early = True
     threads = {
         "watch": lambda: world.watch(operation, "a", "b"),
         "cancel": lambda: world.cancel(operation),
@@ -226,6 +227,43 @@ def a_check_that_raises_and_another_check() -> Program:
     operation.condition = broken
     threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
     return Program(world, threads, ends(world, operation, FAILED))
+
+
+@program
+def a_completion_that_raises_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+
+    def broken() -> None:
+        raise LookupError("on purpose")
+
+    operation.hooks = {"on_complete": broken}
+    threads = {"event": event(world, operation), "expire": world.expire}
+
+    def check() -> None:
+        assert operation.outcome is operation.wait(0) is FAILED
+        assert operation.finished == ["on_complete", "on_failure"]
+
+    return Program(world, threads, check)
+
+
+@program
+def force_cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    operation.may_overlap = True
+    threads = {
+        "force": lambda: world.force(operation),
+        "cancel": lambda: world.cancel(operation),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
+
+
+@program
+def three_checks_on_three_keys() -> Program:
+    world, operation = one_operation("a", "b", "c")
+    operation.ready = True
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b", "c")}
+    return Program(world, threads, ends(world, operation, COMPLETED))
 
 
 # Two operations on one key.
