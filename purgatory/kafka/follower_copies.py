@@ -25,7 +25,12 @@ def take_response(log: Log, response: PartitionFetchResponse) -> bool:
     if response.diverging_epoch is not None:
         _truncate_where_diverging(log, response.diverging_epoch)
         return True
-    for batch in response.batches:
+    batches = response.batches
+    if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
+        # The leader deleted up to a point within a batch, and remembers no epoch from before it. So
+        # this log's last batches may be others than the leader's were. All are deleted there.
+        log.truncate_fully_and_start_at(log.end_offset)
+    for batch in batches:
         log.append(batch)
     if response.high_watermark > log.high_watermark:
         log.update_high_watermark(response.high_watermark)
