@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from purgatory.cli.analyze import _print as print_analysis
 from purgatory.cli.main import main
+from purgatory.pipeline.analyze import Analysis
 from purgatory.pipeline.java import find_java_home
 
 WriteTrace = Callable[..., Path]
@@ -25,7 +27,10 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for a Java that lives some seconds, as four or five do in the test of a cluster."""
 
 
-@pytest.mark.parametrize("case", ["no-trace", "no-folder", "two-alike", "out", "master", "version"])
+@pytest.mark.parametrize(
+    "case",
+    ["no-trace", "no-folder", "two-alike", "out", "master", "head", "part", "rows", "version"],
+)
 def test_a_mistake_is_one_line_and_status_2(
     case: str,
     write_trace: WriteTrace,
@@ -51,6 +56,16 @@ def test_a_mistake_is_one_line_and_status_2(
     elif case == "master":
         arguments += ["--master", "spark://127.0.0.1:1"]
         expected = "nothing answers at spark://127.0.0.1:1"
+    elif case == "head":
+        (trace / "run.json").write_bytes(b'{"schema_version": 1, \xff')
+        expected = "run.json: can't be read as JSON"
+    elif case == "part":
+        part = trace / "operations" / "part-00000.parquet"
+        part.write_bytes(part.read_bytes()[:-9])
+        expected = "part-00000.parquet: can't be read as Parquet"
+    elif case == "rows":
+        (trace / "operations" / "part-00000.parquet").unlink()
+        expected = "operations: has 0 parts, and run.json says 1"
     else:
         run_file = trace / "run.json"
         head = run_file.read_text(encoding="utf-8")
@@ -81,6 +96,40 @@ def test_no_java_is_one_line_too(
     assert "purgatory analyze: Spark needs Java 17 or later" in printed.err
     assert printed.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
+
+
+def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [{"run_id": f"run-{number:02}", "complete": number != 3} for number in range(13)]
+    waits = [
+        {
+            "run_id": run["run_id"],
+            "purgatory": "Produce",
+            "kind": kind,
+            "outcome": outcome,
+            "operations": 1200,
+            "share": 1.0,
+            **{f"wait_{name}_us": wait_us for name in ("p50", "p95", "p99", "max")},
+        }
+        for run in runs
+        if run["run_id"] != "run-05"
+        for kind in ("producer", "all")
+        for outcome, wait_us in (("pending", 1500), ("all", None))
+    ]
+    print_analysis(Analysis(runs, waits, Path("out") / "report.html"))
+    printed = capsys.readouterr().out
+    assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): no operations", printed) == [
+        ("", "run-05") if number == 5 else (f"run-{number:02}", "") for number in range(10)
+    ]
+    after_third = printed.split("Waits in run-03")[1].split("Waits in run-04")[0]
+    assert "incomplete: this run was interrupted" in after_third
+    assert printed.count("incomplete") == 1
+    rows = [line.split() for line in after_third.splitlines()]
+    assert ["Produce", "pending", "1,200", "100.00", *["1.50"] * 4] in rows
+    assert ["all", "1,200", "100.00", *["-"] * 4] in rows
+    assert "... and 3 more runs, in the report" in printed
+    assert printed.endswith("Report: out/report.html\n")
 
 
 class _Daemon:
