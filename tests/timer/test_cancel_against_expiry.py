@@ -341,6 +341,25 @@ def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
     assert timer.size == 2
 
 
+def test_a_finalizer_that_adds_while_a_bucket_comes_into_use_does_not_queue_it_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
+    set_expiration = TimerTaskList.set_expiration
+    finalizers: list[Callable[[], object]] = [lambda: timer.call_later(5, int)]
+
+    def set_after_a_finalizer(bucket: TimerTaskList, expiration_ms: int) -> bool:
+        if finalizers:
+            finalizers.pop()()
+        return set_expiration(bucket, expiration_ms)
+
+    monkeypatch.setattr(TimerTaskList, "set_expiration", set_after_a_finalizer)
+    timer.call_later(5, int)
+    timer._check()
+    assert timer.buckets_occupied == 1
+    assert timer.size == 2
+
+
 def test_a_weak_reference_that_dies_may_cancel() -> None:
     clock = ManualClock()
     timer = SystemTimer("weak", clock=clock, executor=InlineExecutor())

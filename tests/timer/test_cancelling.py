@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 
 import pytest
 
@@ -80,6 +82,27 @@ def test_a_cancelled_task_is_let_go_at_once(timer: SystemTimer) -> None:
     references = sys.getrefcount(task)
     assert task.cancel()
     assert sys.getrefcount(task) == references - 1
+
+
+@pytest.mark.parametrize("end", ["ran", "cancelled", "dropped"])
+def test_a_task_whose_time_is_over_is_freed_without_the_garbage_collector(
+    clock: ManualClock, timer: SystemTimer, end: str
+) -> None:
+    task = NamedTask(5, "a", [])
+    timer.add(task)
+    if end == "ran":
+        move(clock, timer, 5)
+    elif end == "cancelled":
+        task.cancel()
+    else:
+        timer.close()
+    freed = weakref.ref(task)
+    gc.disable()
+    try:
+        del task
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_task_added_again_starts_anew_and_runs_once(

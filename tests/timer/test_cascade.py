@@ -61,6 +61,7 @@ def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
     assert watch.most_moves_in_a_hold == 1
     assert watch.holds >= TASKS
     timer._check()
+    assert len(timer._in_hand) == 1, "what was moved is no longer held, but for what is due"
 
 
 def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from timer import ManualClock, SystemTimer
+from tests.timer.named_task import inline_timer
+from timer import Clock, ManualClock, SystemClock, SystemTimer
 
+NS_PER_MS = 1_000_000
 LONG_MS = 60_000
 LONG_S = 60
 
@@ -116,4 +118,52 @@ def test_a_failing_task_does_not_end_the_thread_that_drives() -> None:
     timer.advance_clock()
     assert done.wait(LONG_S)
     assert timer.failures == 1
+    timer.close()
+
+
+class Jumping(Clock):
+    """A clock that jumps to the end of each wait, and notes it."""
+
+    def __init__(self) -> None:
+        self.jumps_ms: list[int] = []
+
+    def now_ns(self) -> int:
+        return self.jumps_ms[-1] * NS_PER_MS if self.jumps_ms else 0
+
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        self.jumps_ms.append(until_ns // NS_PER_MS)
+        return True
+
+
+def test_a_driver_waits_for_the_begin_of_the_first_bucket_or_the_end_of_its_timeout() -> None:
+    clock = Jumping()
+    timer = inline_timer(clock)
+    timer.call_later(250, int)
+    assert not timer.advance_clock(5)
+    assert timer.advance_clock(LONG_MS)
+    assert timer.size == 1, "it fell to level 1"
+    assert timer.advance_clock(LONG_MS)
+    assert timer.size == 0
+    assert clock.jumps_ms == [5, 240, 250]
+
+
+def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task() -> None:
+    waits = threading.Event()
+
+    class Telling(SystemClock):
+        def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+            waits.set()  # the caller holds the timer's lock: no add before it sleeps
+            return super().wait(condition, until_ns)
+
+    timer = SystemTimer("woken", clock=Telling())
+    timer.call_later(10 * LONG_MS, int)
+    answers: list[bool] = []
+    driver = threading.Thread(
+        target=lambda: answers.append(timer.advance_clock(10 * LONG_MS)), daemon=True
+    )
+    driver.start()
+    assert waits.wait(LONG_S)
+    timer.call_later(1, int)
+    driver.join(LONG_S)
+    assert answers == [True]
     timer.close()

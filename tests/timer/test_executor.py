@@ -60,6 +60,30 @@ def test_inline_leaves_what_another_thread_submits_to_the_one_that_is_running() 
     assert ran == [("first", here), ("other", here)]
 
 
+def test_inline_runs_what_comes_between_its_last_look_and_its_release() -> None:
+    executor = InlineExecutor()
+    ran: list[str] = []
+    busy = executor._busy
+
+    class SubmitsBeforeRelease:
+        """The lock of the executor; another thread submits just before it is released."""
+
+        def __init__(self) -> None:
+            self.acquire = busy.acquire
+            self.others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
+
+        def release(self) -> None:
+            if self.others:
+                other = self.others.pop()
+                other.start()
+                other.join(LONG_S)
+            busy.release()
+
+    executor._busy = SubmitsBeforeRelease()  # type: ignore[assignment]
+    executor.submit(ran.append, "first")
+    assert ran == ["first", "late"]
+
+
 def test_inline_goes_on_after_an_interrupt() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
@@ -140,9 +164,10 @@ def test_a_shutdown_gives_up_waiting_when_told_to(
 
 
 def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_a_second(
-    monkeypatch: pytest.MonkeyPatch, worker: SingleThreadExecutor
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The garbage collector may run a finalizer wherever an object is made: here, a thread."""
+    worker = SingleThreadExecutor("the-worker")
     make_thread = threading.Thread
     made: list[threading.Thread] = []
     ran: list[str] = []

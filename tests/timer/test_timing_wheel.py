@@ -296,3 +296,15 @@ def test_the_range_of_each_level_is_told_in_the_snapshot() -> None:
     timer = inline_timer(clock)
     timer.call_later(500, print)
     assert covers_ms(timer) == [[1_234, 1_254], [1_220, 1_620], [1_200, 9_200]]
+
+
+def test_no_two_entries_of_a_timer_have_the_same_number_on_whatever_level() -> None:
+    """A cancel that read a bucket before a move and a number after it must find nothing."""
+    wheel = new_wheel()
+    entries = [entry_at(expiration_ms) for expiration_ms in range(1, 8_000)]
+    for entry in entries:
+        assert wheel.add(entry)
+    assert len({entry.number for entry in entries}) == len(entries)
+    due = TimerTaskList()
+    due.add(late := entry_at(0))
+    assert late.number not in {entry.number for entry in entries}
