@@ -69,14 +69,16 @@ def close_by_leaving_and_event() -> Program:
 
 
 @program
-def close_by_leaving_users_lock_and_event() -> Program:
+def close_by_leaving_while_the_users_lock_is_taken_and_event() -> Program:
     world, lock = World(), threading.Lock()
     operation = world.new("a", lock=lock)
-    threads = {
-        "stranger": lambda: world.hold(lock),
-        "close": lambda: world.close("leave"),
-        "event": event(world, operation),
-    }
+    lock.acquire()
+
+    def close() -> None:
+        world.close("leave")
+        lock.release()
+
+    threads = {"event": event(world, operation), "close": close}
     return Program(world, threads, lambda: world.assert_outcome(operation, COMPLETED, PENDING))
 
 

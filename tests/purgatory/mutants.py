@@ -256,4 +256,21 @@ MUTANTS = [
 +            return
 """,
     ),
+    Mutant(
+        "a retry stays on the timer for what was let go of meanwhile",
+        "close_by_leaving_while_the_users_lock_is_taken_and_event",
+        OPERATION,
+        """
+-            if self._op_outcome is not _PENDING or not self._op_keys:
++            if self._op_outcome is not _PENDING:
+""",
+    ),
+    Mutant(
+        "a closing purgatory leaves operations on the lists",
+        "close_by_leaving_while_watching",
+        CLOSING,
+        """
+-            operation._op_keys = ()
+""",
+    ),
 ]
