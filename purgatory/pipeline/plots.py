@@ -60,7 +60,7 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
             "hovertemplate": "%{y}, " + outcome + ": %{x:.3f} % (%{customdata:,})<extra></extra>",
             "marker": {"color": COLORS.get(outcome, _OTHER_COLOR), "line": {"width": 0}},
         }
-        for outcome, of_outcome in grouped(rows, "outcome").items()
+        for outcome, of_outcome in sorted(grouped(rows, "outcome").items(), key=_outcome_place)
     ]
     layout = _labelled_rows(list(grouped(rows, "label")))
     layout |= {
@@ -69,6 +69,12 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
         "xaxis": {**_GRID, "ticksuffix": " %", "range": [0, 100], "title": _title("operations")},
     }
     return {"data": data, "layout": layout}
+
+
+def _outcome_place(of_outcome: tuple[str, Sequence[Row]]) -> int:
+    """Where an outcome stands in every plot; one that is not known stands last."""
+    outcomes = list(COLORS)
+    return outcomes.index(of_outcome[0]) if of_outcome[0] in COLORS else len(outcomes)
 
 
 def waited(waits: Sequence[Row]) -> list[Row]:

@@ -23,6 +23,14 @@ _STYLE = resources.files("purgatory.pipeline").joinpath("report.css").read_text(
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
+# Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
+# is 718 pixels, between margins of 10 mm.
+_FIT_PAPER = """
+const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
+  plot => Plotly.relayout(plot, size));
+addEventListener("beforeprint", () => fit({autosize: false, width: 700}));
+addEventListener("afterprint", () => fit({autosize: true, width: null}));
+"""
 _PLOT_SETTINGS = {"displayModeBar": False, "responsive": True}
 
 Column = tuple[str, bool, Callable[[Row], str]]
@@ -66,6 +74,7 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
             f"<title>Waits in {escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             f"<script>{plotly.offline.get_plotlyjs()}</script>",
+            f"<script>{_FIT_PAPER}</script>",
             "</head>",
             "<body>",
             "<main>",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.plots import sizes, wait_percentiles
+from purgatory.pipeline.plots import outcome_shares, sizes, wait_percentiles
 from purgatory.pipeline.report import MOST_PLOTTED_RUNS, report_page
 from purgatory.pipeline.rows import shown_waits
 from tests.pipeline.browsing import Browser, headless_browser
@@ -168,6 +168,16 @@ def test_faults_are_named_and_marked_over_all_purgatories() -> None:
     assert (band["x0"], band["x1"]) == (0.25, 0.75)
 
 
+def test_outcomes_stand_in_the_same_order_in_every_run() -> None:
+    rows = [
+        {**row, "outcome": outcome}
+        for row in shown_waits(_waits("run-1"))[:1]
+        for outcome in ("new", "pending", "failed", "immediate", "completed", "expired")
+    ]
+    names = [bar["name"] for bar in outcome_shares(rows)["data"]]
+    assert names == ["immediate", "completed", "expired", "failed", "pending", "new"]
+
+
 def test_waits_that_nobody_knows_are_left_out_of_the_plot() -> None:
     rows = shown_waits(_waits("run-1"))
     data = wait_percentiles(rows)["data"]
@@ -235,6 +245,13 @@ def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
         " getComputedStyle(e)[i ? 'backgroundColor' : 'color'])"
     )
     assert (ink, paper) == ("rgb(0, 0, 0)", "rgb(255, 255, 255)")
+    widths = "[...document.querySelectorAll('.main-svg')].map(e => e.clientWidth)"
+    assert min(on_screen := browser.evaluate(widths)) > 1000
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert set(browser.evaluate(widths)) == {700}
+    browser.call("Emulation.setEmulatedMedia", media="screen")
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate(widths) == on_screen
     pdf = browser.print_pdf()
     assert pdf.startswith(b"%PDF-")
     assert 2 <= len(re.findall(rb"/Type /Page\b", pdf)) <= 4
