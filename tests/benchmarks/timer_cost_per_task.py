@@ -143,15 +143,15 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     wheel, heap, loop, table = costs.values()
     least = min(wheel)
     return [
-        Figure(f"a timeout of {most:,}: wheel / heap", wheel[most] / heap[most], "x", 1),
-        Figure(f"a timeout of {most:,}: wheel / asyncio", wheel[most] / loop[most], "x", 1),
+        Figure(f"a timeout at {most:,}: wheel / heap", wheel[most] / heap[most], "x", 1),
+        Figure(f"a timeout at {most:,}: wheel / asyncio", wheel[most] / loop[most], "x", 1),
         Figure(
-            f"wheel, a timeout of {most:,} / of {least:,}", wheel[most] / wheel[least], "x", 1.5
+            f"wheel, a timeout at {most:,} / at {least:,}", wheel[most] / wheel[least], "x", 1.5
         ),
-        Figure(f"heap, a timeout of {most:,} / of {least:,}", heap[most] / heap[least], "x"),
-        Figure(f"asyncio, a timeout of {most:,} / of {least:,}", loop[most] / loop[least], "x"),
-        Figure(f"wheel, a timeout of {most:,}", wheel[most], "us"),
-        Figure(f"SQL table, a timeout of {max(table):,}", table[max(table)], "us"),
+        Figure(f"heap, a timeout at {most:,} / at {least:,}", heap[most] / heap[least], "x"),
+        Figure(f"asyncio, a timeout at {most:,} / at {least:,}", loop[most] / loop[least], "x"),
+        Figure(f"wheel, a timeout at {most:,}", wheel[most], "us"),
+        Figure(f"SQL table, a timeout at {max(table):,}", table[max(table)], "us"),
         *polled_figures(size),
     ]
 
