@@ -86,6 +86,7 @@ def test_what_every_replica_deleted_before_is_answered_at_once(filled: Broker) -
     filled.followers_fetch(5, 1, 2, log_start=3)
 
     assert filled.delete_records(2).of() == PartitionDeleteRecordsResponse(ErrorCode.NONE, 3)
+    assert filled.deletions.counters.outcomes["immediate"] == 0  # it came to no purgatory
 
 
 # ---- the cases

@@ -107,16 +107,18 @@ def test_a_replica_that_is_not_assigned_is_refused(
     assert "broker 9 isn't among the replicas (0, 1, 2)" in str(response.message)
 
 
-def test_a_diverging_log_is_told_at_once(leader: Broker) -> None:
+@pytest.mark.parametrize("replica_id", [-1, 1])
+def test_a_diverging_log_is_told_at_once(leader: Broker, replica_id: int) -> None:
     append(leader, 2)
     leader.lead(epoch=3)
     append(leader, 1)
 
-    response = leader.fetch(3, 1, epoch=3, fetched_epoch=2).of()
+    response = leader.fetch(3, replica_id, epoch=3, fetched_epoch=2).of()
 
     assert response.error is ErrorCode.NONE
     assert response.diverging_epoch == EpochEndOffset(1, 2)
     assert response.batches == ()
+    assert leader.fetches.counters.outcomes["immediate"] == 0  # it came to no purgatory
 
 
 # ---- how far, and how much

@@ -212,6 +212,21 @@ def test_one_change_at_a_time(leader: Broker) -> None:
     assert not partition.settle_isr_change(first, accepted=True)
 
 
+def test_nobody_joins_while_another_is_being_dropped(leader: Broker) -> None:
+    leader.lead(epoch=2, isr=(0, 1))
+    partition = leader.replica()
+    partition.append_as_leader([RecordBatch(0, 1, 100)])
+    drop = partition.propose_shrink(10 * MAX_LAG_MS, MAX_LAG_MS)
+    assert drop is not None and drop.isr == (0,)
+
+    leader.followers_fetch(1, 2)
+    assert partition.propose_expansion(2) is None
+    assert partition.settle_isr_change(drop, accepted=True)
+    leader.followers_fetch(1, 2)
+
+    assert partition.isr == (0, 2)
+
+
 def test_a_change_of_an_earlier_epoch_is_dropped(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()

@@ -138,10 +138,12 @@ def test_a_duplicate_wakes_nobody(leader: Broker) -> None:
     batch = RecordBatch(0, 1, 100, producer_id=7, producer_epoch=0, base_sequence=0)
     leader.produce(batch, acks=1)
     follower = leader.fetch(1, 1)
+    checks_before = leader.fetches.counters.checks
 
     leader.produce(batch, acks=1)
 
     assert not follower.given
+    assert leader.fetches.counters.checks == checks_before
 
 
 def test_one_fetch_wakes_produce_consumer_and_the_follower_that_lacks_nothing(
