@@ -185,9 +185,12 @@ class Producer:
         return batch
 
     def _is_resending(self, queue: PartitionQueue) -> bool:
-        """Whether the oldest batch in flight is one that is sent again: nothing may follow it."""
-        oldest = next(iter(queue.attempted), None)
-        return oldest is not None and oldest.attempt > 1
+        """Whether a batch in flight is one that is sent again: nothing new may follow it.
+
+        Else it might get lost again while more batches follow than the broker remembers, and
+        nobody could tell any more whether it is stored.
+        """
+        return any(batch.attempt > 1 for batch in queue.attempted)
 
     def _renumber(self, queue: PartitionQueue) -> None:
         """Begin anew with sequence numbers, in a new epoch."""

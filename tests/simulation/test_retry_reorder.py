@@ -98,3 +98,47 @@ def test_idempotence_keeps_the_order_and_stores_each_record_once(seed: int) -> N
     assert counts["retries"] > 0
     assert (counts["reorderings"], counts["duplicates"], counts["lost"]) == (0, 0, 0)
     assert counts["acknowledged"] == counts["records"] == counts["committed"]
+
+
+# A follower stalls for longer than a produce may wait; what is sent again then may get lost.
+RESENDING = """
+name = "resending"
+duration_ms = 1500
+
+[cluster]
+replica_lag_time_max_ms = 9000
+
+[topic]
+partitions = 2
+
+[[producers]]
+group = "changes"
+count = 12
+rate = 100.0
+idempotence = true
+timeout_ms = 100
+request_timeout_ms = 600
+retry_backoff_ms = 50
+
+[[faults]]
+kind = "follower-stall"
+broker = 2
+at_ms = 300
+duration_ms = 160
+
+[[faults]]
+kind = "request-lost"
+at_ms = 400
+duration_ms = 300
+share = 0.3
+count = 20
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_batch_that_is_sent_again_and_lost_is_not_forgotten_by_the_broker(seed: int) -> None:
+    ran = run_scenario(RESENDING, seed=seed)
+    assert ran.operations("Produce", "producer")["expired"] > 0
+    counts = ran.producers("changes")
+    assert (counts["reorderings"], counts["duplicates"], counts["lost"]) == (0, 0, 0)
+    assert counts["acknowledged"] == counts["records"]
