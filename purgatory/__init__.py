@@ -11,7 +11,7 @@ An operation completes when an event on one of its keys finds its condition true
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot
-from purgatory.delayed_operation import FOREVER_MS, DelayedOperation, LockLike
+from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.errors import (
     OperationReusedError,
@@ -20,6 +20,7 @@ from purgatory.errors import (
     WaitCancelledError,
 )
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.lock_like import LockLike
 from purgatory.operation_keys import (
     GroupJoinKey,
     GroupSyncKey,

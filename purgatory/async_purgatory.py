@@ -16,16 +16,12 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import structlog
-
-from purgatory import closing
 from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot
 from purgatory.delayed_operation import DelayedOperation
@@ -34,13 +30,12 @@ from purgatory.errors import PurgatoryClosedError
 from purgatory.loop_reaper import LoopReaper
 from purgatory.operation_future import left_pending
 from purgatory.outcome import Outcome
+from purgatory.safe_log import log_safely
 from purgatory.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
 from purgatory.watch_keys import check_hashable
 from timer import Clock, InlineExecutor, SystemTimer
 
 T = TypeVar("T")
-
-_log = structlog.get_logger("purgatory")
 
 
 class AsyncPurgatory:
@@ -238,15 +233,13 @@ class AsyncPurgatory:
         Returns:
             How many operations were pending. Closing again returns 0.
         """
-        closing.check_policy(pending)
-        operations = closing.stop_intake(self.core)
-        if operations is not None:
-            closing.settle_all(self.core, operations, pending)
-            await self._drain(time.monotonic() + timeout)
-            _log.info("purgatory_closed", purgatory=self.name, pending=len(operations))
+        first = not self.core.is_closed
+        settled = await self.core._stop_intake(pending).close_on_loop(timeout)
+        if first:
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         self._reaper.stop_soon()
         self._timer.close()
-        return len(operations or ())
+        return settled if first else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -258,13 +251,6 @@ class AsyncPurgatory:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-    async def _drain(self, deadline_s: float) -> None:
-        while not closing.drained(self.core):
-            if time.monotonic() >= deadline_s:
-                closing.give_up(self.core)
-                return
-            await asyncio.sleep(closing.POLL_S)
 
     # The parts of waiting and waking.
 
@@ -289,7 +275,7 @@ class AsyncPurgatory:
                 "make one on the loop that waits in it"
             )
         self.core.try_complete_else_watch(operation, keys, thresholds)
-        if operation._op_settled:
+        if operation._op_is_over():
             return
         told = self._loop.create_future()
         operation.call_when_settled(lambda: self._tell(told))
@@ -297,7 +283,7 @@ class AsyncPurgatory:
             await told
         finally:
             # The task was cancelled, or thrown away with its loop: nobody waits any more.
-            if not operation._op_settled:
+            if not operation._op_is_over():
                 operation.cancel()
 
     def _tell(self, told: asyncio.Future[None]) -> None:
@@ -307,7 +293,8 @@ class AsyncPurgatory:
         try:
             self._loop.call_soon_threadsafe(_set_told, told)
         except RuntimeError:
-            _log.warning("loop_closed", purgatory=self.name)  # and with it the task that waits
+            # and with it the task that waits
+            log_safely("warning", "loop_closed", purgatory=self.name)
 
     def _note(self, key: Hashable, value: int | None) -> None:
         self._notes.append((key, value))

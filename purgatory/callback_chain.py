@@ -15,6 +15,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from purgatory.delayed_operation import DelayedOperation
+
+LeftWork: TypeAlias = "tuple[DelayedOperation, Callable[[], object]]"
+"""An operation, and the method of it that is to be called later."""
 
 LONGEST_CHAIN = 16
 """How many operations' callbacks run inside each other on one thread."""
@@ -27,7 +34,7 @@ class CallbackChain:
 
     def __init__(self) -> None:
         self.length = 0
-        self.left: deque[Callable[[], object]] = deque()
+        self.left: deque[LeftWork] = deque()
 
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
@@ -35,8 +42,9 @@ class CallbackChain:
         self.length = 1  # nothing that runs here takes itself for the outermost
         try:
             while self.left:
+                _, work = self.left.popleft()
                 try:
-                    self.left.popleft()()
+                    work()
                 except BaseException as error:
                     interrupt = interrupt or error
         finally:

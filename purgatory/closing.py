@@ -1,22 +1,30 @@
-"""How a purgatory is closed: intake first, then the pending operations, then the threads.
+"""Closing a purgatory: settle what is pending, wait for callbacks, end the threads.
 
 Ground rules
 ------------
-* ``stop_intake`` decides, under the purgatory's lock, which call closes it; only that one goes on.
-* Nothing is taken after that, so what is pending only becomes less.
+* The first call sets the policy; every call settles what it finds by it, so that one that was
+  interrupted is finished by the next. The purgatory's lock guards who is closing.
+* Whoever closes waits for the operations that other threads are busy with; never for those that its
+  own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
+  close do not wait for each other either, so that neither waits for ever.
+* Nothing of ours touches an operation that was let go: who lets it go takes ``_op_busy`` and never
+  gives it back. Under the purgatory's lock it loses its keys and leaves ``_pending``; who puts it
+  on a list or on the timer meanwhile looks at its keys.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from threading import get_ident
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-import structlog
-
+from purgatory.callback_chain import this_thread
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.errors import PurgatoryClosedError
 from purgatory.outcome import Outcome
+from purgatory.safe_log import log_safely
 from timer import TimerTask
 
 if TYPE_CHECKING:
@@ -26,10 +34,9 @@ ClosePolicy = Literal["expire", "fail", "leave"]
 """What closing does to pending operations: expire them now, fail them, or let go of them."""
 
 POLL_S = 0.002
-"""How often a lock of yours that is taken is tried again while the purgatory closes."""
+"""How often locks of the user's that are taken are tried again."""
 
-_PENDING = Outcome.PENDING
-_log = structlog.get_logger("purgatory")
+_LEAST_JOIN_S = 1.0
 
 
 def check_policy(policy: str) -> None:
@@ -40,84 +47,182 @@ def check_policy(policy: str) -> None:
         )
 
 
-def stop_intake(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation] | None:
-    """Return what is pending, to the first caller; None to the others."""
-    with purgatory._lock:
-        if purgatory._closed:
-            return None
-        purgatory._closed = True
-        return _unclaimed(purgatory)
+
+class _Closer(NamedTuple):
+    """A call of ``close`` that is under way, and whose callbacks it was called in; mostly none."""
+
+    busy_with: set[int]
+    """The identities of the operations. More are added, under the purgatory's lock."""
+    holds: frozenset[int]
+    """The identities of their users' locks that are held for a callback."""
 
 
-def settle_all(
-    purgatory: DelayedOperationPurgatory, operations: list[DelayedOperation], policy: ClosePolicy
-) -> None:
-    """Expire, fail or let go of ``operations``; those whose lock is taken are left noted."""
-    error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
-    for operation in operations:
-        if policy == "leave":
-            _let_go(purgatory, operation)
-        elif policy == "expire":
-            operation.run()
+class Closing:
+    """How one purgatory closes.
+
+    Args:
+        purgatory: which takes nothing in any more.
+        policy: what becomes of what is pending.
+    """
+
+    def __init__(self, purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> None:
+        self._purgatory = purgatory
+        self._policy = policy
+        self._closers: list[_Closer] = []
+        self._error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
+
+    def close(self, timeout_s: float) -> int:
+        """Settle everything, wait for it, end the threads. Returns how many were pending."""
+        deadline_s = time.monotonic() + timeout_s
+        closer = self._enter()
+        try:
+            pending = self._settle_all(closer)
+            while not self._is_drained(closer, deadline_s):
+                time.sleep(POLL_S)
+            self._end_threads(deadline_s)
+        finally:
+            self._leave(closer)
+        return pending
+
+    async def close_on_loop(self, timeout_s: float) -> int:
+        """Settle everything and wait for it, on an event loop. Returns how many were pending."""
+        deadline_s = time.monotonic() + timeout_s
+        closer = self._enter()
+        try:
+            pending = self._settle_all(closer)
+            while not self._is_drained(closer, deadline_s):
+                await asyncio.sleep(POLL_S)
+        finally:
+            self._leave(closer)
+        return pending
+
+    def _enter(self) -> _Closer:
+        closer = _closer_on_this_stack()
+        with self._purgatory._lock:
+            self._closers.append(closer)
+        return closer
+
+    def _leave(self, closer: _Closer) -> None:
+        with self._purgatory._lock:
+            self._closers = [other for other in self._closers if other is not closer]
+
+    def _settle_all(self, closer: _Closer) -> int:
+        operations = [one for one in self._waited_for(set()) if not one.is_completed]
+        for operation in operations:
+            self._settle(operation, closer)
+        return len(operations)
+
+    def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
+        """Settle one operation by the policy, or note it where its locks are taken."""
+        if self._policy == "leave":
+            if id(operation) in closer.busy_with or operation._op_busy.acquire(False):
+                self._let_go(operation)
+            return
+        if self._policy == "expire":
+            operation._op_expiry_due = True
         else:
-            operation._op_verdict = (Outcome.FAILED, error)
+            operation._op_verdict = (Outcome.FAILED, self._error)
+        if id(operation._op_lock) not in closer.holds:
             operation._op_serve()
+        elif operation._op_busy.acquire(False):
+            # The lock is held, for a callback that this thread is in, and may not be had twice.
+            try:
+                operation._op_serve_noted()
+            finally:
+                operation._op_busy.release()
 
+    def _let_go(self, operation: DelayedOperation) -> None:
+        purgatory = self._purgatory
+        with purgatory._lock:
+            if operation._op_outcome is not Outcome.PENDING:
+                return
+            purgatory._watchers.unwatch(operation)
+            operation._op_keys = ()
+            operation._op_thresholds = None
+            purgatory._pending.pop(id(operation), None)
+        TimerTask.cancel(operation)
+        retry = operation._op_retry
+        if retry is not None:
+            retry.cancel()
+        operation._op_tell()  # nobody else will wake those who wait for it
 
-def drain(purgatory: DelayedOperationPurgatory, deadline_s: float) -> None:
-    """Wait until nothing is pending or being settled by others, trying taken locks again."""
-    while not drained(purgatory):
-        if time.monotonic() >= deadline_s:
-            give_up(purgatory)
-            return
-        time.sleep(POLL_S)
+    def _waited_for(self, ours: Collection[int]) -> list[DelayedOperation]:
+        """Return the pending operations, less those that wait for this thread."""
+        with self._purgatory._lock:
+            if ours:
+                ours = set(ours).union(*(closer.busy_with for closer in self._closers))
+            return [
+                operation
+                for identity, operation in self._purgatory._pending.items()
+                if identity not in ours
+            ]
 
+    def _is_drained(self, closer: _Closer, deadline_s: float) -> bool:
+        """Try taken locks again, and say whether nothing is pending, or the time is up."""
+        with self._purgatory._lock:  # what was settled too deep in a chain waits for this thread
+            closer.busy_with.update(id(operation) for operation, _ in this_thread.chain.left)
+        operations = self._waited_for(closer.busy_with)
+        if operations and time.monotonic() >= deadline_s:
+            self._give_up_on(operations)
+            return True
+        for operation in operations:
+            if not operation.is_completed:
+                self._settle(operation, closer)
+        return not operations
 
-def drained(purgatory: DelayedOperationPurgatory) -> bool:
-    """Try what is pending once more, and say whether nothing is left."""
-    operations, in_callbacks = _rest(purgatory)
-    for operation in operations:
-        operation._op_serve()
-    return not operations and not in_callbacks
-
-
-def give_up(purgatory: DelayedOperationPurgatory) -> None:
-    """Fail what is pending without its lock."""
-    operations, in_callbacks = _rest(purgatory)
-    _log.error(
-        "close_timed_out",
-        purgatory=purgatory.name,
-        locked=len(operations),
-        in_callbacks=in_callbacks,
-    )
-    for operation in operations:
-        operation._op_fail_without_lock(
-            PurgatoryClosedError(
-                f"purgatory {purgatory.name!r} was closed while the operation's lock was taken"
-            )
+    def _give_up_on(self, operations: list[DelayedOperation]) -> None:
+        unsettled = [operation for operation in operations if not operation.is_completed]
+        name = self._purgatory.name
+        log_safely(
+            "error",
+            "close_timed_out",
+            purgatory=name,
+            locked=len(unsettled),
+            in_callbacks=len(operations) - len(unsettled),
         )
-
-
-def _rest(purgatory: DelayedOperationPurgatory) -> tuple[list[DelayedOperation], int]:
-    """Return what is pending, and how many are in callbacks on other threads."""
-    me = get_ident()
-    with purgatory._lock:
-        in_callbacks = sum(
-            operation._op_outcome is not _PENDING and operation._op_settler != me
-            for operation in purgatory._pending.values()
+        error = PurgatoryClosedError(
+            f"purgatory {name!r} was closed while the operation's lock was taken"
         )
-        return _unclaimed(purgatory), in_callbacks
+        for operation in unsettled:
+            if self._policy == "leave":
+                self._let_go(operation)
+            else:
+                operation._op_fail_without_lock(error)
+
+    def _end_threads(self, deadline_s: float) -> None:
+        reaper, timer = self._purgatory.reaper, self._purgatory._own_timer
+        if reaper is not None:
+            reaper.stop_soon()
+        if timer is not None:
+            timer.close(_join_s(deadline_s))
+        if reaper is not None:
+            reaper.join(_join_s(deadline_s))
 
 
-def _unclaimed(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
-    return [one for one in purgatory._pending.values() if one._op_outcome is _PENDING]
+def _join_s(deadline_s: float) -> float:
+    """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
+    return max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
 
 
-def _let_go(purgatory: DelayedOperationPurgatory, operation: DelayedOperation) -> None:
-    TimerTask.cancel(operation)
-    with purgatory._lock:
-        if operation._op_outcome is not _PENDING:
-            return
-        purgatory._watchers.unwatch(operation)
-        purgatory._pending.pop(id(operation), None)
-    operation._op_tell()
+_UNDER_ITS_LOCK = frozenset(
+    {DelayedOperation._op_serve_noted.__code__, DelayedOperation._op_check_twice.__code__}
+)
+_SETTLING = frozenset({DelayedOperation._op_settle.__code__, DelayedOperation._op_finish.__code__})
+
+
+def _closer_on_this_stack() -> _Closer:
+    """Return what this thread is checking or settling.
+
+    Found on the stack, since to keep it up to date would cost each check, and only closing asks.
+    """
+    busy_with: set[int] = set()
+    holds: set[int] = set()
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code in _SETTLING or frame.f_code in _UNDER_ITS_LOCK:
+            operation = frame.f_locals["self"]
+            busy_with.add(id(operation))
+            if frame.f_code in _UNDER_ITS_LOCK and operation._op_lock is not None:
+                holds.add(id(operation._op_lock))
+        frame = frame.f_back
+    return _Closer(busy_with, frozenset(holds))

@@ -19,8 +19,8 @@ Ground rules
 * ``_op_busy`` serialises the callbacks that the library runs. It is only ever tried, and its holder
   is always code of this module, which looks at the flags.
 * A lock that the user passed in is tried after ``_op_busy``. Its holder may be code that knows
-  nothing of the flags, so when it is taken the flags stay set, and a retry is put on the timer,
-  1 ms ahead, then 2, 4 and so on.
+  nothing of the flags, so when it is taken the flags stay set, and, once ``_op_busy`` is released,
+  a retry is put on the timer, 1 ms ahead, then 2, 4 and so on.
 * ``_op_unclaimed`` is acquired once, ever: by whoever settles the operation. Only that thread
   changes ``_op_outcome``.
 * Order, each step seen by whoever sees the next: outcome set; timer cancelled; taken off all watch
@@ -37,19 +37,23 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
+from purgatory.callback_chain import LONGEST_CHAIN, this_thread
+from purgatory.error_frames import drop_tracebacks
+from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from timer import TimerTask
 from timer.errors import checked_delay_ms
+from timer.safe_log import safe_repr
 
 if TYPE_CHECKING:
     from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 
 _PENDING = Outcome.PENDING
+
 Verdict: TypeAlias = tuple[Outcome, BaseException | None]
 """What an operation is told to become, whether its condition holds or not; and why it failed."""
 
@@ -57,16 +61,6 @@ FOREVER_MS = 2**63 - 1
 """A delay that never ends: the operation waits for its condition alone."""
 
 _listeners_lock = Lock()
-
-
-class LockLike(Protocol):
-    """What an operation asks of a lock that is passed in, as of ``threading``'s Lock and RLock."""
-
-    def acquire(self, blocking: bool = ..., /) -> bool:
-        """Take the lock; if not ``blocking``, only if it is free."""
-
-    def release(self) -> None:
-        """Give it back."""
 
 
 class DelayedOperation(TimerTask):
@@ -153,7 +147,7 @@ class DelayedOperation(TimerTask):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it FAILED, or None."""
+        """Why it FAILED, or None. What a callback raised is without its traceback: that was logged."""
         return self._op_error
 
     @property
@@ -201,29 +195,29 @@ class DelayedOperation(TimerTask):
         """
         self._op_check_due = True
         lock = self._op_lock
+        completed = False
         if not self._op_busy.acquire(False):
             f()
             self._op_check_due = True
-        else:
-            try:
-                if lock is None:
-                    if self._op_check_twice(f):
-                        return True
-                elif this_thread.chain.length < LONGEST_CHAIN and lock.acquire(False):
-                    try:
-                        if self._op_check_twice(f):
-                            return True
-                    finally:
-                        lock.release()
-                else:
-                    f()
-                    self._op_check_due = True
-            finally:
-                self._op_busy.release()
-        # The look after the release; written out, since nearly always there is nothing to see.
-        if self._op_check_due or self._op_expiry_due or self._op_verdict is not None:
             return self._op_serve()
-        return False
+        try:
+            if lock is None:
+                completed = self._op_check_twice(f)
+            elif this_thread.chain.length < LONGEST_CHAIN and lock.acquire(False):
+                try:
+                    completed = self._op_check_twice(f)
+                finally:
+                    lock.release()
+            else:
+                f()
+                self._op_check_due = True
+        finally:
+            self._op_busy.release()
+            # The look after the release, though f raised; the condition is that of _op_serve,
+            # written out, since nearly always there is nothing to see.
+            if self._op_check_due or self._op_expiry_due or self._op_verdict is not None:
+                completed = self._op_serve() or completed
+        return completed
 
     def _op_check_twice(self, f: Callable[[], object]) -> bool:
         if self._op_serve_noted():
@@ -246,7 +240,7 @@ class DelayedOperation(TimerTask):
 
         Returns:
             The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
-            the operation pending.
+            the operation as it was.
         """
         if not self._op_settled:
             event = threading.Event()
@@ -263,18 +257,20 @@ class DelayedOperation(TimerTask):
         must be short, and what it raises is logged. If the purgatory is closed and leaves the
         operation pending, it is called too: ``outcome`` tells.
         """
-        if self._op_listeners is None:
+        listeners = self._op_listeners
+        if listeners is None:
+            made: list[Callable[[], object]] = []  # not under the lock: it may run a finalizer
             with _listeners_lock:
-                if self._op_listeners is None:
-                    self._op_listeners = []
-        self._op_listeners.append(listener)
+                listeners = self._op_listeners
+                if listeners is None:
+                    listeners = self._op_listeners = made
+        listeners.append(listener)
         # Noted first, then looked: the settler sets the flag first, then looks for listeners.
-        if self._op_settled:
+        if self._op_is_over():
             self._op_tell()
 
     def _op_tell(self) -> None:
         """Call the listeners, each once: whoever pops it calls it."""
-        self._op_settled = True
         listeners = self._op_listeners
         while listeners:
             try:
@@ -284,7 +280,15 @@ class DelayedOperation(TimerTask):
             try:
                 listener()
             except Exception as error:
-                log_safely("error", "listener_failed", operation=_safe_repr(self), exc_info=error)
+                log_safely("error", "listener_failed", operation=safe_repr(self), exc_info=error)
+
+    def _op_is_over(self) -> bool:
+        """Whether nothing is to come any more."""
+        return self._op_settled or self._op_was_let_go()
+
+    def _op_was_let_go(self) -> bool:
+        """Whether its purgatory was closed and left it pending: only that takes all its keys."""
+        return self._op_purgatory is not None and not (self._op_keys or self._op_thresholds)
 
     def __repr__(self) -> str:
         return (
@@ -304,12 +308,13 @@ class DelayedOperation(TimerTask):
             and (self._op_check_due or self._op_expiry_due or self._op_verdict is not None)
             and busy.acquire(False)
         ):
+            blocked = False
             try:
                 if lock is None:
                     completed = self._op_serve_noted() or completed
                 elif this_thread.chain.length >= LONGEST_CHAIN:
-                    # Settled here, its callbacks would run later, and without your lock.
-                    this_thread.chain.left.append(self._op_serve)
+                    # Settled here, its callbacks would run later, and without the user's lock.
+                    this_thread.chain.left.append((self, self._op_serve))
                     break
                 elif lock.acquire(False):
                     try:
@@ -317,10 +322,15 @@ class DelayedOperation(TimerTask):
                     finally:
                         lock.release()
                 else:
-                    self._op_retry_later()
-                    break
+                    blocked = True
+                    if self._op_retry is None:
+                        self._op_retry = RetryTask(self)
             finally:
                 busy.release()
+            if blocked:
+                # Only now: a retry that came while we were busy would have left everything to us.
+                self._op_retry_later()
+                break
         return completed
 
     def _op_serve_noted(self) -> bool:
@@ -343,6 +353,8 @@ class DelayedOperation(TimerTask):
             except Exception as error:
                 self._op_report("try_complete", error)
                 self._op_settle(Outcome.FAILED, error)
+                if self._op_settled:
+                    drop_tracebacks(error)
                 return False
             except BaseException as interrupt:
                 # Left pending, it would have lost this check, and perhaps its expiry.
@@ -360,37 +372,46 @@ class DelayedOperation(TimerTask):
         return False
 
     def _op_retry_later(self) -> None:
-        purgatory = self._op_purgatory
-        if purgatory is not None:
-            if self._op_retry is None:
-                self._op_retry = RetryTask(self)
-            purgatory._retry_later(self._op_retry)
+        purgatory, retry = self._op_purgatory, self._op_retry
+        if purgatory is not None and retry is not None:
+            purgatory._retry_later(retry)
+            # Put on the timer first, then looked: who settles it sets the outcome first, who lets
+            # go of it takes its keys first, and then looks for a retry to cancel.
+            if self._op_outcome is not _PENDING or self._op_was_let_go():
+                retry.cancel()
+                self._op_retry = None
 
     # Settling.
 
     def _op_settle(self, outcome: Outcome, error: BaseException | None = None) -> bool:
         if not self._op_unclaimed.acquire(False):
+            # The winner may not have set the outcome yet: whoever serves must not go round and
+            # round on these until he has.
+            self._op_expiry_due = False
+            self._op_verdict = None
             return False
         self._op_settler = get_ident()
         self._op_error = error
         self._op_become(outcome)
         if self._timer_entry is not None:
             TimerTask.cancel(self)
-        if self._op_retry is not None:
-            self._op_retry.cancel()
+        retry = self._op_retry
+        if retry is not None:
+            retry.cancel()
             self._op_retry = None
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._unwatch(self)
         chain = this_thread.chain
         if chain.length < LONGEST_CHAIN:
-            self._op_finish(chain)
+            self._op_finish()
         else:
-            chain.left.append(lambda: self._op_finish(chain))
+            chain.left.append((self, self._op_finish))
         return True
 
-    def _op_finish(self, chain: CallbackChain) -> None:
+    def _op_finish(self) -> None:
         """Run the callbacks of a settled operation, book it, tell those who wait."""
+        chain = this_thread.chain
         chain.length += 1
         purgatory = self._op_purgatory
         try:
@@ -439,6 +460,9 @@ class DelayedOperation(TimerTask):
             except Exception as error:
                 self._op_report(stage, error)
                 self._op_become_failed(error)
+                self._op_call_on_failure()
+                drop_tracebacks(error)
+                return
             except BaseException as interrupt:
                 self._op_become_failed(interrupt)
                 self._op_call_on_failure()
@@ -466,7 +490,7 @@ class DelayedOperation(TimerTask):
             "callback_failed",
             stage=stage,
             purgatory=None if purgatory is None else purgatory.name,
-            operation=_safe_repr(self),
+            operation=safe_repr(self),
             exc_info=error,
         )
 
@@ -475,12 +499,5 @@ class DelayedOperation(TimerTask):
         if purgatory is not None:
             purgatory._count_missed_wakeup()
             log_safely(
-                "warning", "missed_wakeup", purgatory=purgatory.name, operation=_safe_repr(self)
+                "warning", "missed_wakeup", purgatory=purgatory.name, operation=safe_repr(self)
             )
-
-
-def _safe_repr(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{type(value).__name__} whose repr raised {error!r}>"

@@ -13,17 +13,13 @@ Ground rules
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
-
-from purgatory import closing
-from purgatory.closing import ClosePolicy
+from purgatory.closing import ClosePolicy, Closing, check_policy
 from purgatory.counters import Counters, CountersSnapshot
 from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
 from purgatory.errors import OperationReusedError, PurgatoryClosedError, PurgatoryFullError
@@ -37,6 +33,7 @@ from purgatory.waiting import ThresholdWaiting, delay_of
 from purgatory.watch_keys import check_hashable, checked_keys, checked_thresholds
 from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
+from timer.safe_log import safe_repr
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
@@ -45,8 +42,6 @@ _PENDING = Outcome.PENDING
 _REJECTED = -1
 _NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
-
-_log = structlog.get_logger("purgatory")
 
 
 class DelayedOperationPurgatory:
@@ -94,6 +89,7 @@ class DelayedOperationPurgatory:
         self._max_pending = max_pending
         self._now_ns = self.timer.clock.now_ns
         self._closed = False
+        self._closing: Closing | None = None
         self._start_empty()
         forking.protect(self)
         self.reaper: Reaper | None = None
@@ -337,6 +333,11 @@ class DelayedOperationPurgatory:
             return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes nothing any more."""
+        return self._closed
+
+    @property
     def owns_timer(self) -> bool:
         """Whether the timer was made by this purgatory, and ends with it."""
         return self._own_timer is not None
@@ -368,14 +369,20 @@ class DelayedOperationPurgatory:
         Raises:
             ValueError: ``pending`` is none of the three.
         """
-        closing.check_policy(pending)
-        operations = closing.stop_intake(self)
-        if operations is not None:
-            closing.settle_all(self, operations, pending)
-            closing.drain(self, time.monotonic() + timeout)
-            _log.info("purgatory_closed", purgatory=self.name, pending=len(operations))
-        self._end_threads()
-        return len(operations or ())
+        first = not self.is_closed
+        settled = self._stop_intake(pending).close(timeout)
+        if first:
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
+        return settled if first else 0
+
+    def _stop_intake(self, policy: ClosePolicy) -> Closing:
+        """Take nothing more, and return how this purgatory closes: the first policy counts."""
+        check_policy(policy)
+        with self._lock:
+            self._closed = True
+            if self._closing is None:
+                self._closing = Closing(self, policy)
+            return self._closing
 
     def __enter__(self) -> Self:
         return self
@@ -387,14 +394,6 @@ class DelayedOperationPurgatory:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _end_threads(self) -> None:
-        if self.reaper is not None:
-            self.reaper.stop_soon()
-        if self._own_timer is not None:
-            self._own_timer.close()
-        if self.reaper is not None:
-            self.reaper.join()
 
     # The parts of try_complete_else_watch.
 
@@ -416,7 +415,7 @@ class DelayedOperationPurgatory:
             if self._closed:
                 self._counters.rejected += 1
                 raise PurgatoryClosedError(
-                    f"purgatory {self.name!r} was closed: it does not take {operation!r}"
+                    f"purgatory {self.name!r} was closed: it does not take {safe_repr(operation)}"
                 )
             now_ns = operation._op_start_ns = self._now_ns()
             operation._op_submitter = get_ident()
@@ -437,18 +436,26 @@ class DelayedOperationPurgatory:
     def _watch_if_not_full(self, operation: DelayedOperation) -> None:
         if self._max_pending is not None and self.num_delayed > self._max_pending:
             operation._op_submitter = _REJECTED
-            self._log_full()
+            self._log_full(operation)
             raise PurgatoryFullError(
                 f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
-                f"wait, and it does not take {operation!r}"
+                f"wait, and it does not take {safe_repr(operation)}"
             )
         self._watchers.watch(operation)
 
-    def _log_full(self) -> None:
+    def _log_full(self, operation: DelayedOperation) -> None:
         now_ns = self._now_ns()
-        if now_ns >= self._full_log_ns:  # once a second is enough
+        with self._lock:
+            if now_ns < self._full_log_ns:  # once a second is enough
+                return
             self._full_log_ns = now_ns + _NS_PER_S
-            log_safely("warning", "purgatory_full", purgatory=self.name, limit=self._max_pending)
+        log_safely(
+            "warning",
+            "purgatory_full",
+            purgatory=self.name,
+            operation=safe_repr(operation),
+            limit=self._max_pending,
+        )
 
     def _look_after_reaper(self, now_ns: int) -> None:
         """Once a second, on a thread that submits: see that the reaper lives."""
@@ -464,7 +471,10 @@ class DelayedOperationPurgatory:
         except TimerClosedError:
             if not self._closed:
                 raise
-        if operation._op_outcome is not _PENDING:
+        # Put on the timer first, then looked: settled meanwhile, or let go of, without keys.
+        if operation._op_outcome is not _PENDING or not (
+            operation._op_keys or operation._op_thresholds
+        ):
             TimerTask.cancel(operation)
 
     # What an operation asks of its purgatory.
@@ -493,7 +503,13 @@ class DelayedOperationPurgatory:
             if self._on_settled is not None:
                 self._on_settled(operation, counted_as, wait_ns)
         except Exception as error:
-            log_safely("error", "on_settled_failed", purgatory=self.name, exc_info=error)
+            log_safely(
+                "error",
+                "on_settled_failed",
+                purgatory=self.name,
+                operation=safe_repr(operation),
+                exc_info=error,
+            )
         finally:
             lock = self._lock
             lock.acquire()

@@ -62,11 +62,13 @@ class ExpiredOperationReaper:
         """Have the thread end after this round; don't wait for it."""
         self._stopping.set()
 
-    def join(self) -> None:
-        """Wait for the thread's end, unless this is that thread."""
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the thread's end, at most ``timeout_s``, unless this is that thread."""
         thread = self._thread
         if thread is not threading.current_thread() and thread.ident is not None:
-            thread.join()
+            thread.join(timeout_s)
+            if thread.is_alive():
+                log_safely("error", "reaper_still_runs", reaper=self.name)
 
     def _after_fork(self) -> None:
         self.restarts = 0

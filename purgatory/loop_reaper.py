@@ -69,7 +69,7 @@ class LoopReaper:
         """Return False: it lives as long as the loop does."""
         return False
 
-    def join(self) -> None:
+    def join(self, timeout_s: float | None = None) -> None:
         """Return at once: there is no thread."""
 
     def _after_fork(self) -> None:

@@ -25,8 +25,8 @@ class Reaper(Protocol):
     def stop_soon(self) -> None:
         """Have it end; don't wait for it."""
 
-    def join(self) -> None:
-        """Wait for its end."""
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, at most ``timeout_s``."""
 
     def _after_fork(self) -> None:
         """In the child: forget the parent's thread."""

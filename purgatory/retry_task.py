@@ -1,10 +1,4 @@
-"""The retry of an operation whose user's lock was taken.
-
-Ground rules
-------------
-* A task is added to the timer by whoever finds the lock taken while it holds the operation's
-  ``_op_busy``, so by one thread at a time.
-"""
+"""Another try for an operation whose user's lock was taken: its holder owes it nothing."""
 
 from __future__ import annotations
 
@@ -15,21 +9,21 @@ from timer import TimerTask
 if TYPE_CHECKING:
     from purgatory.delayed_operation import DelayedOperation
 
-FIRST_RETRY_MS = 1
-LONGEST_RETRY_MS = 32
+_FIRST_RETRY_MS = 1
+_LONGEST_RETRY_MS = 32
 
 
 class RetryTask(TimerTask):
-    """Serves an operation again; each time after twice as long."""
+    """Tries an operation again whose user's lock was taken; each time after twice as long."""
 
     __slots__ = ("operation",)
 
     def __init__(self, operation: DelayedOperation) -> None:
-        super().__init__(FIRST_RETRY_MS)
+        super().__init__(_FIRST_RETRY_MS)
         self.operation = operation
 
     def run(self) -> None:
-        self.delay_ms = min(2 * self.delay_ms, LONGEST_RETRY_MS)
+        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
         operation = self.operation
         operation._op_serve()
         if operation.is_completed:

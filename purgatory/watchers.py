@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterator, Mapping
+from typing import TypeAlias
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.outcome import Outcome
@@ -27,10 +28,10 @@ from purgatory.threshold_watchers import ThresholdWatchers
 _PENDING = Outcome.PENDING
 
 
-class Watchers(dict[int, DelayedOperation]):
-    """The operations that wait on one key, by identity, in arrival order. Never left empty."""
+Watchers: TypeAlias = dict[int, DelayedOperation]
+"""The operations that wait on one key, by identity, in arrival order. Never left empty.
 
-    __slots__ = ()
+A plain dict: keys come and go with their operations, and a subclass takes twice as long to make."""
 
 
 class WatcherList:
@@ -51,13 +52,13 @@ class WatcherList:
         lock = self.lock
         lock.acquire()
         try:
-            for key in operation._op_keys:
+            for key in operation._op_keys:  # none, if a purgatory that closed has let go of it
                 # Looked at for each key: a key's __eq__ may let another thread in between.
                 if operation._op_outcome is not _PENDING:
                     return
                 watchers = by_key.get(key)
                 if watchers is None:
-                    watchers = by_key[key] = Watchers()
+                    watchers = by_key[key] = {}
                 watchers[identity] = operation
                 self.entries += 1
             if operation._op_thresholds is not None:

@@ -18,11 +18,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 
+from timer.errors import checked_ms
+
 NS_PER_MS = 1_000_000
 
 
 class Clock(ABC):
-    """The source of time of a timer. The origin is the clock's own; only differences matter."""
+    """The source of time of a timer. The origin is the clock's own, and no time is below 0."""
 
     @abstractmethod
     def now_ns(self) -> int:
@@ -57,12 +59,23 @@ class ManualClock(Clock):
 
     A thread that waits on it (a reaper, say) is woken whenever the clock is moved. The longest
     wait is counted in real time, so that nothing hangs when nobody moves the clock.
+
+    Args:
+        start_ms: the time at first, in milliseconds.
+
+    Raises:
+        TypeError: ``start_ms`` is not an integer.
+        ValueError: ``start_ms`` is negative.
     """
 
     def __init__(self, start_ms: int = 0) -> None:
+        if checked_ms("start_ms", start_ms) < 0:
+            raise ValueError(f"start_ms must be at least 0, not {start_ms!r}")
         self._now_ns = start_ms * NS_PER_MS
         self._lock = threading.Lock()
-        self._waiting: dict[threading.Condition, int] = {}
+        # One item for each thread that waits. A list, changed in single steps of the interpreter:
+        # a finalizer that runs in the middle meets no lock.
+        self._waiting: list[threading.Condition] = []
 
     def now_ns(self) -> int:
         return self._now_ns
@@ -71,9 +84,10 @@ class ManualClock(Clock):
         """Move ``delta_ms`` milliseconds forward.
 
         Raises:
+            TypeError: ``delta_ms`` is not an integer.
             ValueError: ``delta_ms`` is negative.
         """
-        if delta_ms < 0:
+        if checked_ms("delta_ms", delta_ms) < 0:
             raise ValueError(f"a clock does not go back: delta_ms={delta_ms!r} is below 0")
         with self._lock:
             self._now_ns += delta_ms * NS_PER_MS
@@ -84,9 +98,10 @@ class ManualClock(Clock):
         """Move forward to ``now_ms`` milliseconds.
 
         Raises:
+            TypeError: ``now_ms`` is not an integer.
             ValueError: that time has passed already.
         """
-        self.advance_to_ns(now_ms * NS_PER_MS)
+        self.advance_to_ns(checked_ms("now_ms", now_ms) * NS_PER_MS)
 
     def advance_to_ns(self, now_ns: int) -> None:
         """Move forward to ``now_ns`` nanoseconds.
@@ -104,23 +119,17 @@ class ManualClock(Clock):
             self._wake()
 
     def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-        with self._lock:
-            self._waiting[condition] = self._waiting.get(condition, 0) + 1
+        self._waiting.append(condition)
         try:
             # Registered first, then looked: a move before this line is seen here, and one after
             # it needs the condition's lock, which the caller holds, to wake us.
             missing_ns = until_ns - self._now_ns
             return missing_ns <= 0 or condition.wait(_timeout_s(missing_ns))
         finally:
-            with self._lock:
-                self._waiting[condition] -= 1
-                if not self._waiting[condition]:
-                    del self._waiting[condition]
+            self._waiting.remove(condition)
 
     def _wake(self) -> None:
-        with self._lock:
-            conditions = list(self._waiting)
-        for condition in conditions:
+        for condition in set(self._waiting):
             with condition:
                 condition.notify_all()
 

@@ -1,4 +1,4 @@
-"""What a timer refuses, and the check of a delay that the timer and the purgatory share."""
+"""What a timer refuses, and the check of a number that the timer and the purgatory share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ class TimerClosedError(RuntimeError):
 
 
 def checked_delay_ms(delay_ms: object) -> int:
-    """Return ``delay_ms`` as a plain int.
+    """Return ``delay_ms`` as a plain int, or raise TypeError."""
+    return checked_ms("delay_ms", delay_ms)
+
+
+def checked_ms(name: str, value: object) -> int:
+    """Return ``value`` as a plain int.
 
     Integers of other libraries pass; a float, even a whole one, does not: it may have been meant
     as seconds. Neither does a bool.
@@ -18,12 +23,12 @@ def checked_delay_ms(delay_ms: object) -> int:
     Raises:
         TypeError: it is not an integer; the message names the value.
     """
-    if not isinstance(delay_ms, bool):
+    if not isinstance(value, bool):
         try:
-            return operator.index(delay_ms)  # type: ignore[arg-type]
+            return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             pass
     raise TypeError(
-        f"delay_ms must be a whole number of milliseconds, an int, "
-        f"not {delay_ms!r} ({type(delay_ms).__name__})"
+        f"{name} must be a whole number of milliseconds, an int, "
+        f"not {value!r} ({type(value).__name__})"
     )

@@ -7,6 +7,8 @@ Ground rules
 ------------
 * ``submit`` is called with no lock of the timer held.
 * Both run one task at a time. What is submitted from inside a task runs after it: no recursion.
+* ``submit`` may be interrupted by a finalizer that submits as well: no lock is waited for that the
+  same thread may hold.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
+
+from timer.safe_log import log_safely
 
 _log = structlog.get_logger("timer")
 
@@ -73,7 +77,7 @@ class SingleThreadExecutor:
         self._due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
@@ -86,25 +90,39 @@ class SingleThreadExecutor:
             if self._closed:
                 raise RuntimeError(f"executor {self._name!r} was shut down")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                self._start()
             self._due.put((function, args))
 
-    def shutdown(self) -> None:
-        """Run what is queued, then end the thread; wait for it, unless this is that thread."""
+    def shutdown(self, timeout_s: float | None = None) -> None:
+        """Run what is queued, then end the thread; wait for it, unless this is that thread.
+
+        Args:
+            timeout_s: the longest wait, in seconds; by default there is no limit.
+        """
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._due.put(None)
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(timeout_s)
+            if thread.is_alive():
+                _log.error("executor_still_runs", executor=self._name)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        # Looked at again: a finalizer that ran while the thread was made may have started one.
+        if self._thread is None:
+            self._thread = thread
+            thread.start()
 
     def _work(self) -> None:
         while (item := self._due.get()) is not None:
             function, args = item
             try:
                 function(*args)
-            except BaseException:
+            except BaseException as error:
                 # A SystemExit raised in one task must not end the worker of all the others.
-                _log.exception("executor_task_failed", executor=self._name)
+                log_safely(
+                    _log, "error", "executor_task_failed", executor=self._name, exc_info=error
+                )

@@ -27,9 +27,10 @@ import structlog
 from timer import forking
 from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.delay_queue import DelayQueue
-from timer.errors import TimerClosedError, checked_delay_ms
+from timer.errors import TimerClosedError, checked_delay_ms, checked_ms
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
+from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
 from timer.timer_task import CallLater, Entries, TimerTask, TimerTaskEntry
@@ -59,7 +60,7 @@ class SystemTimer(Timer):
 
     Raises:
         TypeError: tick_ms or wheel_size is not an integer.
-        ValueError: tick_ms is below 1 or wheel_size below 2.
+        ValueError: tick_ms is below 1, wheel_size below 2, or the clock's time below 0.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SystemTimer(Timer):
         _check_at_least("wheel_size", wheel_size, 2)
         self.name = name
         self.clock = SystemClock() if clock is None else clock
+        _check_at_least("the clock's time", self.clock.now_ns(), 0)
         self._now_ns = self.clock.now_ns
         self._tick_ms = tick_ms
         self._wheel_size = wheel_size
@@ -124,20 +126,21 @@ class SystemTimer(Timer):
             TimerClosedError: the timer was closed.
         """
         delay_ms = task.delay_ms
-        if type(delay_ms) is not int:
-            delay_ms = checked_delay_ms(delay_ms)
+        if type(delay_ms) is not int or delay_ms < 0:
+            delay_ms = max(0, checked_delay_ms(delay_ms))
         # Rounded up: the millisecond that has begun must not count as a whole one.
         expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
         if expiration_ms > MAX_EXPIRATION_MS:
             expiration_ms = MAX_EXPIRATION_MS
         if task._timer_entry is not None:
+            self._check_open()  # a task that can't be taken stays where it is
             task.cancel()  # outside the lock: the other timer may be waiting for its own
         # acquire and release, since ``with`` costs twice as much.
         lock = self._lock
         lock.acquire()
         try:
             if self._closed:
-                raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
+                self._check_open()
             if task._timer_entry is not None:
                 task._timer_entry.remove()  # another thread added it since
             entry = TimerTaskEntry(task, expiration_ms, lock)
@@ -169,8 +172,11 @@ class SystemTimer(Timer):
             Whether a bucket was due.
 
         Raises:
+            TypeError: the timeout is not an integer.
             TimerClosedError: the timer was closed before.
         """
+        if type(timeout_ms) is not int:
+            timeout_ms = checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
         if self._unsubmitted:
@@ -218,11 +224,14 @@ class SystemTimer(Timer):
         with self._lock:
             return take_snapshot(self._wheel, self._queue, label)
 
-    def close(self) -> int:
+    def close(self, timeout_s: float | None = None) -> int:
         """Take no more tasks and drop the pending ones: they never run, nor can be cancelled.
 
         A task that is running is waited for, unless it is the one that closes, or runs on an
         executor of the user's. Closing again has no effect.
+
+        Args:
+            timeout_s: how long to wait for it, in seconds; by default there is no limit.
 
         Returns:
             How many tasks were dropped.
@@ -243,10 +252,14 @@ class SystemTimer(Timer):
         for entry in dropped:
             entry.task = None
         if self._own_executor is not None:
-            self._own_executor.shutdown()
+            self._own_executor.shutdown(timeout_s)
         if dropped:
-            _log.info("timer_closed", timer=self.name, dropped_tasks=len(dropped))
+            log_safely(_log, "info", "timer_closed", timer=self.name, dropped_tasks=len(dropped))
         return len(dropped)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
 
     def _wait_for_due(self, timeout_ms: int) -> Entries | None:
         clock = self.clock
@@ -304,7 +317,7 @@ class SystemTimer(Timer):
             self._executor.submit(self._run, entry)
         except Exception as error:
             # A pool that is full, broken or shut down: on the wrong thread is better than never.
-            _log.error("timer_executor_refused", timer=self.name, error=str(error))
+            log_safely(_log, "error", "timer_executor_refused", timer=self.name, error=str(error))
             self._run(entry)
 
     def _run(self, entry: TimerTaskEntry) -> None:
@@ -315,10 +328,17 @@ class SystemTimer(Timer):
         self.lateness.observe(self._now_ns() - entry.expiration_ms * NS_PER_MS)
         try:
             task.run()
-        except Exception:
+        except Exception as error:
             with self._lock:
                 self.failures += 1
-            _log.exception("timer_task_failed", timer=self.name, task=repr(task))
+            log_safely(
+                _log,
+                "error",
+                "timer_task_failed",
+                timer=self.name,
+                task=safe_repr(task),
+                exc_info=error,
+            )
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside the timer. O(buckets + tasks)."""

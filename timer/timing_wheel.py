@@ -85,8 +85,9 @@ class TimingWheel:
         entries = bucket.entries
         entry.held_in = entries
         entries[number] = entry
-        if bucket.expiration_ms != virtual_id * tick_ms:
-            bucket.set_expiration(virtual_id * tick_ms)
+        if bucket.expiration_ms != virtual_id * tick_ms and bucket.set_expiration(
+            virtual_id * tick_ms
+        ):
             wheel.queue.offer(bucket)
         return True
 
@@ -107,9 +108,13 @@ class TimingWheel:
         return levels
 
     def _add_overflow_wheel(self) -> TimingWheel:
-        self.overflow_wheel = TimingWheel(
+        made = TimingWheel(
             self.interval_ms, self.wheel_size, self.current_time_ms, self.queue, self.level + 1
         )
+        # Looked at again: while the buckets were made, the garbage collector may have run a
+        # finalizer that added a task, and so made this level.
+        if self.overflow_wheel is None:
+            self.overflow_wheel = made
         return self.overflow_wheel
 
     def _check(self) -> None:

@@ -49,9 +49,11 @@ def _print(analysis: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from purgatory.pipeline.rows import shown_waits
+
     console = Console()
     for run in analysis.runs[:MOST_PRINTED_RUNS]:
-        rows = [row for row in analysis.waits if row["run_id"] == run["run_id"]]
+        rows = shown_waits([row for row in analysis.waits if row["run_id"] == run["run_id"]])
         console.print(_table(run, rows) if rows else f"{escape(run['run_id'])}: no operations")
         if not run["complete"]:
             console.print(
@@ -69,21 +71,28 @@ def _table(run: Row, rows: Sequence[Row]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from purgatory.pipeline.rows import milliseconds
+
     title = escape(f"Waits in {run['run_id']}, in milliseconds")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     table.add_column("purgatory")
     table.add_column("outcome")
-    for name in ("operations", "share", "p50", "p95", "p99", "max"):
-        table.add_column(name, justify="right")
+    for name in ("count", "share %", "p50", "p95", "p99", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
     named = ""
     for row in rows:
         table.add_row(
-            escape(row["purgatory"]) if row["purgatory"] != named else "",
+            escape(row["label"]) if row["label"] != named else "",
             escape(row["outcome"]),
             f"{row['operations']:,}",
-            f"{100 * row['share']:.2f} %",
-            *(f"{row[f'wait_{name}_us'] / 1000:,.3f}" for name in ("p50", "p95", "p99", "max")),
+            f"{100 * row['share']:.2f}",
+            *(
+                milliseconds(row[f"wait_{name}_us"], digits=2)
+                for name in ("p50", "p95", "p99", "max")
+            ),
             end_section=row["outcome"] == "all",
         )
-        named = row["purgatory"]
+        named = row["label"]
     return table

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from purgatory.simulation import Simulation
 
-INTERRUPTED = 130
-"""The exit status after an interrupt, as shells have it: 128 and the signal's number."""
+_SIGNALLED = 128
+"""The exit status after a signal, as shells have it: this and the signal's number."""
 
 _MOST_SEED = 2**63 - 1
 _MOST_MS = 10**12
@@ -95,9 +95,9 @@ def simulate(
 ) -> int:
     """Run a simulated cluster, and show who waited how long.
 
-    Three or more brokers, each with its own purgatories, take produces and fetches from groups of
-    producers and consumers, while followers copy the logs and things go wrong, as the scenario
-    says. `purgatory scenarios` lists the shipped ones.
+    Brokers, each with its own purgatories, take produces and fetches from groups of producers and
+    consumers, while followers copy the logs and things go wrong, as the scenario says.
+    `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte.
     """
@@ -115,16 +115,18 @@ def simulate(
         with ExitStack() as stack:
             if metrics_port is not None:
                 _serve(stack, run, metrics_port)
-            stack.enter_context(_interruptible(run))
+            signals = stack.enter_context(_interruptible(run))
             on_progress = None if quiet else stack.enter_context(_progress(run))
             summary = run.run(on_progress)
     except _PortError as error:
         return _fail(f"purgatory simulate: {error}", 2)
     except Interrupted as error:
         kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
-        return _fail(f"purgatory simulate: {error}{kept}", INTERRUPTED)
+        return _fail(f"purgatory simulate: {error}{kept}", _SIGNALLED + signals[0])
     except InvariantViolation as error:
         return _fail(f"purgatory simulate: invariant violated: {error}", 1)
+    except OSError as error:
+        return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
     _show(summary, as_json, trace)
     return 0
 
@@ -184,22 +186,28 @@ def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
 
 
 @contextmanager
-def _interruptible(run: Simulation) -> Iterator[None]:
-    """End the run in order at the first SIGINT or SIGTERM; the second one has its usual effect."""
+def _interruptible(run: Simulation) -> Iterator[list[int]]:
+    """End the run in order at the first SIGINT or SIGTERM; the second one has its usual effect.
+
+    Yields:
+        Where the number of the first one will be found.
+    """
+    came: list[int] = []
     before: dict[signal.Signals, Any] = {}
 
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
         run.interrupt()
         restore()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, handle)
     try:
-        yield
+        yield came
     finally:
         restore()
 

@@ -12,9 +12,10 @@ from purgatory.kafka.delayed_delete_records import (
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchCase
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
 from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.partition import LeaderAppend, Partition
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.producer_state import ProducerStates
 from purgatory.kafka.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replica_manager import ReplicaManager

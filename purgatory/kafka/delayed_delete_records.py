@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.hosted_partitions import HostedPartitions
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.kafka.replica_manager import ReplicaManager
 
 RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResponse]], object]
 
@@ -90,23 +88,26 @@ class DelayedDeleteRecords(DelayedOperation):
 
     Args:
         timeout_ms: the longest wait.
-        manager: knows which partitions are here, and which brokers live.
+        partitions: what is here.
+        low_watermark: tells a partition's, None where this broker doesn't lead it.
         statuses: one per partition of the request; those that wait have ``waits`` set.
         respond: takes the answers.
     """
 
-    __slots__ = ("_answered", "_manager", "_respond", "statuses")
+    __slots__ = ("_answered", "_low_watermark", "_partitions", "_respond", "statuses")
 
     def __init__(
         self,
         timeout_ms: int,
-        manager: ReplicaManager,
+        partitions: HostedPartitions,
+        low_watermark: Callable[[Partition], int | None],
         statuses: list[DeleteRecordsStatus],
         respond: RespondDeleteRecords,
     ) -> None:
         super().__init__(timeout_ms)
         self.statuses = statuses
-        self._manager = manager
+        self._partitions = partitions
+        self._low_watermark = low_watermark
         self._respond = respond
         self._answered = False
 
@@ -118,13 +119,13 @@ class DelayedDeleteRecords(DelayedOperation):
         return not waiting and self.force_complete()
 
     def _ends(self, status: DeleteRecordsStatus) -> bool:
-        manager, topic_partition = self._manager, status.topic_partition
-        partition = manager.partition(topic_partition)
+        topic_partition = status.topic_partition
+        partition = self._partitions.get(topic_partition)
         if partition is None:
-            error, message = manager.why_absent(topic_partition)
+            error, message = self._partitions.why_absent(topic_partition)
             status.end_wait(DeleteRecordsCase.GONE, error, message)
             return True
-        low_watermark = partition.low_watermark_if_leader(manager.live_brokers)
+        low_watermark = self._low_watermark(partition)
         if low_watermark is None:
             status.end_wait(
                 DeleteRecordsCase.NOT_LEADER,

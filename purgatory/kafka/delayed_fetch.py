@@ -27,11 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.partition import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.hosted_partitions import HostedPartitions
+from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.partition_reads import read_partitions
 from purgatory.kafka.requests import (
     FetchIsolation,
     FetchParams,
@@ -39,9 +40,6 @@ from purgatory.kafka.requests import (
     PartitionFetchResponse,
 )
 from purgatory.kafka.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.kafka.replica_manager import ReplicaManager
 
 RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
@@ -81,7 +79,7 @@ class DelayedFetch(DelayedOperation):
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
         isolation: how far it sees.
-        manager: knows which partitions are here, and reads.
+        partitions: what is here.
         fetches: what is asked of each partition.
         places: the same, with where each stands.
         respond: takes the answers.
@@ -91,7 +89,7 @@ class DelayedFetch(DelayedOperation):
         "_answered",
         "_fetches",
         "_isolation",
-        "_manager",
+        "_partitions",
         "_places",
         "_respond",
         "case",
@@ -102,7 +100,7 @@ class DelayedFetch(DelayedOperation):
         self,
         params: FetchParams,
         isolation: FetchIsolation,
-        manager: ReplicaManager,
+        partitions: HostedPartitions,
         fetches: Mapping[TopicPartition, PartitionFetch],
         places: list[FetchPlace],
         respond: RespondFetch,
@@ -111,7 +109,7 @@ class DelayedFetch(DelayedOperation):
         self.params = params
         self.case: FetchCase | None = None
         self._isolation = isolation
-        self._manager = manager
+        self._partitions = partitions
         self._fetches = fetches
         self._places = places
         self._respond = respond
@@ -123,12 +121,12 @@ class DelayedFetch(DelayedOperation):
         return self.params.replica_id >= 0
 
     def try_complete(self) -> bool:
-        manager, isolation = self._manager, self._isolation
+        partitions, isolation = self._partitions, self._isolation
         available = 0
         for topic_partition, fetch, segment_base, position in self._places:
-            partition = manager.partition(topic_partition)
+            partition = partitions.get(topic_partition)
             if partition is None:
-                error, _message = manager.why_absent(topic_partition)
+                error, _message = partitions.why_absent(topic_partition)
                 self.case = _CASE_OF_ABSENCE[error]
                 return self.force_complete()
             progress = partition.fetch_progress(fetch, isolation, segment_base, position)
@@ -143,7 +141,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         # Read first: if that raises, nothing is answered yet.
-        answers = self._manager.read(self.params, self._fetches)
+        answers = read_partitions(self._partitions, self.params, self._fetches)[0]
         self._answered = True
         self._respond(answers)
 

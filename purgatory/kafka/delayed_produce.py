@@ -20,16 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.partition import LeaderAppend, Partition
+from purgatory.kafka.hosted_partitions import HostedPartitions
+from purgatory.kafka.leader_append import LeaderAppend
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.kafka.replica_manager import ReplicaManager
 
 RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
 
@@ -111,23 +109,23 @@ class DelayedProduce(DelayedOperation):
 
     Args:
         timeout_ms: the longest wait.
-        manager: knows which partitions are here.
+        partitions: what is here.
         statuses: one per partition of the request; those that wait have ``waits`` set.
         respond: takes the answers.
     """
 
-    __slots__ = ("_answered", "_manager", "_respond", "statuses")
+    __slots__ = ("_answered", "_partitions", "_respond", "statuses")
 
     def __init__(
         self,
         timeout_ms: int,
-        manager: ReplicaManager,
+        partitions: HostedPartitions,
         statuses: list[ProduceStatus],
         respond: RespondProduce,
     ) -> None:
         super().__init__(timeout_ms)
         self.statuses = statuses
-        self._manager = manager
+        self._partitions = partitions
         self._respond = respond
         self._answered = False
 
@@ -148,8 +146,8 @@ class DelayedProduce(DelayedOperation):
 
     def _ends(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
         # A replica that went and came back is another one: its log may hold other records.
-        if self._manager.partition(status.topic_partition) is not partition:
-            error, message = self._manager.why_absent(status.topic_partition)
+        if self._partitions.get(status.topic_partition) is not partition:
+            error, message = self._partitions.why_absent(status.topic_partition)
             status.end_wait(ProduceCase.GONE, error, message)
             return True
         result = partition.progress_of_append(appended.required_offset, appended.leadership)

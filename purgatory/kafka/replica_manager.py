@@ -1,59 +1,50 @@
 """The replicas of one broker, the requests on them, and what completes those that wait.
 
 A request is answered through its ``respond``, from inside the call or later, exactly once. What
-waits is kept in three purgatories, watched on its partitions. What happens here completes it:
-
-    records appended                         checks Fetch
-    high or low watermark moved              checks Produce, Fetch and DeleteRecords
-    leader changed, replica stopped,
-    topic deleted, ISR changed               checks all three, too
-    another broker died or lives             checks DeleteRecords
+waits is kept in three purgatories, watched on its partitions; `waiting_requests` lists which event
+checks which of them.
 
 The manager has no thread, timer or clock of its own: time comes from the ``clock`` passed in,
-timeouts from the timers of the purgatories.
+timeouts from the timers of the purgatories. Each kind of request has a file of its own
+(`produce_requests`, `fetch_requests`, `delete_records_requests`); which partitions are here is
+kept by `hosted_partitions`.
 
 Ground rules
 ------------
-* ``_lock`` guards which partitions are here. It is taken before a partition's lock, never after,
-  and not at all to look one up: a dict's ``get`` is atomic.
-* The purgatories' checks, ``respond`` and ``on_isr_change`` run without any of these locks held.
+* The manager itself has no state beyond its parts, which guard their own.
+* The purgatories' checks, ``respond`` and ``on_isr_change`` run without any of their locks held.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.kafka.delayed_delete_records import (
-    DelayedDeleteRecords,
-    DeleteRecordsStatus,
-    RespondDeleteRecords,
-)
-from purgatory.kafka.delayed_fetch import DelayedFetch, FetchPlace, RespondFetch
-from purgatory.kafka.delayed_produce import DelayedProduce, ProduceStatus, RespondProduce
+from purgatory.kafka.delayed_delete_records import RespondDeleteRecords
+from purgatory.kafka.delayed_fetch import RespondFetch
+from purgatory.kafka.delayed_produce import RespondProduce
+from purgatory.kafka.delete_records_requests import DeleteRecordsRequests
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.fetch_requests import FetchRequests
+from purgatory.kafka.hosted_partitions import HostedPartitions
+from purgatory.kafka.in_sync_replicas import IsrChange
 from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.partition import IsrChange, Partition
+from purgatory.kafka.partition import Partition
+from purgatory.kafka.partition_reads import read_partitions
+from purgatory.kafka.produce_requests import ProduceRequests
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import (
-    UNKNOWN_OFFSET,
     AppendOrigin,
     EpochEndOffset,
-    FetchIsolation,
     FetchParams,
     PartitionFetch,
     PartitionFetchResponse,
-    PartitionProduceResponse,
 )
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.waiting_requests import WaitingRequests
 from timer import Clock
 
 OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
-
-_NONE = ErrorCode.NONE
-_ACKS_ALL = -1
-_ACKS = (_ACKS_ALL, 0, 1)
 
 
 class ReplicaManager:
@@ -100,15 +91,14 @@ class ReplicaManager:
         self.delete_records_purgatory = delete_records_purgatory
         self.min_insync_replicas = min_insync_replicas
         self.max_lag_ms = max_lag_ms
-        self.live_brokers: frozenset[int] | None = None
-        self._log_config = log_config
         self._on_isr_change = on_isr_change
-        self._lock = threading.Lock()
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._logs: dict[TopicPartition, Log] = dict(logs or {})
-        # Partitions that were here: stopped, or on a disk that failed.
-        self._stopped: set[TopicPartition] = set(self._logs)
-        self._offline: set[TopicPartition] = set()
+        self._waiting = WaitingRequests(
+            produce_purgatory, fetch_purgatory, delete_records_purgatory
+        )
+        self._partitions = HostedPartitions(broker_id, min_insync_replicas, log_config, logs)
+        self._produces = ProduceRequests(self._partitions, self._waiting)
+        self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
+        self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
 
     # ---- requests
 
@@ -134,48 +124,7 @@ class ReplicaManager:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
                 is not called then.
         """
-        if required_acks not in _ACKS:
-            respond(_refused(entries, required_acks))
-            return
-        statuses = []
-        waiting = []
-        for topic_partition, entry in entries.items():
-            status = self._append(topic_partition, entry, required_acks, origin)
-            statuses.append(status)
-            appended = status.appended
-            if appended is None:
-                continue
-            if required_acks == _ACKS_ALL:
-                status.begin_to_wait()
-                waiting.append(topic_partition)
-            if appended.moved:
-                self._check_all(topic_partition)
-            elif not appended.duplicate:
-                self.fetch_purgatory.check_and_complete(topic_partition)
-        if waiting:
-            self.produce_purgatory.try_complete_else_watch(
-                DelayedProduce(timeout_ms, self, statuses, respond), waiting
-            )
-        else:
-            respond({status.topic_partition: status.response() for status in statuses})
-
-    def _append(
-        self,
-        topic_partition: TopicPartition,
-        entry: RecordBatch | Sequence[RecordBatch],
-        required_acks: int,
-        origin: AppendOrigin,
-    ) -> ProduceStatus:
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            error, message = self.why_absent(topic_partition)
-            return ProduceStatus(topic_partition, error=error, message=message)
-        batches = (entry,) if isinstance(entry, RecordBatch) else entry
-        try:
-            appended = partition.append_as_leader(batches, required_acks, origin)
-        except KafkaError as failure:
-            return ProduceStatus(topic_partition, error=failure.code, message=failure.message)
-        return ProduceStatus(topic_partition, partition, appended)
+        self._produces.append(timeout_ms, required_acks, entries, respond, origin)
 
     def fetch_records(
         self,
@@ -198,92 +147,13 @@ class ReplicaManager:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
                 is not called then.
         """
-        if params.replica_id >= 0:
-            answers, size_bytes, at_once = self._read_for_follower(params, fetches)
-        else:
-            answers, size_bytes, at_once = self._read(params, fetches)
-        if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
-            respond(answers)
-            return
-        places = self._places(fetches)
-        if places is None:
-            # A replica went while this request was read: another thread's doing.
-            respond(self.read(params, fetches))
-            return
-        self.fetch_purgatory.try_complete_else_watch(
-            DelayedFetch(params, _isolation(params), self, fetches, places, respond), fetches
-        )
+        self._fetches.fetch(params, fetches, respond)
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
     ) -> dict[TopicPartition, PartitionFetchResponse]:
         """Read what is there now, without noting how far a follower is. Never waits."""
-        return self._read(params, fetches)[0]
-
-    def _read(
-        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
-    ) -> tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]:
-        isolation = _isolation(params)
-        answers = {}
-        size_bytes = 0
-        at_once = False
-        for topic_partition, fetch in fetches.items():
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                answer = self._absent_response(topic_partition)
-            else:
-                # At least one batch per request, however large: else its reader would be stuck.
-                answer = partition.fetch(
-                    fetch, isolation, params.max_bytes - size_bytes, size_bytes == 0
-                )
-            answers[topic_partition] = answer
-            size_bytes += answer.size_bytes
-            if answer.error is not _NONE or answer.diverging_epoch is not None:
-                at_once = True
-        return answers, size_bytes, at_once
-
-    def _read_for_follower(
-        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
-    ) -> tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]:
-        """Read as ``_read`` does, and do what follows from how far the follower is."""
-        replica_id, max_bytes = params.replica_id, params.max_bytes
-        now_ms = self.clock.now_ms()
-        answers = {}
-        size_bytes = 0
-        at_once = False
-        to_check = []
-        joining = []
-        for topic_partition, fetch in fetches.items():
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                answer = self._absent_response(topic_partition)
-            else:
-                answer, moved, may_join = partition.fetch_as_follower(
-                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
-                )
-                if moved:
-                    to_check.append(topic_partition)
-                if may_join:
-                    joining.append(partition)
-            answers[topic_partition] = answer
-            size_bytes += answer.size_bytes
-            if answer.error is not _NONE or answer.diverging_epoch is not None:
-                at_once = True
-        for topic_partition in to_check:
-            self._check_all(topic_partition)
-        for partition in joining:
-            self._change_isr(partition, partition.propose_expansion(replica_id))
-        return answers, size_bytes, at_once
-
-    def _places(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> list[FetchPlace] | None:
-        places = []
-        for topic_partition, fetch in fetches.items():
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                return None
-            segment_base, position = partition.fetch_place(fetch.fetch_offset)
-            places.append((topic_partition, fetch, segment_base, position))
-        return places
+        return read_partitions(self._partitions, params, fetches)[0]
 
     def delete_records(
         self,
@@ -302,40 +172,7 @@ class ReplicaManager:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
                 is not called then.
         """
-        statuses = [
-            self._delete_records(topic_partition, offset)
-            for topic_partition, offset in offsets.items()
-        ]
-        waiting = []
-        for status in statuses:
-            if status.error is _NONE:
-                # The leader's own start may have been the least one.
-                self.delete_records_purgatory.check_and_complete(status.topic_partition)
-                if status.low_watermark < status.required_offset:
-                    status.begin_to_wait()
-                    waiting.append(status.topic_partition)
-        if waiting:
-            self.delete_records_purgatory.try_complete_else_watch(
-                DelayedDeleteRecords(timeout_ms, self, statuses, respond), waiting
-            )
-        else:
-            respond({status.topic_partition: status.response() for status in statuses})
-
-    def _delete_records(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsStatus:
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            error, message = self.why_absent(topic_partition)
-            return DeleteRecordsStatus(topic_partition, offset, UNKNOWN_OFFSET, error, message)
-        try:
-            required_offset = partition.delete_records(offset)
-        except KafkaError as failure:
-            return DeleteRecordsStatus(
-                topic_partition, offset, UNKNOWN_OFFSET, failure.code, failure.message
-            )
-        low_watermark = partition.low_watermark_if_leader(self.live_brokers)
-        if low_watermark is None:
-            low_watermark = UNKNOWN_OFFSET  # the wait finds out that another leads now
-        return DeleteRecordsStatus(topic_partition, required_offset, low_watermark)
+        self._deletions.delete(timeout_ms, offsets, respond)
 
     # ---- leadership and liveness
 
@@ -395,29 +232,10 @@ class ReplicaManager:
     def _change_role(
         self, topic_partition: TopicPartition, change: Callable[[Partition], bool]
     ) -> bool:
-        with self._lock:
-            if topic_partition in self._offline:
-                return False
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                partition = self._new_partition(topic_partition)
-            changed = change(partition)
-            if changed:
-                self._partitions[topic_partition] = partition
-                self._logs[topic_partition] = partition.log
-                self._stopped.discard(topic_partition)
+        changed = self._partitions.change_role(topic_partition, change)
         if changed:
-            self._check_all(topic_partition)
+            self._waiting.check_all(topic_partition)
         return changed
-
-    def _new_partition(self, topic_partition: TopicPartition) -> Partition:
-        log = self._logs.get(topic_partition)
-        return Partition(
-            topic_partition,
-            self.broker_id,
-            Log(self._log_config) if log is None else log,
-            self.min_insync_replicas,
-        )
 
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
         """Neither lead nor follow a partition any more.
@@ -426,39 +244,18 @@ class ReplicaManager:
             topic_partition: which; one that isn't here is no error.
             delete: drop the log, too; else it is found again when the replica comes back.
         """
-        with self._lock:
-            partition = self._partitions.pop(topic_partition, None)
-            if partition is not None:
-                partition.resign()
-                self._stopped.add(topic_partition)
-            if delete:
-                self._logs.pop(topic_partition, None)
-        if partition is not None:
-            self._check_all(topic_partition)
+        if self._partitions.stop(topic_partition, delete):
+            self._waiting.check_all(topic_partition)
 
     def delete_topic(self, topic: str) -> None:
         """Drop all of a topic's replicas with their logs: its partitions are unknown from now."""
-        with self._lock:
-            here = [key for key in self._partitions if key.topic == topic]
-            for topic_partition in here:
-                self._partitions.pop(topic_partition).resign()
-            for held in (self._logs, self._stopped, self._offline):
-                for topic_partition in [key for key in held if key.topic == topic]:
-                    _remove(held, topic_partition)
-        for topic_partition in here:
-            self._check_all(topic_partition)
+        for topic_partition in self._partitions.delete_topic(topic):
+            self._waiting.check_all(topic_partition)
 
     def mark_offline(self, topic_partition: TopicPartition) -> None:
         """Give up a replica whose disk failed: every request on it gets KAFKA_STORAGE_ERROR."""
-        with self._lock:
-            partition = self._partitions.pop(topic_partition, None)
-            self._logs.pop(topic_partition, None)
-            self._stopped.discard(topic_partition)
-            self._offline.add(topic_partition)
-            if partition is not None:
-                partition.resign()
-        if partition is not None:
-            self._check_all(topic_partition)
+        if self._partitions.mark_offline(topic_partition):
+            self._waiting.check_all(topic_partition)
 
     def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
         """Drop from the ISRs who lags for too long. Call it every half of ``max_lag_ms``.
@@ -470,6 +267,9 @@ class ReplicaManager:
             now_ms = self.clock.now_ms()
         for partition in self.partitions():
             self._change_isr(partition, partition.propose_shrink(now_ms, self.max_lag_ms))
+
+    def _expand_isr(self, partition: Partition, replica_id: int) -> None:
+        self._change_isr(partition, partition.propose_expansion(replica_id))
 
     def _change_isr(self, partition: Partition, change: IsrChange | None) -> None:
         if change is None:
@@ -483,11 +283,11 @@ class ReplicaManager:
             )
         finally:
             partition.settle_isr_change(change, accepted)
-            self._check_all(topic_partition)
+            self._waiting.check_all(topic_partition)
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
         """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""
-        self.live_brokers = None if broker_ids is None else frozenset(broker_ids)
+        self._deletions.live_brokers = None if broker_ids is None else frozenset(broker_ids)
         for partition in self.partitions():
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
 
@@ -496,13 +296,7 @@ class ReplicaManager:
 
         Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
         """
-        with self._lock:
-            for partition in self._partitions.values():
-                partition.resign()
-            self._stopped.update(self._partitions)
-            self._partitions.clear()
-            logs, self._logs = self._logs, {}
-            return logs
+        return self._partitions.take_logs()
 
     # ---- the follower's side
 
@@ -539,24 +333,11 @@ class ReplicaManager:
 
     def partitions(self) -> list[Partition]:
         """Return all replicas here."""
-        return list(self._partitions.values())
+        return self._partitions.all()
 
     def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
         """Return the error, and the sentence, for a partition that isn't here."""
-        if topic_partition in self._offline:
-            return (
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{topic_partition} is offline on broker {self.broker_id}: its disk failed",
-            )
-        if topic_partition in self._stopped:
-            return (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self.broker_id} has no replica of {topic_partition} any more",
-            )
-        return (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"broker {self.broker_id} doesn't know {topic_partition}",
-        )
+        return self._partitions.why_absent(topic_partition)
 
     def offset_for_leader_epoch(
         self,
@@ -575,46 +356,6 @@ class ReplicaManager:
             raise KafkaError(*self.why_absent(topic_partition))
         return partition.offset_for_leader_epoch(leader_epoch, current_leader_epoch)
 
-    def _absent_response(self, topic_partition: TopicPartition) -> PartitionFetchResponse:
-        error, message = self.why_absent(topic_partition)
-        return PartitionFetchResponse(error, message=message)
-
-    def _check_all(self, topic_partition: TopicPartition) -> None:
-        self.produce_purgatory.check_and_complete(topic_partition)
-        self.fetch_purgatory.check_and_complete(topic_partition)
-        self.delete_records_purgatory.check_and_complete(topic_partition)
-
     def _check(self) -> None:
         """Assert every invariant of the manager, its partitions and their logs. O(records)."""
-        with self._lock:
-            for topic_partition, partition in self._partitions.items():
-                assert partition.topic_partition == topic_partition
-                assert self._logs[topic_partition] is partition.log
-            assert not self._stopped & self._partitions.keys()
-            assert not self._offline & self._partitions.keys()
-            assert not self._offline & self._logs.keys()
-            for partition in self._partitions.values():
-                partition._check()
-
-
-def _isolation(params: FetchParams) -> FetchIsolation:
-    return FetchIsolation.LOG_END if params.replica_id >= 0 else params.isolation
-
-
-def _refused(
-    entries: Mapping[TopicPartition, object], required_acks: int
-) -> dict[TopicPartition, PartitionProduceResponse]:
-    response = PartitionProduceResponse(
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        message=f"required acks {required_acks!r}: 0, 1 or -1 (all) can be asked for",
-    )
-    return dict.fromkeys(entries, response)
-
-
-def _remove(
-    held: dict[TopicPartition, Log] | set[TopicPartition], topic_partition: TopicPartition
-) -> None:
-    if isinstance(held, set):
-        held.discard(topic_partition)
-    else:
-        held.pop(topic_partition, None)
+        self._partitions._check()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -19,6 +21,9 @@ from purgatory.pipeline.session import spark_session
 from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
 from purgatory.pipeline.waits import waits, waits_order
 
+MOST_SMALL_OPERATIONS = 500_000
+"""Up to how many operations an analysis spends more on starting Spark than on counting."""
+
 _RUNS = pa.schema(
     [
         ("run_id", pa.string()),
@@ -30,6 +35,19 @@ _RUNS = pa.schema(
         ("operations", pa.int64()),
         ("sends", pa.int64()),
         ("reads", pa.int64()),
+        (
+            "faults",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("kind", pa.string()),
+                        ("at_ms", pa.int64()),
+                        ("duration_ms", pa.int64()),
+                        ("broker", pa.int64()),
+                    ]
+                )
+            ),
+        ),
         ("folder", pa.string()),
     ]
 )
@@ -61,7 +79,8 @@ def analyze(
     """
     traces = find_traces(roots)
     check_output(out, [trace.folder for trace in traces], overwrite)
-    with output_folder(out) as folder, spark_session(master) as session:
+    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
+    with output_folder(out) as folder, spark_session(master, small=small) as session:
         result = write_results(session, traces, folder)
     return Analysis(result.runs, result.waits, out / REPORT)
 
@@ -74,35 +93,29 @@ def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) 
     """
     operations = read_table(session, traces, "operations")
     runs = _runs(traces, _last_ends_us(operations, traces))
-    runs_frame = session.createDataFrame(runs)
-    spans = runs_frame.select(
-        "run_id",
-        f.col("duration_us").alias("end_us"),
-        f.col("bucket_width_us").alias("width_us"),
+    spans = session.createDataFrame(
+        runs.select(["run_id", "duration_us", "bucket_width_us"]).rename_columns(
+            ["run_id", "end_us", "width_us"]
+        )
     )
-    waits_table = _write(waits(operations), folder / "waits", waits_order())
-    occupancy_table = _write(
-        occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"]
-    )
-    runs_table = _write(runs_frame, folder / "runs", ["run_id"])
+    _write(waits(operations), folder / "waits", waits_order())
+    _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
+    (folder / "runs").mkdir()
+    pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
     plotted = [trace.run_id for trace in traces[:MOST_PLOTTED_RUNS]]
-    runs_rows, waits_rows = _rows(runs_table), _rows(waits_table)
-    occupancy_rows = _rows(occupancy_table.where(f.col("run_id").isin(plotted)))
+    runs_rows = runs.to_pylist()
+    waits_rows = pq.read_table(folder / "waits").to_pylist()
+    occupancy_rows = pq.read_table(
+        folder / "occupancy", filters=pc.field("run_id").isin(plotted)
+    ).to_pylist()
     report = folder / REPORT
     report.write_text(report_page(runs_rows, waits_rows, occupancy_rows), encoding="utf-8")
     return Analysis(runs_rows, waits_rows, report)
 
 
-def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> DataFrame:
-    """Write a result as one sorted file, and read it back: nothing is computed twice."""
-    path = spark_path(folder)
-    table.repartition(1).sortWithinPartitions(*order).write.parquet(path)
-    return table.sparkSession.read.parquet(path)
-
-
-def _rows(table: DataFrame) -> list[Row]:
-    rows: list[Row] = table.toArrow().to_pylist()
-    return rows
+def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> None:
+    """Write a result as one sorted file, from which it can be read without being computed again."""
+    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))
 
 
 def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
@@ -118,6 +131,7 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
                 "duration_us": duration_us,
                 "bucket_width_us": bucket_width_us(duration_us),
                 **trace.rows,
+                "faults": [asdict(fault) for fault in trace.faults],
                 "folder": str(trace.folder),
             }
         )
@@ -127,11 +141,10 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
 def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, int]:
     """When the last operation of each run ended, after a look at all of them."""
     run_ids = {trace.run_id: trace.folder for trace in traces}
-    needed = ("purgatory", "broker", "outcome", "start_us", "end_us", "wait_us")
     impossible = f.coalesce(
         f.expr("start_us < 0 or end_us < start_us or wait_us != end_us - start_us"), f.lit(True)
     )
-    for name in needed[:3]:
+    for name in ("purgatory", "broker", "kind", "outcome"):
         impossible = impossible | f.col(name).isNull()
     found = operations.groupBy("run_id").agg(
         f.max("end_us").alias("end_us"), f.min(f.when(impossible, f.col("operation"))).alias("bad")
@@ -145,8 +158,8 @@ def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, i
             )
         if bad is not None:
             raise TraceError(
-                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker and outcome must "
-                "be there, and 0 <= start_us <= end_us = start_us + wait_us"
+                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker, kind and outcome "
+                "must be there, and 0 <= start_us <= end_us = start_us + wait_us"
             )
         ends_us[run_id] = end_us
     return ends_us

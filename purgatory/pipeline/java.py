@@ -139,6 +139,8 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
     folder = (Path(base) if base else Path.home() / ".cache") / "kafka-purgatory"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK)
     except OSError:
-        return Path(tempfile.gettempdir()) / f"kafka-purgatory-{os.getuid()}"
-    return folder
+        usable = False
+    # Never a name in the shared temporary folder that others could have taken before.
+    return folder if usable else Path(tempfile.mkdtemp(prefix="kafka-purgatory-"))

@@ -64,7 +64,9 @@ def output_folder(out: Path) -> Iterator[Path]:
         working = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
         working.chmod(place.parent.stat().st_mode)  # a temporary folder is closed to all others
     except OSError as error:
-        raise OutputError(f"--out {out}: can't be made: {error.strerror}") from error
+        raise OutputError(
+            f"--out {out}: can't be made: {error.filename}: {error.strerror}"
+        ) from error
     results = working / "results"
     try:
         results.mkdir()
@@ -82,4 +84,6 @@ def _move(results: Path, place: Path, aside: Path) -> None:
     except OSError as error:
         if aside.exists() and not place.exists():
             aside.rename(place)
-        raise OutputError(f"--out {place}: can't be replaced: {error.strerror}") from error
+        raise OutputError(
+            f"--out {place}: can't be replaced: {error.filename}: {error.strerror}"
+        ) from error

@@ -8,42 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
+from importlib import resources
 
 import plotly.io
 import plotly.offline
 
-from purgatory.pipeline.plots import Figure, outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.rows import Row, grouped
+from purgatory.pipeline.plots import Figure, outcome_shares, sizes, wait_percentiles, waited
+from purgatory.pipeline.rows import Row, grouped, milliseconds, shown_waits
 
 MOST_PLOTTED_RUNS = 12
 """How many runs get plots; more would make a page that no browser opens with ease."""
 
-_STYLE = """
-:root { color-scheme: light; }
-body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: #f8fafc; color: #1f2937;
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
-h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem; overflow-wrap: anywhere; }
-h3 { font-size: 1.05rem; margin: 0 0 .5rem; }
-section { margin: 1rem 0; padding: 1rem 1.2rem; background: #fff; border: 1px solid #e5e7eb;
-  border-radius: .6rem; }
-figure { margin: 0 0 1.2rem; }
-figcaption, .note { color: #4b5563; font-size: .9rem; }
-.warning { background: #fff7ed; border-color: #c2410c; border-left-width: .4rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: #4b5563; font-size: .9rem; padding-bottom: .3rem; }
-th, td { padding: .3rem .7rem; text-align: left; border-bottom: 1px solid #e5e7eb; }
-th { font-weight: 600; }
-th.number, td.number { text-align: right; white-space: nowrap; }
-tr.total > * { font-weight: 600; border-bottom: 2px solid #9ca3af; }
-a { color: #1d4ed8; }
-"""
-
+_STYLE = resources.files("purgatory.pipeline").joinpath("report.css").read_text(encoding="utf-8")
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-_PLOT_SETTINGS = {"displaylogo": False, "responsive": True}
+# Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
+# is 718 pixels, between margins of 10 mm.
+_FIT_PAPER = """
+const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
+  plot => Plotly.relayout(plot, size));
+addEventListener("beforeprint", () => fit({autosize: false, width: 700}));
+addEventListener("afterprint", () => fit({autosize: true, width: null}));
+"""
+_PLOT_SETTINGS = {"displayModeBar": False, "responsive": True}
 
 Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
@@ -58,19 +46,23 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
     """
     waits_of = grouped(waits, "run_id")
     occupancy_of = grouped(occupancy, "run_id")
-    parts = [_heading(runs, waits), _incomplete(runs), _runs_table(runs)]
+    title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
+    parts = [_heading(title, runs, waits), _incomplete(runs)]
+    if len(runs) != 1:
+        parts.append(_runs_table(runs))
     for number, run in enumerate(runs):
         run_id = run["run_id"]
+        if len(runs) != 1:
+            parts.append(f'<h2 id="run-{number}">{escape(run_id)}</h2>')
         parts.append(
             _run(
                 number,
                 run,
-                waits_of.get(run_id, []),
+                shown_waits(waits_of.get(run_id, [])),
                 occupancy_of.get(run_id, []),
                 plotted=number < MOST_PLOTTED_RUNS,
             )
         )
-    title = runs[0]["run_id"] if len(runs) == 1 else f"{len(runs)} runs"
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -79,9 +71,10 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>Waits in the purgatory: {escape(title)}</title>",
+            f"<title>Waits in {escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             f"<script>{plotly.offline.get_plotlyjs()}</script>",
+            f"<script>{_FIT_PAPER}</script>",
             "</head>",
             "<body>",
             "<main>",
@@ -94,17 +87,21 @@ def report_page(runs: Sequence[Row], waits: Sequence[Row], occupancy: Sequence[R
     )
 
 
-def _heading(runs: Sequence[Row], waits: Sequence[Row]) -> str:
-    totals = [row for row in waits if row["outcome"] == "all"]
-    operations = sum(row["operations"] for row in totals)
-    at_once = sum(row["operations"] for row in waits if row["outcome"] == "immediate")
-    waited = operations - at_once
-    share = f" ({100 * waited / operations:.1f} %)" if operations else ""
+def _heading(title: str, runs: Sequence[Row], waits: Sequence[Row]) -> str:
+    counted = [row for row in waits if row["kind"] == "all"]
+    operations = _operations(counted, "all")
+    waited_count = operations - _operations(counted, "immediate")
+    share = f" ({100 * waited_count / operations:.1f} %)" if operations else ""
     return (
-        "<header><h1>Waits in the purgatory</h1>"
+        f"<header><h1>Waits in {escape(title)}</h1>"
         f"<p>{_count(len(runs), 'run')}, {_count(operations, 'operation')}, of which "
-        f"{waited:,}{share} had to wait. Times are those of the runs' own clocks.</p></header>"
+        f"{waited_count:,}{share} had to wait. All times are those of the runs' own clocks."
+        "</p></header>"
     )
+
+
+def _operations(waits: Sequence[Row], outcome: str) -> int:
+    return sum(row["operations"] for row in waits if row["outcome"] == outcome)
 
 
 def _incomplete(runs: Sequence[Row]) -> str:
@@ -136,62 +133,117 @@ def _runs_table(runs: Sequence[Row]) -> str:
 def _run(
     number: int, run: Row, waits: Sequence[Row], occupancy: Sequence[Row], *, plotted: bool
 ) -> str:
-    name = escape(run["run_id"])
-    mark = "" if run["complete"] else " (incomplete)"
-    parts = [f'<h2 id="run-{number}">{name}{mark}</h2>']
+    parts = [_about(run)]
     if not waits:
         parts.append('<section><p class="note">This run has no operations.</p></section>')
         return "\n".join(parts)
-    shares, percentiles, over_time = "", "", ""
+    parts += [_facts(waits, occupancy), _faults(run["faults"])]
+    name = escape(run["run_id"])
+    percentiles = ""
     if plotted:
         shares = _figure(f"shares-{number}", outcome_shares(waits), f"Shares of outcomes in {name}")
-        if any(row["outcome"] not in {"all", "immediate"} for row in waits):
+        parts.append(f"<section><h3>What became of the operations</h3>{shares}</section>")
+        if waited(waits):
             percentiles = _figure(
                 f"waits-{number}",
                 wait_percentiles(waits),
                 f"Percentiles of the waits in {name}",
-                "From the median to the longest wait, by powers of ten; 0 is drawn at 0.001 ms. "
-                "What was completed at once did not wait and is left out.",
-            )
-        if occupancy:
-            over_time = _figure(
-                f"sizes-{number}",
-                sizes(occupancy),
-                f"Size of each purgatory over time in {name}",
-                f"Operations that wait, in buckets of {run['bucket_width_us'] / 1000:,g} ms: the "
-                "highest number in the bucket, and the mean over its time. Single brokers can be "
-                "switched on in the legend.",
+                "From the median to the longest wait, by powers of ten. What was completed at once "
+                "did not wait and is left out; what was pending at the end waited so long at "
+                "least.",
             )
     else:
         parts.append(
             f'<p class="note">Plots are drawn for the first {MOST_PLOTTED_RUNS} runs; the table '
             "occupancy has this one too.</p>"
         )
-    parts.append(f"<section><h3>Outcomes</h3>{shares}</section>" if shares else "")
-    parts.append(f"<section><h3>Waits</h3>{percentiles}{_waits_table(waits)}</section>")
-    if over_time:
-        parts.append(
-            f"<section><h3>Size over time</h3>{over_time}{_sizes_table(occupancy)}</section>"
-        )
+    table = _waits_table(waits)
+    parts.append(f"<section><h3>How long they waited</h3>{percentiles}{table}</section>")
+    if plotted and occupancy:
+        parts.append(_sizes(number, run, occupancy))
     return "\n".join(part for part in parts if part)
 
 
-def _waits_table(waits: Sequence[Row]) -> str:
-    def milliseconds(column: str) -> Callable[[Row], str]:
-        return lambda row: f"{row[column] / 1000:,.3f}"
+def _about(run: Row) -> str:
+    complete = run["complete"]
+    mark = (
+        '<span class="mark">complete</span>'
+        if complete
+        else '<span class="mark broken">incomplete</span>'
+    )
+    return (
+        f"<p>Scenario <strong>{escape(run['scenario'])}</strong>, seed {run['seed']}, "
+        f"{run['duration_us'] / 1e6:,.3f} s. {mark}</p>"
+    )
 
+
+def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
+    """What matters most of one run, in figures that are seen at once."""
+    overall = [row for row in waits if row["kind"] == "all"]
+    operations = _operations(overall, "all")
+    facts = [("operations", f"{operations:,}", "")]
+    for label, count in (
+        ("had to wait", operations - _operations(overall, "immediate")),
+        ("expired", _operations(overall, "expired")),
+    ):
+        facts.append((label, f"{count:,}", f" {100 * count / operations:.1f} %"))
+    settled = [row for row in overall if row["outcome"] == "all"]
+    longest = max((row["wait_max_us"] or 0 for row in settled), default=0)
+    facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))
+    highest = [row["size_max"] for row in occupancy if row["broker"] is None]
+    if highest:
+        facts.append(("most that waited at once", f"{max(highest):,}", ""))
+    return (
+        '<dl class="facts">'
+        + "".join(
+            f"<div><dt>{label}</dt><dd>{figure}<small>{unit}</small></dd></div>"
+            for label, figure, unit in facts
+        )
+        + "</dl>"
+    )
+
+
+def _faults(faults: Sequence[Row]) -> str:
+    if not faults:
+        return ""
+    items = []
+    for fault in faults:
+        of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
+        text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
+        if fault["duration_ms"] is not None:
+            text += f" to {(fault['at_ms'] + fault['duration_ms']) / 1000:,.3f} s"
+        items.append(f"<li>{escape(text)}</li>")
+    return f"<section><h3>What was made to go wrong</h3><ul>{''.join(items)}</ul></section>"
+
+
+def _sizes(number: int, run: Row, occupancy: Sequence[Row]) -> str:
+    marked = " Bands mark the faults." if run["faults"] else ""
+    figure = _figure(
+        f"sizes-{number}",
+        sizes(occupancy, run["faults"]),
+        f"Size of each purgatory over time in {escape(run['run_id'])}",
+        f"In buckets of {run['bucket_width_us'] / 1000:,g} ms: the highest number in the bucket, "
+        f"and the mean over its time.{marked} A click on a broker in the legend draws it too.",
+    )
+    return f"<section><h3>How many waited</h3>{figure}{_sizes_table(occupancy)}</section>"
+
+
+def _waits_table(waits: Sequence[Row]) -> str:
     columns: list[Column] = [
-        ("purgatory", False, lambda row: row["purgatory"]),
+        ("purgatory", False, lambda row: row["label"]),
         ("outcome", False, lambda row: row["outcome"]),
         ("operations", True, lambda row: f"{row['operations']:,}"),
         ("share, %", True, lambda row: f"{100 * row['share']:.2f}"),
-        ("mean, ms", True, milliseconds("wait_mean_us")),
-        ("p50, ms", True, milliseconds("wait_p50_us")),
-        ("p95, ms", True, milliseconds("wait_p95_us")),
-        ("p99, ms", True, milliseconds("wait_p99_us")),
-        ("max, ms", True, milliseconds("wait_max_us")),
+        ("mean, ms", True, lambda row: milliseconds(row["wait_mean_us"])),
+        ("p50, ms", True, lambda row: milliseconds(row["wait_p50_us"])),
+        ("p95, ms", True, lambda row: milliseconds(row["wait_p95_us"])),
+        ("p99, ms", True, lambda row: milliseconds(row["wait_p99_us"])),
+        ("max, ms", True, lambda row: milliseconds(row["wait_max_us"])),
     ]
-    caption = "Waits by purgatory and outcome. Percentiles are exact."
+    caption = (
+        "Waits by purgatory, who asked where several kinds did, and outcome. Percentiles are "
+        "exact; those of all outcomes are over settled operations, without the pending ones."
+    )
     return _table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
 
 
@@ -244,8 +296,9 @@ def _table(
         for row in rows
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n"
+        f'<p class="note">{escape(caption)}</p>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<table aria-label="{escape(caption)}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -15,3 +15,28 @@ def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
     for row in rows:
         groups.setdefault(row[column], []).append(row)
     return groups
+
+
+def shown_waits(waits: Sequence[Row]) -> list[Row]:
+    """One run's rows of the table `waits` without those that say a thing twice, with a `label`.
+
+    `over_kinds` of a row says whether there are rows of the single kinds beside it.
+
+    A purgatory in which one kind asks has the same figures in its rows over all kinds; only the
+    latter are kept, under the purgatory's name. The rows of several kinds are named after both.
+    """
+    shown: list[Row] = []
+    for purgatory, rows in grouped(waits, "purgatory").items():
+        by_kind = grouped(rows, "kind")
+        several = len(by_kind) > 2
+        for kind, of_kind in by_kind.items():
+            if kind == "all" or several:
+                label = purgatory if kind == "all" else f"{purgatory} ({kind})"
+                over_kinds = several and kind == "all"
+                shown += [{**row, "label": label, "over_kinds": over_kinds} for row in of_kind]
+    return shown
+
+
+def milliseconds(microseconds: float | None, digits: int = 3) -> str:
+    """A time as text, in milliseconds; a dash for none."""
+    return "-" if microseconds is None else f"{microseconds / 1000:,.{digits}f}"

@@ -34,6 +34,12 @@ _MASTER = re.compile(
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REACH_TIMEOUT_S = 5.0
 
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives some seconds: compile quickly and never again, collect with one thread.
+
+Without it, most of the processor time of a small analysis goes into compiling Spark itself.
+"""
+
 # The second logger is the one that Spark compares with the root before it says on the terminal
 # that it sets a default log level.
 _LOG4J = """\
@@ -50,7 +56,7 @@ logger.gateway.level = error
 
 
 @contextmanager
-def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
+def spark_session(master: str = "local[*]", *, small: bool = False) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
     Memory and other settings of Spark come from the places where Spark looks for them: the
@@ -58,6 +64,7 @@ def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
 
     Args:
         master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn` or `k8s://...`.
+        small: set up for a quick start rather than for much data; counts with a local master only.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -66,21 +73,51 @@ def spark_session(master: str = "local[*]") -> Iterator[SparkSession]:
     check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
-    try:
-        session = _start(master, folder, log)
+    with _removed_unless_failed(folder):
+        session = _start(_configuration(master, folder, small), log)
         try:
-            yield session
+            with spark_errors(log):
+                yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def spark_errors(log: Path) -> Iterator[None]:
+    """Turn what Spark raises inside the `with` block into one line.
+
+    Args:
+        log: the file that has the rest.
+
+    Raises:
+        PipelineError: Spark failed.
+    """
+    try:
+        yield
     except (PySparkException, Py4JError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise PipelineError(f"Spark failed: {reason} (its log: {log})") from error
-    except SessionError:
+        raise PipelineError(f"Spark failed: {_reason(error)} (its log: {log})") from error
+
+
+@contextmanager
+def _removed_unless_failed(folder: Path) -> Iterator[None]:
+    """Remove the folder with the log, but not when an error has just named it."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(folder) not in str(error):
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """The one line of an error that says most: the first that names a Java exception, or is."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    named = (line for line in lines if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
+    return next(named, lines[0]).lstrip(": ")
 
 
 def check_master(master: str) -> None:
@@ -127,11 +164,10 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
-def _start(master: str, folder: Path, log: Path) -> SparkSession:
+def _start(configuration: SparkConf, log: Path) -> SparkSession:
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
     # The workers' Python must be this one, or it will not find the packages of this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    configuration = _configuration(master, folder)
     try:
         with log.open("ab") as log_file:
             gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
@@ -139,30 +175,35 @@ def _start(master: str, folder: Path, log: Path) -> SparkSession:
             )
         context = SparkContext(conf=configuration, gateway=gateway)
     except (PySparkException, Py4JError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SessionError(
-            f"the Spark session did not start on {master}: {reason} (its log: {log})"
+            f"the Spark session did not start on {configuration.get('spark.master')}: "
+            f"{_reason(error)} (its log: {log})"
         ) from error
     return SparkSession(context)
 
 
-def _configuration(master: str, folder: Path) -> SparkConf:
+def _configuration(master: str, folder: Path, small: bool) -> SparkConf:
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
-    settings = {
-        "spark.app.name": "purgatory analyze",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
     if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings["spark.driver.host"] = "127.0.0.1"
-        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return SparkConf().setMaster(master).setAll(list(_settings(master, folder, log4j, small)))
+
+
+def _settings(master: str, folder: Path, log4j: Path, small: bool) -> Iterator[tuple[str, str]]:
+    java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+    yield "spark.app.name", "purgatory analyze"
+    yield "spark.sql.session.timeZone", "UTC"
+    yield "spark.sql.parquet.compression.codec", "zstd"
+    yield "spark.sql.warehouse.dir", str(folder / "warehouse")
+    yield "spark.ui.enabled", "false"
+    yield "spark.ui.showConsoleProgress", "false"
+    if is_on_loopback(master):
+        yield "spark.driver.host", "127.0.0.1"
+        yield "spark.driver.bindAddress", "127.0.0.1"
     if master.startswith("local"):
         # The default of 200 tasks is for clusters; here each costs more than its work.
-        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    return SparkConf().setMaster(master).setAll(list(settings.items()))
+        yield "spark.sql.shuffle.partitions", "1" if small else str(2 * (os.cpu_count() or 1))
+        if small:
+            java_options += f" {_QUICK_START}"
+    yield "spark.driver.extraJavaOptions", java_options

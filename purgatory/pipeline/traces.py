@@ -78,6 +78,19 @@ _PARTS = "part-*.parquet"
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Something that was made to go wrong in a run; the fields may be None where they don't apply.
+
+    Units are milliseconds since the start of the run; without `duration_ms`, it lasted to the end.
+    """
+
+    kind: str
+    at_ms: int
+    duration_ms: int | None
+    broker: int | None
+
+
+@dataclass(frozen=True)
 class Trace:
     """One run's trace as found on disk.
 
@@ -94,6 +107,7 @@ class Trace:
     duration_ms: int
     rows: Mapping[str, int]
     parts: Mapping[str, Sequence[Path]]
+    faults: Sequence[Fault] = ()
 
 
 def find_traces(roots: Sequence[Path]) -> list[Trace]:
@@ -144,6 +158,7 @@ def read_trace(folder: Path) -> Trace:
         duration_ms=_field(head, "duration_ms", int, folder),
         rows=rows,
         parts=parts,
+        faults=_faults(head, folder),
     )
     if trace.complete:
         _check_counts(trace, _field(head, "tables", dict, folder))
@@ -204,6 +219,23 @@ def _field(head: Mapping[str, Any], name: str, kind: type[T], folder: Path) -> T
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise TraceError(f"{folder / RUN_FILE}: {name} must fit 64 bits, and is {value}")
     return value
+
+
+def _faults(head: Mapping[str, Any], folder: Path) -> list[Fault]:
+    """The faults that `run.json` names; a trace need not say any."""
+    if "faults" not in head:
+        return []
+    faults = []
+    for fault in _field(head, "faults", list, folder):
+        if not isinstance(fault, dict):
+            raise TraceError(f"{folder / RUN_FILE}: a fault must be an object, and is {fault!r}")
+        optional = {
+            name: None if fault.get(name) is None else _field(fault, name, int, folder)
+            for name in ("duration_ms", "broker")
+        }
+        kind, at_ms = _field(fault, "kind", str, folder), _field(fault, "at_ms", int, folder)
+        faults.append(Fault(kind=kind, at_ms=at_ms, **optional))
+    return faults
 
 
 def _find_parts(folder: Path, table: str) -> list[Path]:

@@ -65,6 +65,7 @@ class Broker:
         self._scenario = scenario
         self._runtime = runtime
         self._engine = runtime.engine
+        self._recorder = runtime.recorder
         self._watch = watch
         self._invariants = invariants
         self._logs: dict[TopicPartition, Any] = {}
@@ -161,13 +162,11 @@ class Broker:
             self._execute(request)
 
     def respond(self, request: Request, answer: Any) -> None:
-        """Take the replica manager's answer to a request: from now, or from a reaper's thread."""
-        recorder = self._runtime.recorder
-        recorder.answering(request)
-        if self._runtime.threaded and recorder.is_foreign_thread():
-            self._runtime.handed_over(self._respond, request, answer)
-        else:
+        """Take the replica manager's answer to a request, on whichever thread it was settled."""
+        if self._recorder.answering(request):
             self._respond(request, answer)
+        else:
+            self._runtime.handed_over(self._respond, request, answer)
 
     def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Have the commit watch look at partitions whose high watermark may have moved."""
@@ -182,7 +181,7 @@ class Broker:
         now_ns = self._engine.now_ns()
         for request in self.open_requests:
             if request.may_wait:
-                self._runtime.recorder.record(request, outcome, now_ns)
+                self._recorder.record(request, outcome, now_ns)
 
     def check_answers(self) -> None:
         """Look for requests that should have been answered long ago. O(open requests)."""
@@ -204,7 +203,7 @@ class Broker:
         request.execute(self)
         if request.answers and request.may_wait:
             # Answered before it came to a purgatory; else it is noted already.
-            self._runtime.recorder.record(request, "immediate", request.received_ns)
+            self._recorder.record(request, "immediate", request.received_ns)
 
     def _respond(self, request: Request, answer: Any) -> None:
         if request.process != self.process_number or not self.alive:

@@ -27,10 +27,9 @@ _READ_BYTES = 2**62
 class _Watched:
     """What is known of one partition."""
 
-    __slots__ = ("audited", "broker", "epoch", "high_watermark", "log")
+    __slots__ = ("audited", "epoch", "high_watermark", "log")
 
     def __init__(self) -> None:
-        self.broker = -1
         self.epoch = -1
         self.high_watermark = 0
         self.audited = 0
@@ -56,31 +55,38 @@ class CommitWatch:
         """Look at partitions of `broker`. O(partitions + batches newly committed)."""
         for topic_partition in topic_partitions:
             partition = manager.partition(topic_partition)
-            if partition is None or not partition.is_leader:
+            if partition is None or partition.leader_id != broker:
                 continue
             watched = self._watched.get(topic_partition)
             if watched is None:
                 watched = self._watched[topic_partition] = _Watched()
-            high_watermark = partition.high_watermark
-            epoch = partition.leader_epoch
-            if watched.epoch == epoch and watched.broker == broker:
-                if high_watermark == watched.high_watermark:
-                    continue
-                if high_watermark < watched.high_watermark:
-                    self._invariants.high_watermark_back(
-                        topic_partition, broker, epoch, watched.high_watermark, high_watermark
-                    )
-            elif epoch < watched.epoch:
-                continue  # a deposed leader that does not know it yet: its word counts no more
-            watched.broker, watched.epoch = broker, epoch
-            watched.high_watermark, watched.log = high_watermark, partition.log
-            if high_watermark > watched.audited:
-                for batch in _batches(partition.log, watched.audited, high_watermark):
-                    self._commit(batch)
-                watched.audited = high_watermark
+            log = partition.log
+            if (
+                log.high_watermark != watched.high_watermark
+                or log is not watched.log
+                or partition.leader_epoch != watched.epoch
+            ):
+                self._moved(topic_partition, watched, broker, partition.leader_epoch, log)
+
+    def _moved(
+        self, topic_partition: TopicPartition, watched: _Watched, broker: int, epoch: int, log: Log
+    ) -> None:
+        """The high watermark, or who leads, is not what it was."""
+        high_watermark = log.high_watermark
+        if epoch < watched.epoch:
+            return  # a deposed leader that does not know it yet: its word counts no more
+        if epoch == watched.epoch and high_watermark < watched.high_watermark:
+            self._invariants.high_watermark_back(
+                topic_partition, broker, epoch, watched.high_watermark, high_watermark
+            )
+        watched.epoch, watched.high_watermark, watched.log = epoch, high_watermark, log
+        if high_watermark > watched.audited:
+            for batch in _batches(log, watched.audited, high_watermark):
+                self._commit(batch)
+            watched.audited = high_watermark
 
     def elected(
-        self, topic_partition: TopicPartition, broker: int, epoch: int, log: Log, *, clean: bool
+        self, topic_partition: TopicPartition, epoch: int, log: Log, *, clean: bool
     ) -> None:
         """Another leader leads, or the same one anew: compare its log with what was committed.
 
@@ -92,7 +98,7 @@ class CommitWatch:
             watched = self._watched[topic_partition] = _Watched()
         if watched.log is not None and watched.log is not log:
             self._compare(topic_partition, watched, log, clean)
-        watched.broker, watched.epoch, watched.log = broker, epoch, log
+        watched.epoch, watched.log = epoch, log
         # No further than it was read: what an election commits at once is still to be read.
         watched.high_watermark = min(watched.audited, log.high_watermark)
 

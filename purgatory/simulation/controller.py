@@ -208,9 +208,7 @@ class Controller:
             )
             led = broker.manager.partition(topic_partition)
             assert led is not None, "who leads a partition hosts it"
-            self._watch.elected(
-                topic_partition, broker.id, assignment.epoch, led.log, clean=assignment.clean
-            )
+            self._watch.elected(topic_partition, assignment.epoch, led.log, clean=assignment.clean)
         else:
             broker.manager.become_follower(
                 topic_partition, assignment.leader, assignment.epoch, assignment.replicas

@@ -2,8 +2,8 @@
 
 The timing wheel knows milliseconds; a simulated network needs finer steps. So the two share the
 work: the wheel brings the engine to each millisecond in which something happens, with one task for
-all of its events, and a small heap puts the events of that one millisecond in order. Between two
-events nothing runs and no time passes.
+all of its events, and a sorted list holds the events of that one millisecond. Between two events
+nothing runs and no time passes.
 
 Operation timeouts live on the brokers' own timers, which the engine drives with the same clock: a
 millisecond's timeouts come before its events, in the order in which the timers were attached. Two
@@ -16,8 +16,8 @@ event ends the run and reaches the caller.
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
+from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +71,17 @@ class EventTask(TimerTask):
         self._bring(self._millisecond)
 
 
+class VirtualClock(ManualClock):
+    """A manual clock that one thread alone moves and reads: it needs no lock, and nobody waits."""
+
+    def advance_to_ns(self, now_ns: int) -> None:
+        if now_ns < self._now_ns:
+            raise ValueError(
+                f"a clock does not go back: {now_ns} ns was asked for, it is {self._now_ns} ns"
+            )
+        self._now_ns = now_ns
+
+
 class VirtualEngine(Engine):
     """Runs events in virtual time: as fast as they can be computed.
 
@@ -88,7 +99,9 @@ class VirtualEngine(Engine):
         self._now_ns = 0
         self._millisecond = 0
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
+        # In order; those before `_next` have run already.
         self._due: list[ScheduledEvent] = []
+        self._next = 0
 
     def attach(self, timer: SystemTimer) -> None:
         """Drive `timer` too: a running broker's. Its clock must be the engine's."""
@@ -112,7 +125,7 @@ class VirtualEngine(Engine):
         self._sequence += 1
         millisecond = time_ns // NS_PER_MS
         if millisecond == self._millisecond:
-            heapq.heappush(self._due, (time_ns, self._sequence, function, args))
+            insort(self._due, (time_ns, self._sequence, function, args), self._next)
             return
         events = self._by_millisecond.get(millisecond)
         if events is None:
@@ -135,10 +148,11 @@ class VirtualEngine(Engine):
         self._timer.close()
         self._by_millisecond.clear()
         self._due.clear()
+        self._next = 0
 
     def _bring(self, millisecond: int) -> None:
         self._due.extend(self._by_millisecond.pop(millisecond))
-        heapq.heapify(self._due)
+        self._due.sort()
 
     def _next_millisecond(self) -> int | None:
         first = self._timer.next_expiration_ms()
@@ -163,12 +177,14 @@ class VirtualEngine(Engine):
 
     def _run_due(self) -> None:
         due, advance, origin_ns = self._due, self.clock.advance_to_ns, self._origin_ns
-        pop, count = heapq.heappop, 0
-        while due:
-            time_ns, _, function, args = pop(due)
+        index = self._next
+        while index < len(due):  # an event may add others of this millisecond
+            time_ns, _, function, args = due[index]
+            self._next = index = index + 1
             if time_ns > self._now_ns:
                 self._now_ns = time_ns
                 advance(origin_ns + time_ns)
             function(*args)
-            count += 1
-        self.events_run += count
+        self.events_run += index
+        due.clear()
+        self._next = 0

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from purgatory.kafka import RecordBatch
+from purgatory.kafka.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 if TYPE_CHECKING:
-    from purgatory.simulation.producer import PartitionQueue
+    from purgatory.simulation.partition_queue import PartitionQueue
 
 VALUE_ID_BITS = 40
 """A value id is the producer's number and, in the lower bits, the message's own number."""
@@ -43,27 +44,44 @@ class Message:
 class Batch:
     """Messages of one producer for one partition that are sent, and sent again, together."""
 
-    __slots__ = ("attempt", "messages", "queue", "record_batch", "sent_ns", "sent_unsure")
+    __slots__ = (
+        "attempt",
+        "base_sequence",
+        "epoch",
+        "messages",
+        "queue",
+        "sent_ns",
+        "sent_unsure",
+        "size_bytes",
+    )
 
-    def __init__(self, queue: PartitionQueue, messages: list[Message]) -> None:
+    def __init__(self, queue: PartitionQueue, messages: list[Message], size_bytes: int) -> None:
         self.queue = queue
         self.messages = messages
+        self.size_bytes = size_bytes
         self.attempt = 0
         self.sent_ns = 0
         self.sent_unsure = False
-        self.record_batch = RecordBatch(
-            0, len(messages), sum([message.size_bytes for message in messages]), tag=self
-        )
+        self.epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
 
-    def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    def number(self, producer_epoch: int, base_sequence: int) -> None:
         """Give the batch the sequence numbers of an idempotent producer."""
-        old = self.record_batch
-        self.record_batch = RecordBatch(
+        self.epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    def record_batch(self) -> RecordBatch:
+        """What is sent. Made anew each time: held here, the two would keep each other alive."""
+        messages = self.messages
+        if self.base_sequence < 0:
+            return RecordBatch(0, len(messages), self.size_bytes, tag=self)
+        producer_id = self.queue.producer.number
+        return RecordBatch(
             0,
-            old.record_count,
-            old.size_bytes,
+            len(messages),
+            self.size_bytes,
             producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
+            producer_epoch=self.epoch,
+            base_sequence=self.base_sequence,
             tag=self,
         )

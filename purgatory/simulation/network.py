@@ -4,6 +4,9 @@ One connection links one client to one broker. Each direction is first in, first
 message that drew a short delay waits for the one before it. The broker works off one request of a
 connection at a time, as Kafka does; the next one waits until the answer is out.
 
+A client reads its answers in order, too. So one that gets lost takes along those that would come
+after it, until the client's timeout breaks the connection.
+
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.
 """
@@ -27,7 +30,9 @@ class Request(ABC):
     __slots__ = (
         "answers",
         "connection",
+        "expects_answer",
         "generation",
+        "may_wait",
         "process",
         "received_ns",
         "recorded",
@@ -47,11 +52,10 @@ class Request(ABC):
         self.received_ns = 0
         self.sent_ns = 0
         self.recorded = False
-
-    @property
-    def may_wait(self) -> bool:
+        self.may_wait = True
         """Whether it is of the kind that a purgatory holds."""
-        return True
+        self.expects_answer = True
+        """Whether the client waits for an answer at all."""
 
     @property
     @abstractmethod
@@ -75,11 +79,6 @@ class Request(ABC):
     def fail(self) -> None:
         """The connection broke before the answer came, at the client."""
 
-    @property
-    def expects_answer(self) -> bool:
-        """Whether the client waits for an answer at all."""
-        return True
-
     def respond(self, answer: Any) -> None:
         """Take the replica manager's answer, at the broker: called exactly once."""
         self.connection.broker.respond(self, answer)
@@ -100,6 +99,7 @@ class Connection:
 
     __slots__ = (
         "_answer_ns",
+        "_answers_end",
         "_armed",
         "_on_break",
         "_request_ns",
@@ -136,6 +136,7 @@ class Connection:
         self._on_break = on_break
         self._request_ns = 0
         self._answer_ns = 0
+        self._answers_end = False
         broker.connections.append(self)
 
     def send(self, request: Request) -> None:
@@ -158,7 +159,10 @@ class Connection:
 
     def answer(self, request: Request, answer: Any) -> None:
         """Send the broker's answer back."""
+        if self._answers_end:
+            return
         if self.broker.losses and self.broker.loses("answer-lost", request):
+            self._answers_end = True
             return
         engine = self.engine
         arrival_ns = engine.now_ns() + self.delay_ns()
@@ -179,6 +183,7 @@ class Connection:
         self.generation += 1
         self.queue.clear()
         self.busy = False
+        self._answers_end = False
         failed = list(self.in_flight)
         self.in_flight.clear()
         for request in failed:

@@ -59,16 +59,13 @@ class OperationRecorder:
         self._thread_id = thread_id
         self._call_soon = call_soon
 
-    def is_foreign_thread(self) -> bool:
-        """Whether this is another thread than the engine's."""
-        return self._call_soon is not None and threading.get_ident() != self._thread_id
-
-    def answering(self, request: Request) -> None:
-        """Note which request is just being answered on this thread."""
-        if self.is_foreign_thread():
+    def answering(self, request: Request) -> bool:
+        """Note which request is just being answered on this thread; True if it is the engine's."""
+        if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._local.request = request
-        else:
-            self._answering = request
+            return False
+        self._answering = request
+        return True
 
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
         """Note an operation that a purgatory settled: the one that was just answered.
@@ -77,7 +74,7 @@ class OperationRecorder:
         """
         if outcome == "cancelled":
             return
-        if self._call_soon is not None and self.is_foreign_thread():
+        if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._call_soon(self.record, self._local.request, outcome, self._now_ns())
         elif self._answering is not None:
             self.record(self._answering, outcome, self._now_ns())

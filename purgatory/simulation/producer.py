@@ -17,30 +17,19 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-import zlib
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.simulation.distributions import (
-    exponential_table,
-    sampler,
-    stream,
-    table_sampler,
-)
-from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
-from purgatory.simulation.ledger import GroupCounts, Ledger
+from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.messages import Batch, Message
-from purgatory.simulation.network import Connection, Request
-from purgatory.simulation.scenario import ProducersSection, Scenario
+from purgatory.simulation.network import Connection
+from purgatory.simulation.partition_queue import FOREVER_NS, PartitionQueue
+from purgatory.simulation.produce_request import ProduceRequest
 
 if TYPE_CHECKING:
-    from purgatory.simulation.broker import Broker
-    from purgatory.simulation.controller import Controller
+    from purgatory.simulation.producer_group import ProducerGroup
 
-_NONE = ErrorCode.NONE
-_ACKNOWLEDGED = frozenset({_NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_ACKNOWLEDGED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _LOST_NUMBERS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -61,100 +50,6 @@ _MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REP
 
 DISCONNECTED = "DISCONNECTED"
 """The error of an attempt whose connection broke before the answer came."""
-
-_FOREVER_NS = 2**62
-
-
-class ProduceRequest(Request):
-    """A produce request: batches for partitions that one broker leads."""
-
-    __slots__ = ("batches", "producer")
-    purgatory = "Produce"
-    kind = "producer"
-
-    def __init__(self, producer: Producer, connection: Connection, batches: list[Batch]) -> None:
-        super().__init__(connection)
-        self.producer = producer
-        self.batches = batches
-
-    @property
-    def timeout_ms(self) -> int:
-        return self.producer.group.section.timeout_ms
-
-    @property
-    def key_count(self) -> int:
-        return len(self.batches)
-
-    @property
-    def may_wait(self) -> bool:
-        return self.producer.group.acks == -1
-
-    @property
-    def expects_answer(self) -> bool:
-        return self.producer.group.acks != 0
-
-    def execute(self, broker: Broker) -> None:
-        group = self.producer.group
-        respond = self.respond if group.acks else self._respond_without_acks
-        entries = {batch.queue.topic_partition: batch.record_batch for batch in self.batches}
-        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
-        broker.look(entries)
-
-    def _respond_without_acks(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
-        """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""
-        self.respond(answer)
-        if any(response.error is not _NONE for response in answer.values()):
-            self.connection.broken()
-
-    def deliver(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
-        self.producer.answered(self, answer)
-
-    def fail(self) -> None:
-        self.producer.disconnected(self)
-
-
-class PartitionQueue:
-    """What one producer has for one partition."""
-
-    __slots__ = (
-        "attempted",
-        "epoch",
-        "failed",
-        "highest_committed",
-        "in_flight",
-        "looking",
-        "must_renumber",
-        "next_sequence",
-        "not_before_ns",
-        "partition",
-        "producer",
-        "topic_partition",
-        "unclean",
-        "waiting",
-        "waking_ns",
-    )
-
-    def __init__(self, producer: Producer, topic_partition: TopicPartition) -> None:
-        self.producer = producer
-        self.topic_partition = topic_partition
-        self.partition = topic_partition.partition
-        self.waiting: deque[Message] = deque()
-        self.failed: deque[Batch] = deque()
-        self.attempted: dict[Batch, None] = {}
-        """Batches in flight, oldest first."""
-        self.in_flight = 0
-        self.not_before_ns = 0
-        self.waking_ns = _FOREVER_NS
-        self.next_sequence = 0
-        self.epoch = 0
-        self.must_renumber = False
-        self.looking = False
-        self.highest_committed = -1
-        self.unclean = False
-
-    def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
-        return not self.waiting and not self.failed
 
 
 class Producer:
@@ -207,9 +102,15 @@ class Producer:
             queue = PartitionQueue(self, group.topic_partitions[partition])
             self._queues[partition] = queue
         group.counts.records += 1
-        queue.waiting.append(Message(queue, sequence, key, size_bytes, group.engine.now_ns()))
-        self._ready[queue] = None
+        message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         leader = self._leaders[partition]
+        if group.sends_at_once and not self._ready and leader >= 0 and not queue.looking:
+            connection = self._connection(leader)
+            if len(connection.in_flight) < group.max_in_flight:
+                self._send(connection, [Batch(queue, [message], size_bytes)])
+                return
+        queue.waiting.append(message)
+        self._ready[queue] = None
         if leader < 0:
             self._look_for_leader(queue)
         else:
@@ -219,15 +120,19 @@ class Producer:
 
     def _send_to(self, broker_id: int) -> None:
         """Send what is ready for a broker, as long as its connection takes requests."""
-        connection = self._connections.get(broker_id)
-        if connection is None:
-            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
+        connection = self._connection(broker_id)
         limit = self.group.max_in_flight
         while self._ready and len(connection.in_flight) < limit:
             batches = self._take_batches(broker_id)
             if not batches:
                 return
             self._send(connection, batches)
+
+    def _connection(self, broker_id: int) -> Connection:
+        connection = self._connections.get(broker_id)
+        if connection is None:
+            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
+        return connection
 
     def _take_batches(self, broker_id: int) -> list[Batch]:
         batches = []
@@ -272,16 +177,20 @@ class Producer:
                 self._wake_at(queue, due_ns)
                 return None
         count = min(len(waiting), group.batch_size)
-        batch = Batch(queue, [waiting.popleft() for _ in range(count)])
+        messages = [waiting.popleft() for _ in range(count)]
+        batch = Batch(queue, messages, sum([message.size_bytes for message in messages]))
         if group.idempotence:
-            batch.number(self.number, queue.epoch, queue.next_sequence)
+            batch.number(queue.epoch, queue.next_sequence)
             queue.next_sequence += count
         return batch
 
     def _is_resending(self, queue: PartitionQueue) -> bool:
-        """Whether the oldest batch in flight is one that is sent again: nothing may follow it."""
-        oldest = next(iter(queue.attempted), None)
-        return oldest is not None and oldest.attempt > 1
+        """Whether a batch in flight is one that is sent again: nothing new may follow it.
+
+        Else it might get lost again while more batches follow than the broker remembers, and
+        nobody could tell any more whether it is stored.
+        """
+        return any(batch.attempt > 1 for batch in queue.attempted)
 
     def _renumber(self, queue: PartitionQueue) -> None:
         """Begin anew with sequence numbers, in a new epoch."""
@@ -289,7 +198,7 @@ class Producer:
         queue.epoch += 1
         queue.next_sequence = 0
         for batch in queue.failed:
-            batch.number(self.number, queue.epoch, queue.next_sequence)
+            batch.number(queue.epoch, queue.next_sequence)
             queue.next_sequence += len(batch.messages)
 
     def _send(self, connection: Connection, batches: list[Batch]) -> None:
@@ -322,7 +231,7 @@ class Producer:
 
     def _wake(self, queue: PartitionQueue, time_ns: int) -> None:
         if queue.waking_ns == time_ns:
-            queue.waking_ns = _FOREVER_NS
+            queue.waking_ns = FOREVER_NS
         if queue.is_empty():
             return
         leader = self._leaders[queue.partition]
@@ -500,92 +409,3 @@ class Producer:
         """Write the attempts that are open at the end of the run: nobody knows their outcome."""
         for batch in self.unsettled_batches():
             self._settled(batch, "unknown", None, None, -1)
-
-
-class ProducerGroup:
-    """Producers that are alike, and what they share: settings, chances, counts.
-
-    Args:
-        section: the settings.
-        scenario: the run's settings.
-        first_number: the number of its first producer.
-        engine: runs the events.
-        controller: tells who leads.
-        brokers: all brokers, by number.
-        ledger: keeps the books.
-        write: takes rows of the trace's `sends`; None writes none.
-    """
-
-    def __init__(
-        self,
-        section: ProducersSection,
-        scenario: Scenario,
-        first_number: int,
-        engine: Engine,
-        controller: Controller,
-        brokers: list[Broker],
-        ledger: Ledger,
-        write: Callable[[tuple[Any, ...]], None] | None,
-    ) -> None:
-        self.section = section
-        self.name = section.group
-        self.counts = GroupCounts()
-        self.engine = engine
-        self.controller = controller
-        self.ledger = ledger
-        self.write = write
-        self.acks = -1 if section.acks == "all" else section.acks
-        self.max_in_flight = section.max_in_flight
-        self.idempotence = section.idempotence
-        self.batch_size = section.batch_size
-        self.linger_ns = section.linger_ms * NS_PER_MS
-        self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
-        self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
-        self.topic_partitions = list(controller.assignments)
-        self.first_leaders = [one.leader for one in controller.assignments.values()]
-        self._brokers = brokers
-        self._seed = scenario.seed
-        self._delay_ns = sampler(scenario.network.delay_ms, self.stream("network"), NS_PER_MS)
-        self.next_size = sampler(section.record_bytes, self.stream("sizes"))
-        self.next_key = self._key_sampler()
-        self.partition_of = self._partitioner()
-        self.producers = [Producer(self, first_number + index) for index in range(section.count)]
-
-    def stream(self, purpose: str) -> Any:
-        """The group's stream of chance for one purpose."""
-        return stream(self._seed, "producers", self.name, purpose)
-
-    def gap_sampler(self) -> Callable[[], int]:
-        """Draws the time between two records of one producer, in nanoseconds."""
-        assert self.section.rate is not None
-        mean_ns = 1e9 / self.section.rate
-        if self.section.spacing == "even":
-            return lambda: round(mean_ns)
-        return table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
-
-    def connect(self, broker_id: int, producer: Producer) -> Connection:
-        """A connection from one of the producers to a broker."""
-        return Connection(
-            self.engine,
-            self._brokers[broker_id],
-            self._delay_ns,
-            self.section.answer_timeout_ms,
-            self.name,
-            lambda: producer.look_for_leaders(broker_id),
-        )
-
-    def _key_sampler(self) -> Callable[[], int]:
-        keys, chance = self.section.keys, self.stream("keys").random
-        return lambda: int(chance() * keys)
-
-    def _partitioner(self) -> Callable[[int, int, int], int]:
-        count, how = len(self.topic_partitions), self.section.partitioner
-        if how == "modulo":
-            return lambda key, _sequence, _producer: key % count
-        if how == "round-robin":
-            return lambda _key, sequence, producer: (sequence + producer) % count
-        if how == "random":
-            chance = self.stream("partitions").random
-            return lambda _key, _sequence, _producer: int(chance() * count)
-        checksum = zlib.crc32
-        return lambda key, _sequence, _producer: checksum(key.to_bytes(8, "big")) % count

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from purgatory import DelayedOperationPurgatory
-from purgatory.simulation.engine import Engine, VirtualEngine
-from timer import Clock, InlineExecutor, ManualClock, SystemTimer
+from purgatory.simulation.engine import Engine, VirtualClock, VirtualEngine
+from timer import Clock, InlineExecutor, SystemTimer
 
 if TYPE_CHECKING:
     from purgatory.kafka import TopicPartition
@@ -105,7 +105,7 @@ class VirtualRuntime(Runtime):
     engine: VirtualEngine
 
     def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__(VirtualEngine(ManualClock()), recorder)
+        super().__init__(VirtualEngine(VirtualClock()), recorder)
         self._count = 0
 
     def handed_over(self, function: Callable[..., object], *args: Any) -> None:

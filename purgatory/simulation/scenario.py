@@ -257,7 +257,9 @@ class MessageLoss(FaultSection):
     """Messages between producers and a broker get lost: the work is done, or never begins."""
 
     kind: Literal["answer-lost", "request-lost"]
-    """`answer-lost` loses the broker's answers, `request-lost` the requests before they arrive."""
+    """`answer-lost` loses the broker's answers, and with each one those that follow it on its
+    connection, until the producer's timeout breaks that; `request-lost` loses the requests before
+    they arrive."""
     broker: BrokerId | None = None
     """The broker concerned; without it, all of them."""
     group: Name | None = None

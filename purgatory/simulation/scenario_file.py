@@ -95,6 +95,8 @@ def load_scenario(name_or_path: str | Path) -> LoadedScenario:
             return parse_scenario(entry.read_text(encoding="utf-8"), f"{name}.toml", Path())
     if path.is_file():
         return parse_scenario(_read(path), name, path.parent)
+    if path.is_dir():
+        raise ScenarioError(f"{name}: is a folder; name the TOML file in it")
     raise ScenarioError(_no_such_scenario(name))
 
 
@@ -191,6 +193,10 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
         given = item["input"].get("kind", _ABSENT) if isinstance(item["input"], dict) else _ABSENT
         kinds = ", ".join(f'"{name}"' for name in _FAULT_KINDS)
         return _Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
+    if kind == "tuple_type":
+        return _Problem(
+            key, item["input"], f"must be an array of tables: begin each with [[{key}]]"
+        )
     if kind == "model_type" or kind == "model_attributes_type":
         return _Problem(key, item["input"], "must be a table of keys")
     for prefix in ("Value error, ", "Input should be "):

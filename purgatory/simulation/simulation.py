@@ -28,7 +28,8 @@ from purgatory.simulation.follower import Followers
 from purgatory.simulation.invariants import Invariants, InvariantViolation
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.operation_recorder import OperationRecorder
-from purgatory.simulation.producer import Producer, ProducerGroup
+from purgatory.simulation.producer import Producer
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario
@@ -92,6 +93,7 @@ class Simulation:
                 scenario=scenario.name,
                 seed=scenario.seed,
                 overwrite=overwrite,
+                faults=[fault.model_dump(exclude_none=True) for fault in scenario.faults],
             )
         trace = self.trace
         self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)
@@ -371,7 +373,7 @@ def _rare_collections() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(500_000, 20, 100)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from purgatory.simulation.waits import Waits
 if TYPE_CHECKING:
     from purgatory.simulation.arrivals import Arrivals
     from purgatory.simulation.consumer import ConsumerGroup
-    from purgatory.simulation.producer import ProducerGroup
+    from purgatory.simulation.producer_group import ProducerGroup
 
 _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 

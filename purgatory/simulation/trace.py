@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,22 +159,34 @@ class TraceWriter:
         run_id, scenario, seed: what names the run.
         overwrite: replace a trace that is there already. A folder that holds anything else than a
             trace is never touched.
+        faults: what is made to go wrong in the run, for the head of the trace.
 
     Raises:
-        TraceError: the folder exists and may not be replaced.
+        TraceError: the folder exists and may not be replaced, or cannot be made.
     """
 
     def __init__(
-        self, folder: Path, *, run_id: str, scenario: str, seed: int, overwrite: bool = False
+        self,
+        folder: Path,
+        *,
+        run_id: str,
+        scenario: str,
+        seed: int,
+        overwrite: bool = False,
+        faults: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         _make_room(folder, overwrite)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TraceError(f"{folder}: cannot be made: {error.strerror}") from error
         self.folder = folder
         self._head = {
             "schema_version": SCHEMA_VERSION,
             "run_id": run_id,
             "scenario": scenario,
             "seed": seed,
+            "faults": list(faults),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
         self._tables = {
@@ -229,7 +241,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         return
     known = {_RUN_FILE, _RUN_FILE + _UNFINISHED, *TABLES}
     if not overwrite:
-        raise TraceError(f"{folder}: is not empty; name another folder, or allow overwriting it")
+        raise TraceError(f"{folder}: is not empty; name another folder, or --overwrite it")
     if _RUN_FILE not in entries or not entries <= known:
         strange = ", ".join(sorted(entries - known)) or "no run.json"
         raise TraceError(f"{folder}: is no trace ({strange}), so it is not overwritten")

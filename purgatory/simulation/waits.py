@@ -7,7 +7,9 @@ percentile is exact up to 10 ms and at most 0.1 % too small above; the longest w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from itertools import accumulate
 
 _EXACT_BELOW_US = 10_000
 MAX_RELATIVE_ERROR = 0.001
@@ -55,23 +57,19 @@ class Waits:
         Between two neighbours in rank the value is interpolated, as the usual definition has it
         (that of numpy and of Spark's exact `percentile`). O(different values).
         """
-        return [self._percentile(share) for share in shares]
-
-    def _percentile(self, share: float) -> float | None:
         count = self.count
         if count == 0:
-            return None
-        rank = share * (count - 1)
-        lower = int(rank)
-        low, high = self._at_rank(lower), self._at_rank(min(lower + 1, count - 1))
-        return low + (high - low) * (rank - lower)
+            return [None] * len(shares)
+        values = sorted(self._counts)
+        passed = list(accumulate(self._counts[value] for value in values))
 
-    def _at_rank(self, rank: int) -> int:
-        if rank == self.count - 1:
-            return self.max_us
-        passed = 0
-        for value in sorted(self._counts):
-            passed += self._counts[value]
-            if passed > rank:
-                return value
-        raise AssertionError(f"rank {rank} is beyond the {self.count} waits")
+        def at_rank(rank: int) -> int:
+            return self.max_us if rank == count - 1 else values[bisect_right(passed, rank)]
+
+        result: list[float | None] = []
+        for share in shares:
+            rank = share * (count - 1)
+            lower = int(rank)
+            low, high = at_rank(lower), at_rank(min(lower + 1, count - 1))
+            result.append(low + (high - low) * (rank - lower))
+        return result

@@ -13,6 +13,7 @@ from purgatory.kafka import (
     FetchIsolation,
     FetchParams,
     LogConfig,
+    Partition,
     PartitionDeleteRecordsResponse,
     PartitionFetch,
     PartitionFetchResponse,
@@ -55,6 +56,7 @@ class Broker:
 
     def __init__(self, broker_id: int, clock: ManualClock, **settings: Any) -> None:
         self.clock = clock
+        self.expected_callback_errors = 0
         self.timer = SystemTimer(f"broker-{broker_id}", clock=clock, executor=InlineExecutor())
         self.produces = self._purgatory("Produce", broker_id)
         self.fetches = self._purgatory("Fetch", broker_id)
@@ -72,6 +74,11 @@ class Broker:
         return DelayedOperationPurgatory(
             name, timer=self.timer, broker_id=broker_id, reaper_enabled=False
         )
+
+    def replica(self, tp: TopicPartition = TP) -> Partition:
+        partition = self.manager.partition(tp)
+        assert partition is not None, f"{tp} isn't here"
+        return partition
 
     def lead(
         self,
@@ -145,10 +152,12 @@ class Broker:
 
     def check(self) -> None:
         self.manager._check()
+        errors = 0
         for purgatory in (self.produces, self.fetches, self.deletions):
             purgatory._check()
             assert purgatory.counters.missed_wakeups == 0, purgatory.name
-            assert not any(purgatory.counters.callback_errors.values()), purgatory.name
+            errors += sum(purgatory.counters.callback_errors.values())
+        assert errors == self.expected_callback_errors
 
 
 @pytest.fixture

@@ -252,7 +252,7 @@ def test_what_is_not_committed_is_not_deleted() -> None:
     log = log_of(100, 100)
     log.update_high_watermark(1)
 
-    with pytest.raises(KafkaError, match="up to 2 .* the high watermark is 1") as failure:
+    with pytest.raises(KafkaError, match=r"up to 2 .* the high watermark is 1") as failure:
         log.delete_up_to(2)
     assert failure.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.start_offset == 0

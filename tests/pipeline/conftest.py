@@ -74,6 +74,7 @@ class Operation(NamedTuple):
     outcome: str
     start_us: int
     end_us: int
+    kind: str = "producer"
 
 
 WriteTrace = Callable[..., Path]
@@ -83,10 +84,18 @@ RandomOperations = Callable[[int, int], list[Operation]]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that all tests here share: to start one takes longer than all of them."""
-    with spark_session("local[2]") as session:
-        # Tables of a few rows: each further task costs more than its work.
-        session.conf.set("spark.sql.shuffle.partitions", "2")
+    with spark_session("local[2]", small=True) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def slow_follower_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trace of the demo, as the simulator writes it."""
+    from purgatory.cli.main import main
+
+    trace = tmp_path_factory.mktemp("slow-follower") / "trace"
+    assert main(["simulate", "slow-follower", "--quiet", "--trace", str(trace)]) == 0
+    return trace
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +134,8 @@ def _random_operations(seed: int, number: int) -> list[Operation]:
         wait_us = {"immediate": 0, "expired": 50_000}.get(outcome, chance.randrange(200_000))
         purgatory = chance.choice(["Produce", "Fetch", "DeleteRecords"])
         broker = chance.randrange(3)
-        operations.append(Operation(purgatory, broker, outcome, start_us, start_us + wait_us))
+        kind = chance.choice(["follower", "consumer"]) if purgatory == "Fetch" else "producer"
+        operations.append(Operation(purgatory, broker, outcome, start_us, start_us + wait_us, kind))
     return operations
 
 
@@ -151,7 +161,6 @@ def _write_trace(
                 "keys": 1,
                 "timeout_ms": 1000,
                 "wait_us": operation.end_us - operation.start_us,
-                "kind": "producer",
             }
             for number, operation in enumerate(operations)
             if number % parts == part

@@ -138,7 +138,7 @@ _wait = st.tuples(
 
 
 @settings(
-    max_examples=6,
+    max_examples=4,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -15,6 +15,8 @@ from purgatory.pipeline.traces import find_traces, read_table
 from purgatory.pipeline.waits import OUTCOMES, waits, waits_order
 
 Row = dict[str, Any]
+Key = tuple[str, str, str, str]
+"""Run, purgatory, kind and outcome."""
 
 
 def _rows(spark: SparkSession, root: Path) -> list[Row]:
@@ -23,17 +25,18 @@ def _rows(spark: SparkSession, root: Path) -> list[Row]:
     return rows
 
 
-def _expected(run_id: str, operations: Sequence[Any]) -> dict[tuple[str, str, str], Row]:
+def _expected(run_id: str, operations: Sequence[Any]) -> dict[Key, Row]:
     """The same table by the definitions: sorted waits, and numpy's percentiles."""
-    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    groups: dict[Key, list[int]] = defaultdict(list)
     for operation in operations:
-        for outcome in (operation.outcome, "all"):
-            wait_us = operation.end_us - operation.start_us
-            groups[run_id, operation.purgatory, outcome].append(wait_us)
+        for kind in (operation.kind, "all"):
+            for outcome in (operation.outcome, "all"):
+                wait_us = operation.end_us - operation.start_us
+                groups[run_id, operation.purgatory, kind, outcome].append(wait_us)
     return {
         key: {
             "operations": len(found),
-            "share": len(found) / len(groups[run_id, key[1], "all"]),
+            "share": len(found) / len(groups[*key[:3], "all"]),
             "wait_mean_us": sum(found) / len(found),
             "wait_p50_us": float(np.percentile(found, 50)),
             "wait_p95_us": float(np.percentile(found, 95)),
@@ -52,8 +55,9 @@ def test_a_trace_by_hand(
 ) -> None:
     write_trace(tmp_path / "trace", hand_operations, parts=3)
     rows = _rows(spark, tmp_path)
-    produce = {row["outcome"]: row for row in rows if row["purgatory"] == "Produce"}
-    assert [row["outcome"] for row in rows if row["purgatory"] == "Produce"] == [
+    all_kinds = [row for row in rows if row["purgatory"] == "Produce" and row["kind"] == "all"]
+    produce = {row["outcome"]: row for row in all_kinds}
+    assert list(produce) == [
         "immediate",
         "completed",
         "expired",
@@ -63,6 +67,7 @@ def test_a_trace_by_hand(
     assert produce["completed"] == {
         "run_id": "by-hand-1",
         "purgatory": "Produce",
+        "kind": "all",
         "outcome": "completed",
         "operations": 3,
         "share": 0.5,
@@ -72,14 +77,18 @@ def test_a_trace_by_hand(
         "wait_p99_us": 395.0,
         "wait_max_us": 400,
     }
-    assert produce["all"]["operations"] == 6
     assert produce["expired"]["wait_max_us"] == 500
+    assert produce["pending"]["wait_max_us"] == 300
+    # Six operations, of which five were settled: 0, 50, 150, 400 and 500 us.
+    assert produce["all"]["operations"] == 6
+    assert produce["all"]["wait_mean_us"] == 220.0
+    assert produce["all"]["wait_p50_us"] == 150.0
 
 
 def test_many_waits_of_two_runs_agree_with_their_definitions(
     spark: SparkSession, write_trace: Callable[..., Path], random_operations: Any, tmp_path: Path
 ) -> None:
-    expected: dict[tuple[str, str, str], Row] = {}
+    expected: dict[Key, Row] = {}
     for seed in (1, 2):
         operations = random_operations(seed, 3000)
         run_id = f"random-{seed}"
@@ -87,13 +96,22 @@ def test_many_waits_of_two_runs_agree_with_their_definitions(
         expected |= _expected(run_id, operations)
     rows = _rows(spark, tmp_path)
     found = {
-        (row.pop("run_id"), row.pop("purgatory"), row.pop("outcome")): row
+        (row.pop("run_id"), row.pop("purgatory"), row.pop("kind"), row.pop("outcome")): row
         for row in (dict(row) for row in rows)
     }
     assert found.keys() == expected.keys()
     for key, row in found.items():
         assert row == pytest.approx(expected[key], rel=1e-12), key
-    order = [(row["run_id"], row["purgatory"], OUTCOMES.index(row["outcome"])) for row in rows]
+    order = [
+        (
+            row["run_id"],
+            row["purgatory"],
+            row["kind"] == "all",
+            row["kind"],
+            OUTCOMES.index(row["outcome"]),
+        )
+        for row in rows
+    ]
     assert order == sorted(order)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, MutableMapping
 from typing import Any
 
@@ -101,3 +102,12 @@ class Setting:
         self.timer._check()
         assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (0, 0, 0)
         assert self.timer.size == 0
+
+
+def run_threads(*threads: threading.Thread) -> None:
+    """Start all, and wait for their ends."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "the thread waits for ever"

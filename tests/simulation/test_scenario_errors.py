@@ -88,6 +88,7 @@ def test_the_smallest_scenario_has_defaults() -> None:
             ['consumers[0].isolation = "serializable"', "'read_committed'"],
         ),
         ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
+        ('[faults]\nkind = "broker-death"', ["faults = ", "begin each with [[faults]]"]),
     ],
 )
 def test_an_error_names_file_key_value_and_what_would_be_right(
@@ -122,6 +123,11 @@ def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:
         load_scenario("stedy")
     with pytest.raises(ScenarioError, match="no such file"):
         load_scenario("folder/none.toml")
+
+
+def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="is a folder; name the TOML file in it"):
+        load_scenario(tmp_path)
 
 
 def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(

@@ -78,7 +78,7 @@ def test_an_abandoned_trace_keeps_its_rows_and_stays_incomplete(tmp_path: Path) 
 def test_a_trace_is_overwritten_only_when_allowed(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     writer(folder).finish(1, {})
-    with pytest.raises(TraceError, match="is not empty; name another folder, or allow overwriting"):
+    with pytest.raises(TraceError, match="is not empty; name another folder, or --overwrite it"):
         writer(folder)
     trace = writer(folder, overwrite=True)
     trace.finish(2, {})

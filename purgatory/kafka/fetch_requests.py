@@ -1,0 +1,122 @@
+"""Fetch requests: read, answer at once or wait for bytes; and what a follower's fetch tells.
+
+A follower fetches from where its log ends, so its fetch says how far it is. That moves the high
+watermark, completes what waited for it, and may take the follower into the ISR.
+
+Ground rules: nothing here changes but through the partitions; no lock is held over a check of a
+purgatory or ``respond``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from purgatory.kafka.delayed_fetch import DelayedFetch, FetchPlace, RespondFetch
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.hosted_partitions import HostedPartitions
+from purgatory.kafka.partition import Partition
+from purgatory.kafka.partition_reads import (
+    Reads,
+    absent_response,
+    isolation_of,
+    read_partitions,
+)
+from purgatory.kafka.requests import FetchParams, PartitionFetch
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.waiting_requests import WaitingRequests
+from timer import Clock
+
+_NONE = ErrorCode.NONE
+
+
+class FetchRequests:
+    """Does what fetch requests ask.
+
+    Args:
+        partitions: what is here.
+        waiting: where the requests wait.
+        clock: tells when a follower fetched.
+        expand_isr: called with a partition and a follower that qualifies for its ISR.
+    """
+
+    __slots__ = ("_clock", "_expand_isr", "_partitions", "_waiting")
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        waiting: WaitingRequests,
+        clock: Clock,
+        expand_isr: Callable[[Partition, int], None],
+    ) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+        self._clock = clock
+        self._expand_isr = expand_isr
+
+    def fetch(
+        self,
+        params: FetchParams,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        respond: RespondFetch,
+    ) -> None:
+        """Serve one request, as `ReplicaManager.fetch_records` says."""
+        if params.replica_id >= 0:
+            answers, size_bytes, at_once = self._read_for_follower(params, fetches)
+        else:
+            answers, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
+        if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
+            respond(answers)
+            return
+        places = self._places(fetches)
+        if places is None:
+            # A replica went while this request was read: another thread's doing.
+            respond(read_partitions(self._partitions, params, fetches)[0])
+            return
+        self._waiting.fetches.try_complete_else_watch(
+            DelayedFetch(params, isolation_of(params), self._partitions, fetches, places, respond),
+            fetches,
+        )
+
+    def _read_for_follower(
+        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
+    ) -> Reads:
+        """Read as for anyone, and do what follows from how far the follower is."""
+        replica_id, max_bytes = params.replica_id, params.max_bytes
+        now_ms = self._clock.now_ms()
+        answers = {}
+        size_bytes = 0
+        at_once = False
+        to_check = []
+        joining = []
+        for topic_partition, fetch in fetches.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                answer = absent_response(self._partitions, topic_partition)
+            else:
+                answer, moved, may_join = partition.fetch_as_follower(
+                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
+                )
+                if moved:
+                    to_check.append(topic_partition)
+                if may_join:
+                    joining.append(partition)
+            answers[topic_partition] = answer
+            size_bytes += answer.size_bytes
+            if answer.error is not _NONE or answer.diverging_epoch is not None:
+                at_once = True
+        for topic_partition in to_check:
+            self._waiting.check_all(topic_partition)
+        for partition in joining:
+            self._expand_isr(partition, replica_id)
+        return answers, size_bytes, at_once
+
+    def _places(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> list[FetchPlace] | None:
+        """Return where each fetch stands; None if a replica isn't here (any more)."""
+        places = []
+        for topic_partition, fetch in fetches.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                return None
+            segment_base, position = partition.fetch_place(fetch.fetch_offset)
+            places.append((topic_partition, fetch, segment_base, position))
+        return places

@@ -1,0 +1,163 @@
+"""Which partitions have a replica on this broker, and why one hasn't.
+
+A stopped replica leaves its log behind, and finds it again when it comes back. One whose disk
+failed is offline for good.
+
+Ground rules
+------------
+* ``_lock`` guards which partitions are here. It is taken before a partition's lock, never after,
+  and not at all to look one up: a dict's ``get`` is atomic.
+* Who waits on a partition that came, went or changed its role is told by the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log import Log, LogConfig
+from purgatory.kafka.partition import Partition
+from purgatory.kafka.topic_partition import TopicPartition
+
+
+class HostedPartitions:
+    """The replicas of one broker.
+
+    Args:
+        broker_id: this broker.
+        min_insync_replicas: what new replicas demand for acks=all.
+        log_config: the settings of new logs.
+        logs: what a former process of this broker left on its disks.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        min_insync_replicas: int,
+        log_config: LogConfig | None,
+        logs: Mapping[TopicPartition, Log] | None,
+    ) -> None:
+        self.broker_id = broker_id
+        self._min_insync_replicas = min_insync_replicas
+        self._log_config = log_config
+        self._lock = threading.Lock()
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._logs: dict[TopicPartition, Log] = dict(logs or {})
+        # Partitions that were here: stopped, or on a disk that failed.
+        self._stopped: set[TopicPartition] = set(self._logs)
+        self._offline: set[TopicPartition] = set()
+
+    # ---- looking
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return the replica here, or None. O(1)."""
+        return self._partitions.get(topic_partition)
+
+    def all(self) -> list[Partition]:
+        """Return all replicas here."""
+        return list(self._partitions.values())
+
+    def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
+        """Return the error, and the sentence, for a partition that isn't here."""
+        if topic_partition in self._offline:
+            return (
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{topic_partition} is offline on broker {self.broker_id}: its disk failed",
+            )
+        if topic_partition in self._stopped:
+            return (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker_id} has no replica of {topic_partition} any more",
+            )
+        return (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"broker {self.broker_id} doesn't know {topic_partition}",
+        )
+
+    # ---- coming and going
+
+    def change_role(
+        self, topic_partition: TopicPartition, change: Callable[[Partition], bool]
+    ) -> bool:
+        """Apply ``change`` to the replica, a new one if there is none; say what it said.
+
+        Where it says False, or raises, nothing is kept of a new replica. False as well where the
+        disk failed.
+        """
+        with self._lock:
+            if topic_partition in self._offline:
+                return False
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                partition = self._new_partition(topic_partition)
+            changed = change(partition)
+            if changed:
+                self._partitions[topic_partition] = partition
+                self._logs[topic_partition] = partition.log
+                self._stopped.discard(topic_partition)
+            return changed
+
+    def _new_partition(self, topic_partition: TopicPartition) -> Partition:
+        log = self._logs.get(topic_partition)
+        return Partition(
+            topic_partition,
+            self.broker_id,
+            Log(self._log_config) if log is None else log,
+            self._min_insync_replicas,
+        )
+
+    def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:
+        """Stop a replica, and drop its log if asked; say whether it was here."""
+        with self._lock:
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None:
+                partition.resign()
+                self._stopped.add(topic_partition)
+            if delete:
+                self._logs.pop(topic_partition, None)
+            return partition is not None
+
+    def delete_topic(self, topic: str) -> list[TopicPartition]:
+        """Forget all of a topic with its logs; return the partitions that were here."""
+        with self._lock:
+            here = [key for key in self._partitions if key.topic == topic]
+            for topic_partition in here:
+                self._partitions.pop(topic_partition).resign()
+            self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
+            self._stopped = {key for key in self._stopped if key.topic != topic}
+            self._offline = {key for key in self._offline if key.topic != topic}
+            return here
+
+    def mark_offline(self, topic_partition: TopicPartition) -> bool:
+        """Give up a replica whose disk failed; say whether it was here."""
+        with self._lock:
+            partition = self._partitions.pop(topic_partition, None)
+            self._logs.pop(topic_partition, None)
+            self._stopped.discard(topic_partition)
+            self._offline.add(topic_partition)
+            if partition is not None:
+                partition.resign()
+            return partition is not None
+
+    def take_logs(self) -> dict[TopicPartition, Log]:
+        """Give away the logs; nothing is hosted after it."""
+        with self._lock:
+            for partition in self._partitions.values():
+                partition.resign()
+            self._stopped.update(self._partitions)
+            self._partitions.clear()
+            logs, self._logs = self._logs, {}
+            return logs
+
+    def _check(self) -> None:
+        """Assert every invariant of what is here, the partitions and their logs. O(records)."""
+        with self._lock:
+            for topic_partition, partition in self._partitions.items():
+                assert partition.topic_partition == topic_partition
+                assert self._logs[topic_partition] is partition.log
+            assert not self._stopped & self._partitions.keys()
+            assert not self._offline & self._partitions.keys()
+            assert not self._offline & self._logs.keys()
+            for partition in self._partitions.values():
+                partition._check()

@@ -1,0 +1,224 @@
+"""A broker's copy of a partition: its log, its role, and how it takes on another role.
+
+As a follower it copies what its leader has. What it does as a leader is in `partition`.
+
+Ground rules
+------------
+* ``_lock`` guards every field, the parts and the log. It is a leaf: nothing is called under it but
+  these.
+* Plain attributes may be read without the lock where one value alone is wanted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from purgatory.kafka.follower_copies import take_response
+from purgatory.kafka.in_sync_replicas import InSyncReplicas
+from purgatory.kafka.log import Log
+from purgatory.kafka.replica_role import NO_LEADER, ReplicaRole
+from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionFetch, PartitionFetchResponse
+from purgatory.kafka.topic_partition import TopicPartition
+
+
+class Replica(ReplicaRole):
+    """The copy on broker ``broker_id``: what a leader and a follower have in common.
+
+    Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
+    ids in the order of the assignment; the ISR is empty on a follower), ``log``.
+
+    Raises:
+        ValueError: min_insync_replicas below 1.
+    """
+
+    __slots__ = ("_lock", "_members", "log", "min_insync_replicas")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker_id: int,
+        log: Log,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        if min_insync_replicas < 1:
+            raise ValueError(
+                f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "
+                "the leader itself"
+            )
+        super().__init__(topic_partition, broker_id)
+        self.log = log
+        self.min_insync_replicas = min_insync_replicas
+        self._members = InSyncReplicas(broker_id)
+        self._lock = threading.Lock()
+
+    # ---- looking
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Who is assigned, in order."""
+        return self._members.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Who is in sync; empty on a follower."""
+        return self._members.isr
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The in-sync set, and whoever is just being taken in."""
+        return self._members.maximal_isr
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below this offset is committed, as far as this replica knows."""
+        return self.log.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset of the first record that can be read."""
+        return self.log.start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far a read-committed consumer sees."""
+        with self._lock:
+            return self.log.last_stable_offset
+
+    def follower_end_offset(self, broker_id: int) -> int:
+        """Return how far a follower is known to have the log, -1 when unknown."""
+        follower = self._members.followers.get(broker_id)
+        return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
+
+    # ---- changes of leadership
+
+    def make_leader(
+        self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
+    ) -> bool:
+        """Lead in ``leader_epoch``, or go on leading with another assignment or ISR.
+
+        Args:
+            leader_epoch: given by the controller, higher at each change.
+            isr: who is in sync, this broker among them.
+            replicas: who is assigned, in order.
+            now_ms: the followers in sync count as caught up as of now.
+
+        Returns:
+            False, and nothing changed, if the epoch is an old one or another broker's.
+
+        Raises:
+            ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
+        """
+        replicas = tuple(dict.fromkeys(replicas))
+        self._check_assignment(isr, replicas)
+        with self._lock:
+            if not self._may_lead_in(leader_epoch):
+                return False
+            if self._begin_to_lead(leader_epoch, self.log.end_offset):
+                self.log.epochs.assign(leader_epoch, self.log.end_offset)
+            self._members.assign(isr, replicas, now_ms)
+            self._advance_high_watermark()
+            return True
+
+    def _check_assignment(self, isr: Collection[int], replicas: tuple[int, ...]) -> None:
+        if self.broker_id not in isr:
+            raise ValueError(
+                f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
+                f"{tuple(isr)}: a leader is a member of it"
+            )
+        strangers = [broker_id for broker_id in isr if broker_id not in replicas]
+        if strangers:
+            raise ValueError(
+                f"the ISR {tuple(isr)} of {self.topic_partition} names {strangers}, "
+                f"which aren't among the replicas {replicas}"
+            )
+
+    def make_follower(
+        self, leader_id: int, leader_epoch: int, replicas: Collection[int] = ()
+    ) -> bool:
+        """Follow ``leader_id``, or nobody (-1) until a leader is known.
+
+        The log stays as it is: what doesn't belong in it goes by the answer to the next fetch,
+        which tells where the logs diverge.
+
+        Returns:
+            False, and nothing changed, if the epoch is an old one, or the one that this broker
+            itself leads in.
+
+        Raises:
+            ValueError: told to follow itself.
+        """
+        if leader_id == self.broker_id:
+            raise ValueError(
+                f"broker {leader_id} was told to follow itself on {self.topic_partition}"
+            )
+        with self._lock:
+            if not self._may_follow_in(leader_epoch):
+                return False
+            self._begin_to_follow(leader_id)
+            self.leader_epoch = leader_epoch
+            self._members.forget_followers()
+            if replicas:
+                self._members.replicas = tuple(dict.fromkeys(replicas))
+            return True
+
+    def resign(self) -> None:
+        """Neither lead nor follow any more: the replica is stopped. The log stays as it is."""
+        with self._lock:
+            self._begin_to_follow(NO_LEADER)
+            self._members.forget_followers()
+
+    def _advance_high_watermark(self) -> bool:
+        """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
+
+        It is less while followers are still unknown to a new leader: it never goes back.
+        """
+        log = self.log
+        least = self._members.least_end_offset(log.end_offset)
+        return least > log.high_watermark and log.update_high_watermark(least)
+
+    # ---- the follower
+
+    def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
+        """Return what this follower asks of its leader next; None if it doesn't follow any."""
+        with self._lock:
+            if self.leader_id in (self.broker_id, NO_LEADER):
+                return None
+            log = self.log
+            return PartitionFetch(
+                log.end_offset, max_bytes, self.leader_epoch, log.last_epoch, log.start_offset
+            )
+
+    def append_as_follower(self, fetch: PartitionFetch, response: PartitionFetchResponse) -> bool:
+        """Take the leader's answer to ``fetch``. O(batches), or O(log) when it truncates.
+
+        Returns:
+            False, and nothing changed, when the answer is an error that only a new fetch or a new
+            leader helps against, or stale: this replica's epoch, leadership or log end is no longer
+            what ``fetch`` said.
+
+        Raises:
+            KafkaError: INVALID_RECORD, when the batches don't follow one another.
+        """
+        with self._lock:
+            if (
+                self.leader_id == self.broker_id
+                or fetch.current_leader_epoch != self.leader_epoch
+                or fetch.fetch_offset != self.log.end_offset
+            ):
+                return False
+            return take_response(self.log, response)
+
+    # ---- checking
+
+    def _check(self) -> None:
+        """Assert every invariant of the partition and its log. O(records)."""
+        with self._lock:
+            self.log._check()
+            assert self.log.epochs.latest <= self.leader_epoch
+            self._members._check(self.is_leader, self.leader_epoch)

@@ -1,0 +1,57 @@
+"""The produce request, on its way from a producer to a broker and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.simulation.messages import Batch
+from purgatory.simulation.network import Connection, Request
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.producer import Producer
+
+
+class ProduceRequest(Request):
+    """A produce request: batches for partitions that one broker leads."""
+
+    __slots__ = ("batches", "producer")
+    purgatory = "Produce"
+    kind = "producer"
+
+    def __init__(self, producer: Producer, connection: Connection, batches: list[Batch]) -> None:
+        super().__init__(connection)
+        self.producer = producer
+        self.batches = batches
+        self.may_wait = producer.group.acks == -1
+        self.expects_answer = producer.group.acks != 0
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.producer.group.section.timeout_ms
+
+    @property
+    def key_count(self) -> int:
+        return len(self.batches)
+
+    def execute(self, broker: Broker) -> None:
+        group = self.producer.group
+        respond = self.respond if group.acks else self._respond_without_acks
+        entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
+        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
+        # What one partition's followers have yet to fetch, the append has not committed.
+        if self.answers or len(entries) > 1:
+            broker.look(entries)
+
+    def _respond_without_acks(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+        """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""
+        self.respond(answer)
+        if any(response.error is not ErrorCode.NONE for response in answer.values()):
+            self.connection.broken()
+
+    def deliver(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+        self.producer.answered(self, answer)
+
+    def fail(self) -> None:
+        self.producer.disconnected(self)

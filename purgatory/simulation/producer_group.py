@@ -1,0 +1,129 @@
+"""A group of producers that are alike, and what they share: settings, chances, counts.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from purgatory.simulation.distributions import (
+    exponential_table,
+    sampler,
+    stream,
+    table_sampler,
+)
+from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.ledger import GroupCounts, Ledger
+from purgatory.simulation.network import Connection
+from purgatory.simulation.producer import Producer
+from purgatory.simulation.scenario import ProducersSection, Scenario
+
+if TYPE_CHECKING:
+    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.controller import Controller
+
+_MOST_KEYS_IN_TABLE = 100_000
+"""Up to how many keys their partitions are looked up, not computed each time."""
+
+
+class ProducerGroup:
+    """Producers that are alike, and what they share: settings, chances, counts.
+
+    Args:
+        section: the settings.
+        scenario: the run's settings.
+        first_number: the number of its first producer.
+        engine: runs the events.
+        controller: tells who leads.
+        brokers: all brokers, by number.
+        ledger: keeps the books.
+        write: takes rows of the trace's `sends`; None writes none.
+    """
+
+    def __init__(
+        self,
+        section: ProducersSection,
+        scenario: Scenario,
+        first_number: int,
+        engine: Engine,
+        controller: Controller,
+        brokers: list[Broker],
+        ledger: Ledger,
+        write: Callable[[tuple[Any, ...]], None] | None,
+    ) -> None:
+        self.section = section
+        self.name = section.group
+        self.counts = GroupCounts()
+        self.engine = engine
+        self.controller = controller
+        self.ledger = ledger
+        self.write = write
+        self.acks = -1 if section.acks == "all" else section.acks
+        self.max_in_flight = section.max_in_flight
+        self.idempotence = section.idempotence
+        self.batch_size = section.batch_size
+        # A record that finds nothing before it needs no queue; what else holds it back is rare.
+        self.sends_at_once = (
+            section.linger_ms == 0 and section.max_in_flight > 1 and not section.idempotence
+        )
+        self.linger_ns = section.linger_ms * NS_PER_MS
+        self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
+        self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
+        self.topic_partitions = list(controller.assignments)
+        self.first_leaders = [one.leader for one in controller.assignments.values()]
+        self._brokers = brokers
+        self._seed = scenario.seed
+        self._delay_ns = sampler(scenario.network.delay_ms, self.stream("network"), NS_PER_MS)
+        self.next_size = sampler(section.record_bytes, self.stream("sizes"))
+        self.next_key = self._key_sampler()
+        self.partition_of = self._partitioner()
+        self.producers = [Producer(self, first_number + index) for index in range(section.count)]
+
+    def stream(self, purpose: str) -> Any:
+        """The group's stream of chance for one purpose."""
+        return stream(self._seed, "producers", self.name, purpose)
+
+    def gap_sampler(self) -> Callable[[], int]:
+        """Draws the time between two records of one producer, in nanoseconds."""
+        assert self.section.rate is not None
+        mean_ns = 1e9 / self.section.rate
+        if self.section.spacing == "even":
+            return lambda: round(mean_ns)
+        return table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
+
+    def connect(self, broker_id: int, producer: Producer) -> Connection:
+        """A connection from one of the producers to a broker."""
+        return Connection(
+            self.engine,
+            self._brokers[broker_id],
+            self._delay_ns,
+            self.section.answer_timeout_ms,
+            self.name,
+            lambda: producer.look_for_leaders(broker_id),
+        )
+
+    def _key_sampler(self) -> Callable[[], int]:
+        keys, chance = self.section.keys, self.stream("keys").random
+        return lambda: int(chance() * keys)
+
+    def _partitioner(self) -> Callable[[int, int, int], int]:
+        count, how = len(self.topic_partitions), self.section.partitioner
+        if how == "modulo":
+            return lambda key, _sequence, _producer: key % count
+        if how == "round-robin":
+            return lambda _key, sequence, producer: (sequence + producer) % count
+        if how == "random":
+            chance = self.stream("partitions").random
+            return lambda _key, _sequence, _producer: int(chance() * count)
+        if self.section.keys > _MOST_KEYS_IN_TABLE:
+            return lambda key, _sequence, _producer: _hash(key) % count
+        table = array("i", (_hash(key) % count for key in range(self.section.keys)))
+        return lambda key, _sequence, _producer: table[key]
+
+
+def _hash(key: int) -> int:
+    return zlib.crc32(key.to_bytes(8, "big"))

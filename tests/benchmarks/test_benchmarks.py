@@ -1,0 +1,90 @@
+"""Each benchmark still runs, at a size at which its figures mean nothing."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import run
+from tests.benchmarks.cost_plot import draw
+from tests.benchmarks.measurement import Figure, Size, in_turns, table
+
+HELPERS = {"measurement", "rivals", "cost_plot", "run", "test_benchmarks"}
+
+
+@pytest.mark.parametrize("name", run.BENCHMARKS)
+def test_each_benchmark_measures_what_it_names(name: str) -> None:
+    figures: list[Figure] = importlib.import_module(f"tests.benchmarks.{name}").measure(Size.SMALL)
+    assert figures
+    names = [figure.name for figure in figures]
+    assert len(set(names)) == len(names)
+    assert all(math.isfinite(figure.value) and figure.value >= 0 for figure in figures)
+    assert any(figure.target is not None for figure in figures)
+
+
+def test_no_benchmark_is_left_out_of_the_run() -> None:
+    scripts = {path.stem for path in Path(run.__file__).parent.glob("*.py")}
+    assert scripts - HELPERS == set(run.BENCHMARKS)
+
+
+def test_a_benchmark_runs_in_its_own_process_and_hands_over_its_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run.main(["--small", "timer_cascade"]) == 0
+    printed = capsys.readouterr().out
+    assert "longest add beside the cascade" in printed
+    assert " of 1 targets met" in printed
+
+
+def test_a_benchmark_that_fails_is_named_and_not_skipped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "BENCHMARKS", ("none_such",))
+    assert run.main(["none_such"]) == 1
+    assert "failed: none_such" in capsys.readouterr().out
+
+
+def test_an_unknown_benchmark_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["none_such"])
+    assert "no benchmark 'none_such'" in capsys.readouterr().err
+
+
+def test_a_target_is_a_bound_on_the_side_that_matters() -> None:
+    assert Figure("pause", 2, "ms", 3).met is True
+    assert Figure("pause", 4, "ms", 3).met is False
+    assert Figure("speed", 4, "op/s", 3, "higher").met is True
+    assert Figure("speed", 2, "op/s", 3, "higher").met is False
+    assert Figure("speed", 2, "op/s").met is None
+
+
+def test_the_table_says_which_target_was_missed() -> None:
+    lines = table([Figure("pause", 4, "ms", 3), Figure("speed", 1_500.4, "op/s")]).splitlines()
+    assert lines[0].split() == ["pause", "4", "ms", "at", "most", "3", "NOT", "MET"]
+    assert lines[1].split() == ["speed", "1,500", "op/s"]
+
+
+def test_contenders_take_turns_and_their_medians_count() -> None:
+    order: list[str] = []
+    values = {"first": iter([1.0, 9.0, 2.0]), "second": iter([5.0, 6.0, 7.0])}
+
+    def measured(name: str) -> dict[str, float]:
+        order.append(name)
+        return {"ms": next(values[name])}
+
+    found = in_turns({name: lambda name=name: measured(name) for name in values}, rounds=3)  # type: ignore[misc]
+    assert order == ["first", "second", "second", "first", "first", "second"]
+    assert found == {"first": {"ms": 2.0}, "second": {"ms": 6.0}}
+
+
+def test_the_plot_shows_every_rival(tmp_path: Path) -> None:
+    path = tmp_path / "plot.svg"
+    costs = {name: {1_000: 1.0, 10_000: 2.0} for name in ("wheel", "heap", "loop", "table")}
+    draw(costs, path)
+    drawn = path.read_text()
+    assert all(f"<!-- {name} -->" in drawn for name in costs)
+    draw(costs, tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_text() == drawn

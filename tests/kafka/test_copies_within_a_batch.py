@@ -1,0 +1,48 @@
+"""A follower's log takes its leader's answer where neither's batches end at the same offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from purgatory.kafka import ErrorCode, KafkaError, PartitionFetchResponse, RecordBatch
+from purgatory.kafka.follower_copies import take_response
+from purgatory.kafka.log import Log
+
+
+def log_of(*counts: int, epoch: int) -> Log:
+    log = Log()
+    for count in counts:
+        log.append(RecordBatch(log.end_offset, count, 100, epoch))
+    return log
+
+
+def test_a_follower_begins_anew_where_its_leader_deleted_up_to_within_a_batch() -> None:
+    # The leader's third batch holds 35 to 39, and 38 is the first record that is not deleted. The
+    # follower ends at 38 too, but by batches of an old leader's, of which nobody knows any more.
+    leader = log_of(20, 15, 5, epoch=2)
+    leader.update_high_watermark(40)
+    leader.delete_up_to(38)
+    follower = log_of(20, 18, epoch=1)
+    response = PartitionFetchResponse(
+        ErrorCode.NONE,
+        leader.high_watermark,
+        leader.last_stable_offset,
+        leader.start_offset,
+        tuple(leader.read(38, 10_000)),
+    )
+    assert response.batches[0].base_offset == 35
+    assert take_response(follower, response)
+    assert (follower.start_offset, follower.end_offset) == (38, 40)
+    assert follower.high_watermark == 40
+    assert follower.last_epoch == 2
+    follower._check()
+
+
+def test_a_follower_that_ends_behind_its_leaders_start_takes_no_batch_that_does_not_fit() -> None:
+    follower = log_of(20, 18, epoch=1)
+    response = PartitionFetchResponse(
+        ErrorCode.NONE, 40, 40, 36, (RecordBatch(35, 5, 100, leader_epoch=2),)
+    )
+    with pytest.raises(KafkaError, match="the log ends at 38"):
+        take_response(follower, response)
+    assert follower.end_offset == 38

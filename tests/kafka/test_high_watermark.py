@@ -1,0 +1,171 @@
+"""What is committed, and how far whom it lets see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from purgatory.kafka import (
+    AppendOrigin,
+    EndTransaction,
+    ErrorCode,
+    FetchIsolation,
+    KafkaError,
+    PartitionFetchResponse,
+    RecordBatch,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from tests.kafka.conftest import Broker
+
+TP = TopicPartition("topic", 0)
+COMMITTED = FetchIsolation.TXN_COMMITTED
+
+
+def offsets(response: PartitionFetchResponse) -> list[int]:
+    return [batch.base_offset for batch in response.batches]
+
+
+# ---- the high watermark
+
+
+def test_it_is_the_least_end_of_the_isr(leader: Broker) -> None:
+    for _ in range(5):
+        leader.produce(acks=1)
+
+    seen = []
+    for replica_id, offset in [(1, 4), (2, 2), (2, 3), (1, 5), (2, 5)]:
+        leader.followers_fetch(offset, replica_id)
+        seen.append(leader.replica().high_watermark)
+
+    assert seen == [0, 2, 3, 3, 5]
+
+
+def test_a_follower_that_fetches_from_further_back_does_not_take_it_back(leader: Broker) -> None:
+    for _ in range(3):
+        leader.produce(acks=1)
+    leader.followers_fetch(3, 1, 2)
+
+    leader.followers_fetch(1, 2)
+
+    assert leader.replica().follower_end_offset(2) == 1
+    assert leader.replica().high_watermark == 3
+
+
+def test_a_new_member_that_is_further_back_does_not_take_it_back(leader: Broker) -> None:
+    leader.produce(acks=1)
+    leader.lead(epoch=2, isr=(0,))
+    assert leader.replica().high_watermark == 1
+
+    leader.lead(epoch=3, isr=(0, 1, 2))
+
+    assert leader.replica().high_watermark == 1
+
+
+def test_who_is_not_assigned_does_not_count(leader: Broker) -> None:
+    with pytest.raises(KafkaError) as failure:
+        leader.replica().update_follower_fetch_state(9, 1, 0, now_ms=0)
+    assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert leader.replica().follower_end_offset(9) == -1
+
+
+def test_a_follower_keeps_no_account_of_others(make_broker: Callable[..., Broker]) -> None:
+    follower = make_broker(1)
+    follower.manager.become_follower(TP, 0, 1, (0, 1, 2))
+
+    with pytest.raises(KafkaError) as failure:
+        follower.replica().update_follower_fetch_state(2, 1, 0, now_ms=0)
+    assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert follower.replica().low_watermark_if_leader() is None
+
+
+# ---- the last stable offset
+
+
+def transactional(sequence: int, producer_id: int = 7) -> RecordBatch:
+    return RecordBatch(
+        0,
+        1,
+        100,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def end(leader: Broker, how: EndTransaction, producer_id: int = 7) -> None:
+    marker = RecordBatch(
+        0, 1, 78, producer_id=producer_id, producer_epoch=0, transactional=True, control=how
+    )
+    answer = leader.produce(marker, acks=1, origin=AppendOrigin.COORDINATOR)
+    assert answer.of().error is ErrorCode.NONE
+
+
+def replicate(leader: Broker) -> None:
+    leader.followers_fetch(leader.replica().log_end_offset, 1, 2)
+
+
+def test_an_open_transaction_hides_what_comes_after_its_first_record(leader: Broker) -> None:
+    leader.produce(acks=1)
+    leader.produce(transactional(0), acks=1)
+    leader.produce(acks=1)
+    replicate(leader)
+
+    assert leader.replica().last_stable_offset == 1
+    assert offsets(leader.fetch(0, isolation=COMMITTED).of()) == [0]
+    assert offsets(leader.fetch(0).of()) == [0, 1, 2]
+
+
+def test_it_shows_them_when_the_marker_is_replicated_and_not_before(leader: Broker) -> None:
+    leader.produce(transactional(0), acks=1)
+    replicate(leader)
+    answer = leader.fetch(0, isolation=COMMITTED)
+
+    end(leader, EndTransaction.COMMIT)
+    assert not answer.given  # the marker could still be lost
+    replicate(leader)
+
+    assert offsets(answer.of()) == [0, 1]
+    assert answer.of().aborted_transactions == ()
+
+
+def test_an_aborted_transaction_is_named_to_read_committed_readers_alone(leader: Broker) -> None:
+    leader.produce(transactional(0), acks=1)
+    end(leader, EndTransaction.ABORT)
+    replicate(leader)
+
+    assert leader.fetch(0, isolation=COMMITTED).of().aborted_transactions == ((7, 0, 1),)
+    assert leader.fetch(0).of().aborted_transactions == ()
+
+
+def test_the_earliest_open_transaction_counts(leader: Broker) -> None:
+    leader.produce(transactional(0, producer_id=7), acks=1)
+    leader.produce(transactional(0, producer_id=8), acks=1)
+    end(leader, EndTransaction.COMMIT, producer_id=7)
+    replicate(leader)
+    assert leader.replica().last_stable_offset == 1
+
+    end(leader, EndTransaction.COMMIT, producer_id=8)
+    replicate(leader)
+
+    assert leader.replica().last_stable_offset == 4
+
+
+def test_a_client_cannot_end_a_transaction(leader: Broker) -> None:
+    leader.produce(transactional(0), acks=1)
+    marker = RecordBatch(
+        0, 1, 78, producer_id=7, producer_epoch=0, transactional=True, control=EndTransaction.COMMIT
+    )
+
+    assert leader.produce(marker, acks=1).of().error is ErrorCode.INVALID_RECORD
+
+
+def test_a_transaction_needs_a_producer_id(leader: Broker) -> None:
+    answer = leader.produce(RecordBatch(0, 1, 100, transactional=True), acks=1)
+
+    assert answer.of().error is ErrorCode.INVALID_RECORD
+    assert "transactional without a producer id" in str(answer.of().message)

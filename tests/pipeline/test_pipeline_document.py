@@ -1,0 +1,71 @@
+"""docs/pipeline.md: its Python runs and prints what it shows, and its tables are the real ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.analyze import MOST_SMALL_OPERATIONS
+from purgatory.pipeline.occupancy import MOST_POINTS
+from purgatory.pipeline.output import TABLES
+
+pytestmark = pytest.mark.spark
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def printed(
+    spark: SparkSession, slow_follower_trace: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
+    """The folder in which the document's Python ran, and the lines that it printed."""
+
+    @contextmanager
+    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
+        assert (master, small) == ("local[2]", True)
+        yield spark
+
+    folder = tmp_path_factory.mktemp("document")
+    (folder / "build" / "demo").mkdir(parents=True)
+    (folder / "build" / "demo" / "trace").symlink_to(slow_follower_trace)
+    lines: list[str] = []
+    program = "\n".join(re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("purgatory.pipeline.analyze.spark_session", shared_session)
+        patch.setattr("purgatory.pipeline.session.spark_session", shared_session)
+        exec(compile(program, "docs/pipeline.md", "exec"), {"print": lines.append})
+    return folder / "build" / "demo" / "notebook", lines
+
+
+def test_the_examples_print_what_is_shown(printed: tuple[Path, list[str]]) -> None:
+    _, lines = printed
+    shown = re.search(r"^    completed: .*\n(?:    .*\n)+", DOCUMENT, re.MULTILINE)
+    assert shown is not None
+    expected = [line.strip() for line in shown[0].splitlines()]
+    assert lines[: len(expected)] == expected
+    # 58 produces and 24 fetches expired in all of the run, and 138 requests were retries.
+    further = {line.split(": ")[-1] for line in lines[len(expected) :]}
+    assert any(re.fullmatch(r"[1-9]\d* of those from 6 s on expired", line) for line in further)
+    assert "138 records were sent again" in further
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_tables_have_the_columns_that_are_described(
+    spark: SparkSession, printed: tuple[Path, list[str]], table: str
+) -> None:
+    section = DOCUMENT.split(f"### Table `{table}`", 1)[1].split("\n###", 1)[0]
+    described = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
+    schema = spark.read.parquet(f"file:{printed[0] / table}").schema
+    kinds = [field.dataType.simpleString().partition("<")[0] for field in schema.fields]
+    assert described == list(zip(schema.names, kinds, strict=True))
+
+
+def test_the_numbers_that_are_named() -> None:
+    assert f"Up to {MOST_SMALL_OPERATIONS:,} operations" in DOCUMENT
+    assert f"at most {MOST_POINTS} buckets" in DOCUMENT

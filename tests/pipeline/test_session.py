@@ -1,0 +1,85 @@
+"""The session's settings, and what is said of a master that is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.errors import PipelineError, SessionError
+from purgatory.pipeline.session import (
+    _settings,
+    check_master,
+    is_on_loopback,
+    spark_errors,
+)
+
+
+@pytest.mark.spark
+def test_settings(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert context.uiWebUrl is None
+    # Started for tables of a few rows, where each further task costs more than its work.
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert "-XX:TieredStopAtLevel=1" in (spark.conf.get("spark.driver.extraJavaOptions") or "")
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path) -> None:
+    log4j = tmp_path / "log4j2.properties"
+    cluster = dict(_settings("spark://127.0.0.1:7077", tmp_path, log4j, small=True))
+    assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
+    assert "spark.sql.shuffle.partitions" not in cluster
+    much = dict(_settings("local[*]", tmp_path, log4j, small=False))
+    assert "TieredStopAtLevel" not in much["spark.driver.extraJavaOptions"]
+    assert int(much["spark.sql.shuffle.partitions"]) > 1
+
+
+@pytest.mark.spark
+def test_what_spark_raises_becomes_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with pytest.raises(PipelineError) as caught, spark_errors(log):
+        spark.sql("select raise_error('out of cheese')").collect()
+    message = str(caught.value)
+    assert "out of cheese" in message
+    assert str(log) in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "master", ["", "local[0]", "local[two]", "spark://host", "laptop", "yarn!"]
+)
+def test_a_master_that_spark_does_not_know(master: str) -> None:
+    with pytest.raises(SessionError, match=r"is no Spark master: give local\[\*\]"):
+        check_master(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*, 3]", "yarn"])
+def test_masters_that_need_no_answer(master: str) -> None:
+    check_master(master)
+
+
+def test_a_master_that_does_not_answer_is_said_so_before_spark_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{port}")
+        check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(SessionError, match=f"nothing answers at spark://127.0.0.1:{port}"):
+        check_master(f"spark://127.0.0.1:{port}")
+    with pytest.raises(SessionError, match="nothing answers at"):
+        check_master("spark://127.0.0.1:99999")
+
+
+def test_loopback_is_kept_to_where_it_reaches() -> None:
+    assert is_on_loopback("local[2]")
+    assert is_on_loopback("spark://127.0.0.1:7077,localhost:7078")
+    assert not is_on_loopback("spark://127.0.0.1:7077,master.example:7077")
+    assert not is_on_loopback("yarn")

@@ -1,0 +1,230 @@
+"""Fresh copies of the core whose threads can be scheduled, and whose source can be changed first.
+
+``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
+that everybody else uses, together with the programs. Their locks are those of
+``cooperative_locks``, and each thread that is traced by ``trace_core`` has a switch point before
+
+* each lock operation (in the locks themselves),
+* each load and store of a flag that threads share (``FLAGS``), and each step of a dict or deque
+  that is not guarded by a lock,
+* each access to what a lock guards (``GUARDED``), if that lock is not held.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import purgatory
+import timer
+from tests.purgatory import cooperative_locks
+from tests.purgatory.scheduler import point, point_if_unguarded
+
+FLAGS = frozenset(
+    {
+        "_closed",
+        "_op_check_due",
+        "_op_event",
+        "_op_expiry_due",
+        "_op_failure_due",
+        "_op_keys",
+        "_op_outcome",
+        "_op_purgatory",
+        "_op_retry",
+        "_op_settled",
+        "_timer_entry",
+        "held_in",
+        "number",
+        "task",
+    }
+)
+GUARDED = frozenset({"_pending", "_settling", "by_key", "checks", "entries", "missed_wakeups"})
+ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft"})
+LOCKED_FILES = frozenset({"closing.py", "delayed_operation_purgatory.py", "watchers.py"})
+"""Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
+
+WORLD = "tests.purgatory.schedule_world"
+PROGRAMS = tuple(
+    f"tests.purgatory.{name}"
+    for name in ("schedule_programs", "users_lock_programs", "closing_programs")
+)
+BUSY_RUN = "tests.purgatory.busy_run"
+FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS, BUSY_RUN})
+ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
+FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
+
+Patches = Mapping[str, Mapping[str, str]]
+"""By module: what is to be replaced in its source, and by what."""
+
+StandIns = Mapping[str, Mapping[str, object]]
+"""By standard module: what the core gets for some of its attributes."""
+
+COOPERATIVE: StandIns = {
+    "threading": {
+        "Lock": cooperative_locks.CooperativeLock,
+        "RLock": cooperative_locks.CooperativeRLock,
+        "Condition": cooperative_locks.CooperativeCondition,
+        "Event": cooperative_locks.CooperativeEvent,
+    },
+    "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
+}
+
+Trace = Callable[[FrameType, str, Any], Any]
+
+
+def load_core(patches: Patches | None = None) -> ModuleType:
+    """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
+
+    Raises:
+        ValueError: a patch does not fit its module's source exactly once.
+    """
+    world, *_ = load_fresh([WORLD, *PROGRAMS], COOPERATIVE, patches)
+    return world
+
+
+def load_fresh(
+    names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
+) -> list[ModuleType]:
+    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
+    finder = _Finder(patches or {})
+    with _replaced(stand_ins), _without(_is_fresh):
+        sys.meta_path.insert(0, finder)
+        try:
+            return [importlib.import_module(name) for name in names]
+        finally:
+            sys.meta_path.remove(finder)
+
+
+def trace_core() -> None:
+    """Have this thread stop at the switch points of the core."""
+    sys.settrace(_trace_call)
+
+
+def _is_fresh(name: str) -> bool:
+    return name.partition(".")[0] in ("timer", "purgatory") or name in FRESH_TESTS
+
+
+@contextmanager
+def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
+    """Forget these modules for a while, and put them back."""
+    kept = {name: module for name, module in sys.modules.items() if unwanted(name)}
+    package = sys.modules[__name__.rpartition(".")[0]]
+    kept_attributes = dict(vars(package))
+    for name in kept:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if unwanted(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+        vars(package).update(kept_attributes)
+
+
+@contextmanager
+def _replaced(stand_ins: StandIns) -> Iterator[None]:
+    """Have modules that are imported meanwhile find stand-ins in these standard modules."""
+    kept = {name: sys.modules[name] for name in stand_ins}
+    for name, attributes in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(vars(kept[name]))
+        vars(module).update(attributes)
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.modules.update(kept)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if _is_fresh(fullname) and spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin, self._patches.get(fullname, {}))
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, replacements: Mapping[str, str]) -> None:
+        super().__init__(fullname, path)
+        self._replacements = replacements
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = Path(self.path).read_text(encoding="utf-8")
+        for old, new in self._replacements.items():
+            if source.count(old) != 1:
+                raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
+            source = source.replace(old, new)
+        code: CodeType = self.source_to_code(source.encode(), self.path)
+        return code
+
+
+_local_traces: dict[CodeType, Trace | None] = {}
+
+
+def _trace_call(frame: FrameType, event: str, arg: Any) -> Trace | None:
+    code = frame.f_code
+    try:
+        local = _local_traces[code]
+    except KeyError:
+        local = _local_traces[code] = _local_trace(code)
+    if local is not None:
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+    return local
+
+
+def _local_trace(code: CodeType) -> Trace | None:
+    if code.co_filename not in FILES:
+        return None
+    always, unguarded = _switch_offsets(code)
+    if not always and not unguarded:
+        return None
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Trace:
+        if event == "opcode":
+            offset = frame.f_lasti
+            if offset in always:
+                point()
+            elif offset in unguarded:
+                point_if_unguarded()
+        return trace
+
+    return trace
+
+
+def _switch_offsets(code: CodeType) -> tuple[frozenset[int], frozenset[int]]:
+    """Return where the code touches what threads share: always, and unless it is guarded."""
+    always: set[int] = set()
+    unguarded: set[int] = set()
+    of_dicts = unguarded if Path(code.co_filename).name in LOCKED_FILES else always
+    methods: set[tuple[int | None, int | None]] = set()
+    for instruction in dis.get_instructions(code):
+        operation, name = instruction.opname, instruction.argval
+        positions = instruction.positions
+        start = (positions.lineno, positions.col_offset) if positions else (None, None)
+        if operation in ("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"):
+            if name in FLAGS:
+                always.add(instruction.offset)
+            elif name in GUARDED:
+                unguarded.add(instruction.offset)
+            elif name in ATOMIC_METHODS:
+                methods.add(start)
+        elif operation in ("STORE_SUBSCR", "DELETE_SUBSCR") or (
+            operation == "CALL" and start in methods
+        ):
+            of_dicts.add(instruction.offset)
+    return frozenset(always), frozenset(unguarded)

@@ -1,0 +1,276 @@
+"""Faults that are put into the core, to see whether the scheduler finds them.
+
+Each is one that Kafka has had, that this project has had, or that a hasty change would make. It is
+written as the change that makes it: lines that go begin with a minus, lines that come with a plus,
+those around them with a space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPERATION = "purgatory.delayed_operation"
+PURGATORY = "purgatory.delayed_operation_purgatory"
+WATCHERS = "purgatory.watchers"
+CLOSING = "purgatory.closing"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, the program that is to find it, and the change to one module that makes it."""
+
+    fault: str
+    program: str
+    module: str
+    change: str
+
+    @property
+    def replacements(self) -> dict[str, str]:
+        """What is to be replaced in the module's source, and by what."""
+        pieces = [piece.splitlines() for piece in self.change.strip("\n").split("\n\n")]
+        return {_without("+", lines): _without("-", lines) for lines in pieces}
+
+
+def _without(sign: str, lines: list[str]) -> str:
+    return "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign))
+
+
+MUTANTS = [
+    Mutant(
+        "a check that meets a taken lock is skipped (KAFKA-6653)",
+        "two_halves_of_a_condition",
+        OPERATION,
+        '''
+         """
++        if self._op_busy.locked():
++            return False
+         self._op_check_due = True
+         return self._op_serve()
+''',
+    ),
+    Mutant(
+        "a check is noted after the try of the lock, not before",
+        "two_halves_of_a_condition",
+        OPERATION,
+        '''
+         """
++        free = not self._op_busy.locked()
+         self._op_check_due = True
+-        return self._op_serve()
++        return free and self._op_serve()
+''',
+    ),
+    Mutant(
+        "the flags are not looked at after the release",
+        "two_halves_of_a_condition",
+        OPERATION,
+        """
+-            if blocked:
++            if not blocked:
++                break
++            else:
+""",
+    ),
+    Mutant(
+        "the flag is cleared after the check, not before",
+        "two_halves_of_a_condition",
+        OPERATION,
+        """
+-            self._op_check_due = False
+             try:
+
++            self._op_check_due = False
+             if completed:
+""",
+    ),
+    Mutant(
+        "no second check after the watching",
+        "event_while_watching",
+        OPERATION,
+        """
++        return False
+-        self._op_check_due = True
+-        return self._op_serve_noted()
+""",
+    ),
+    Mutant(
+        "the flags are not looked at after the watching",
+        "event_while_watching",
+        OPERATION,
+        """
+-                completed = self._op_serve() or completed
++                pass
+""",
+    ),
+    Mutant(
+        "an operation is claimed by looking and then writing (KAFKA-17848)",
+        "force_and_cancel",
+        OPERATION,
+        """
+-        if not self._op_unclaimed.acquire(False):
++        if self._op_outcome is not _PENDING:
+""",
+    ),
+    Mutant(
+        "who has lost the claim goes round until the winner's outcome shows",
+        "cancel_and_expiry",
+        OPERATION,
+        """
+-            self._op_expiry_due = False
+-            self._op_failure_due = None
+""",
+    ),
+    Mutant(
+        "expiry does not take the operation's lock (KAFKA-19312)",
+        "two_halves_of_a_condition_and_expiry",
+        OPERATION,
+        """
++        self._op_settle(Outcome.EXPIRED)
+-        self._op_expiry_due = True
+-        self._op_serve()
+""",
+    ),
+    Mutant(
+        "an operation leaves the lists before its outcome is set",
+        "force_while_watching",
+        OPERATION,
+        """
+-        self._op_become(outcome)
+         if self._timer_entry is not None:
+
+             purgatory._unwatch(self)
++        self._op_become(outcome)
+""",
+    ),
+    Mutant(
+        "a completed operation stays on the timer",
+        "event_while_watching",
+        OPERATION,
+        """
+-            TimerTask.cancel(self)
++            pass
+""",
+    ),
+    Mutant(
+        "a waiter is not looked for after the outcome is told",
+        "two_who_wait_and_one_who_forces",
+        OPERATION,
+        """
+-        if self._op_settled:
+-            event.set()
+""",
+    ),
+    Mutant(
+        "a retry is put on the timer while the operation is still busy",
+        "users_lock_that_is_taken_until_retries_came",
+        OPERATION,
+        """
+                         self._op_retry = RetryTask(self)
++                    self._op_retry_later()
+
+-                self._op_retry_later()
+                 break
+""",
+    ),
+    Mutant(
+        "no retry where the user's lock is taken (KAFKA-8334)",
+        "users_lock_and_event",
+        OPERATION,
+        """
+-                self._op_retry_later()
+                 break
+""",
+    ),
+    Mutant(
+        "a retry stays on the timer for what was settled meanwhile",
+        "users_lock_event_and_cancel",
+        OPERATION,
+        """
++                pass
+-                retry.cancel()
+-                self._op_retry = None
+""",
+    ),
+    Mutant(
+        "a list takes what is settled",
+        "force_while_watching",
+        WATCHERS,
+        """
+-                if operation._op_outcome is not _PENDING:
+-                    return
+""",
+    ),
+    Mutant(
+        "the lists are changed without their lock by who comes",
+        "two_operations_watched_on_one_key",
+        WATCHERS,
+        """
+-        lock = self.lock
++        lock = threading.Lock()
+""",
+    ),
+    Mutant(
+        "the lists are changed without their lock by who leaves",
+        "one_leaves_a_key_as_another_comes",
+        PURGATORY,
+        '''
+         """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
+-        lock = self._lock
++        lock = __import__("threading").Lock()
+''',
+    ),
+    Mutant(
+        "an operation leaves one of its lists alone (KAFKA-2147)",
+        "two_checks_on_two_keys",
+        WATCHERS,
+        """
+-        for key in keys:
++        for key in keys[:1]:
+""",
+    ),
+    Mutant(
+        "nobody looks again after the timeout was started",
+        "event_while_watching",
+        PURGATORY,
+        """
+-        if operation._op_outcome is not _PENDING or not operation._op_keys:
++        if False:
+""",
+    ),
+    Mutant(
+        "a closed purgatory takes operations in",
+        "close_by_expiry_while_watching",
+        PURGATORY,
+        """
+-            if self._closed:
++            if False:
+                 self._counters.rejected += 1
+""",
+    ),
+    Mutant(
+        "closing does not wait for callbacks that run",
+        "close_and_event",
+        CLOSING,
+        """
+-            time.sleep(_POLL_S)
++            return
+""",
+    ),
+    Mutant(
+        "a retry stays on the timer for what was let go of meanwhile",
+        "close_by_leaving_while_the_users_lock_is_taken_and_event",
+        OPERATION,
+        """
+-            if self._op_outcome is not _PENDING or not self._op_keys:
++            if self._op_outcome is not _PENDING:
+""",
+    ),
+    Mutant(
+        "a closing purgatory leaves operations on the lists",
+        "close_by_leaving_while_watching",
+        CLOSING,
+        """
+-            operation._op_keys = ()
+""",
+    ),
+]

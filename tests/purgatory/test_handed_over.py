@@ -1,0 +1,103 @@
+"""What one thread hands over to another, or to a retry, where they might miss each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from purgatory import Outcome
+from tests.purgatory.probe import Probe, Setting
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting()
+
+
+class Meddling:
+    """A lock that is always taken; whoever tries it lets ``meddle`` run first, on its thread."""
+
+    def __init__(self) -> None:
+        self.meddle: Callable[[], object] = list
+        self.taken = True
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        assert not blocking, "no thread of the library waits for a user's lock"
+        self.meddle()
+        return not self.taken
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("how", ["force_complete", "cancel"])
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_retry_for_what_was_settled_meanwhile_does_not_stay_on_the_timer(
+    setting: Setting, how: str, tries: int
+) -> None:
+    lock = Meddling()
+    operation = Probe(lock=lock)
+    if tries == 2:  # the first try leaves a retry for the second one to move
+        setting.submit(operation, "a")
+        lock.meddle = getattr(operation, how)
+        assert not operation.maybe_try_complete()
+    else:
+        lock.meddle = getattr(operation, how)
+        setting.submit(operation, "a")
+    assert operation.is_completed
+    setting.assert_empty()
+
+
+def test_a_retry_that_is_being_made_while_another_thread_settles_is_cancelled(
+    setting: Setting,
+) -> None:
+    operation = Probe(lock=Meddling())
+    add = setting.timer.add
+    with pytest.MonkeyPatch.context() as patch:
+
+        def settle_and_add(task: Probe) -> None:
+            if task is not operation:
+                completing = threading.Thread(target=operation.force_complete)
+                completing.start()
+                completing.join(30)
+            add(task)
+
+        patch.setattr(setting.timer, "add", settle_and_add)
+        setting.submit(operation, "a")
+    assert operation.finished == ["on_complete"]
+    setting.assert_empty()
+
+
+def test_retries_come_less_and_less_often_and_start_no_second_series(setting: Setting) -> None:
+    lock = Meddling()
+    tried_ms: list[int] = []
+    operation = setting.submit(Probe(lock=lock), "a")
+    lock.meddle = lambda: tried_ms.append(setting.clock.now_ms())
+    setting.pass_time(160)
+    assert tried_ms == [1, 3, 7, 15, 31, 63, 95, 127, 159]
+    assert setting.timer.size == 2, "the timeout and one retry"
+    lock.taken, operation.ready = False, True
+    setting.pass_time(32)
+    assert operation.finished == ["on_complete"]
+    setting.assert_empty()
+
+
+@pytest.mark.parametrize("other_lock", [None, threading.Lock])
+def test_a_check_noted_while_the_function_raises_is_not_lost(
+    other_lock: Callable[[], threading.Lock] | None,
+) -> None:
+    operation = Probe(lock=other_lock() if other_lock else None)
+
+    def check_from_elsewhere_and_raise() -> None:
+        operation.ready = True
+        checking = threading.Thread(target=operation.maybe_try_complete)
+        checking.start()
+        checking.join(30)
+        assert not operation.is_completed, "handed over to the holder, which is this thread"
+        raise LookupError("broken on purpose")
+
+    with pytest.raises(LookupError, match="broken on purpose"):
+        operation.safe_try_complete_or_else(check_from_elsewhere_and_raise)
+    assert operation.outcome is Outcome.COMPLETED

@@ -1,0 +1,110 @@
+"""Locks are taken in one order, those of operations are never waited for, callbacks hold none.
+
+Seen in a busy run of real threads whose locks are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.purgatory.fresh_core import BUSY_RUN, Patches, load_fresh
+from tests.purgatory.lock_recorder import LockRecorder
+from tests.purgatory.mutants import PURGATORY, Mutant
+
+CLAIM = "delayed_operation._op_unclaimed"
+BUSY = "delayed_operation._op_busy"
+USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
+STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_settled"}
+
+
+class Recording(NamedTuple):
+    """What the busy run showed."""
+
+    recorder: LockRecorder
+    held_in_callbacks: dict[str, set[str]]
+
+
+def record(seeds: range, patches: Patches | None = None) -> Recording:
+    """Let the busy run go over a core with recorded locks."""
+    recorder = LockRecorder(frozenset({CLAIM}))
+    held: dict[str, set[str]] = {}
+
+    def on_callback(stage: str) -> None:
+        held.setdefault(stage, set()).update(lock.name for lock in recorder.held)
+
+    [module] = load_fresh([BUSY_RUN], recorder.stand_ins(), patches)
+    with capture_logs():  # as the fixture logs does for a single test
+        for seed in seeds:
+            module.BusyRun(on_callback).run(seed)
+    return Recording(recorder, held)
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return record(range(4))
+
+
+def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
+    assert recording.recorder.edges, "the run takes locks within locks"
+    assert recording.recorder.cycle() == []
+
+
+def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
+    assert not recording.recorder.waited_for & {BUSY, CLAIM}
+    assert recording.recorder.tried >= {BUSY, CLAIM, "busy_run.users_lock"}
+
+
+def test_nothing_is_waited_for_under_the_purgatorys_lock(recording: Recording) -> None:
+    assert "watchers.lock" in recording.recorder.waited_for
+    within = {edge for edge in recording.recorder.edges if edge[0] == "watchers.lock"}
+    assert within == set()
+
+
+def test_a_callback_holds_no_lock_but_its_operations(recording: Recording) -> None:
+    assert recording.held_in_callbacks.keys() == STAGES, "every kind of callback was seen"
+    allowed = {BUSY} | USERS
+    for stage, held in recording.held_in_callbacks.items():
+        assert held <= allowed, f"{stage} ran under {held - allowed}"
+
+
+def test_callbacks_under_the_purgatorys_lock_are_found() -> None:
+    released_too_late = Mutant(
+        "checks run under the lock of the watch lists",
+        "the busy run",
+        PURGATORY,
+        """
+-            lock.release()
++            pass
+         completed = 0
+         for operation in operations:
+             if operation.maybe_try_complete():
+                 completed += 1
++        lock.release()
+         return completed
+""",
+    )
+    recording = record(range(1), {PURGATORY: released_too_late.replacements})
+    for stage in ("try_complete", "on_complete"):
+        assert "watchers.lock" in recording.held_in_callbacks[stage]
+
+
+def test_the_recorder_finds_two_locks_that_are_taken_in_both_orders() -> None:
+    recorder = LockRecorder()
+    stand_ins = recorder.stand_ins()["threading"]
+    make = stand_ins["Lock"]
+    assert callable(make)
+    first = make()
+    second = make()
+    with first, second:
+        pass
+    assert recorder.cycle() == []
+    with second, first:
+        pass
+    assert recorder.cycle() == [
+        "test_lock_order.first",
+        "test_lock_order.second",
+        "test_lock_order.first",
+    ]

@@ -1,0 +1,98 @@
+"""`docs/simulation.md` says what the code does: keys, options, columns, scenarios, programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+
+from purgatory.cli.main import app
+from purgatory.simulation import load_scenario, parse_scenario
+from purgatory.simulation.scenario_file import _FAULT_KINDS
+from purgatory.simulation.scenario_reference import reference
+from purgatory.simulation.trace import SCHEMA_VERSION, TABLES, TraceWriter
+from tests.cli.test_documents import run_python_of
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+
+def rows_after(heading: str) -> list[list[str]]:
+    """The cells of the first table after a heading, without the backquotes around a whole cell."""
+    after = TEXT.split(f"{heading}\n", 1)[1]
+    table = re.search(r"^\|.*?(?=\n\n)", after, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    lines = table[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_reference_of_keys_is_the_models() -> None:
+    begin = "<!-- reference: python -m purgatory.simulation.scenario_reference -->\n\n"
+    shown = TEXT.split(begin, 1)[1].split("<!-- end of reference -->", 1)[0]
+    assert shown.strip() == reference().strip()
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"^```toml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+)
+def test_each_scenario_shown_is_valid(block: str) -> None:
+    loaded = parse_scenario(block, "simulation.md", DOCUMENT.parent)
+    assert loaded.scenario.producers
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_column_of_the_trace_is_described(name: str) -> None:
+    described = [
+        (column.strip("`"), kind, null)
+        for column, kind, null, _ in rows_after(f"### Table `{name}`")
+    ]
+    names = {pa.string(): "string", pa.int32(): "int32", pa.int64(): "int64", pa.bool_(): "bool"}
+    assert described == [
+        (field.name, names[field.type], "yes" if field.nullable else "no") for field in TABLES[name]
+    ]
+
+
+def test_the_version_described_is_the_one_written() -> None:
+    (row,) = [row for row in rows_after("## The trace") if row[0] == "`schema_version`"]
+    assert row[1].startswith(f"{SCHEMA_VERSION}:")
+
+
+def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
+    trace = TraceWriter(tmp_path / "trace", run_id="test-1", scenario="test", seed=1)
+    trace.abandon(5, "interrupted")
+    written = json.loads((tmp_path / "trace" / "run.json").read_text())
+    described = {
+        name for row in rows_after("## The trace") for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert described == written.keys()
+
+
+def test_each_option_of_the_command_is_described() -> None:
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    options = {
+        name
+        for parameter in command.commands["simulate"].params
+        for name in parameter.opts
+        if name.startswith("--") and name != "--help"
+    }
+    described = {row[0].strip("`").split()[0] for row in rows_after("# Simulation")}
+    assert described == options
+
+
+def test_each_fault_is_described() -> None:
+    assert {row[0].strip("`") for row in rows_after("## Faults")} == set(_FAULT_KINDS)
+
+
+def test_its_program_runs() -> None:
+    last = run_python_of(DOCUMENT).splitlines()[-1]
+    assert re.fullmatch(r"orders \d+ acknowledged, \d+ duplicates", last)
+
+
+def test_scenarios_named_in_commands_ship() -> None:
+    for name in re.findall(r"purgatory simulate ([a-z-]+)(?!\S)", TEXT):
+        assert load_scenario(name).scenario.name == name

@@ -1,0 +1,164 @@
+"""What ``add`` does with each delay, and what it refuses."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from tests.timer.named_task import NamedTask, inline_timer, move
+from timer import ManualClock, SystemTimer
+from timer.system_timer import MAX_EXPIRATION_MS
+
+MS = 1_000_000
+
+
+class WholeNumber:
+    """An integer of another library."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def test_a_task_runs_when_its_delay_is_over_and_not_before(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    timer.add(NamedTask(250, "a", ran))
+    assert timer.size == 1
+    move(clock, timer, 249)
+    assert ran == []
+    assert timer.size == 1
+    assert move(clock, timer, 1)
+    assert ran == ["a"]
+    assert timer.size == 0
+    move(clock, timer, 60_000)
+    assert ran == ["a"]
+
+
+@pytest.mark.parametrize("begun_ns", [1, 500_000, 999_999])
+def test_no_task_runs_early_by_the_millisecond_that_has_begun(
+    clock: ManualClock, timer: SystemTimer, ran: list[object], begun_ns: int
+) -> None:
+    clock.advance_to_ns(1_000 * MS + begun_ns)
+    timer.add(NamedTask(10, "a", ran))
+    clock.advance_to_ns(1_010 * MS + begun_ns)
+    timer.advance_clock()
+    assert ran == [], "10 whole milliseconds are over only within the next one"
+    assert timer.next_expiration_ms() == 1_011
+    clock.advance_to(1_011)
+    timer.advance_clock()
+    assert ran == ["a"]
+
+
+def test_an_expiration_on_a_whole_millisecond_is_not_rounded_further(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
+    timer.call_later(10, print)
+    assert timer.next_expiration_ms() == 1_010
+
+
+def test_with_a_coarser_tick_a_task_runs_when_its_bucket_begins(ran: list[object]) -> None:
+    clock = ManualClock(100)
+    timer = inline_timer(clock, tick_ms=20)
+    timer.add(NamedTask(137, "at 237", ran))
+    move(clock, timer, 119)
+    assert ran == []
+    move(clock, timer, 1)
+    assert (ran, clock.now_ms()) == (["at 237"], 220)
+
+
+@pytest.mark.parametrize("delay_ms", [0, -1, -1_000, -(10**30)])
+def test_a_delay_of_zero_or_less_is_due_at_once(
+    clock: ManualClock, timer: SystemTimer, ran: list[object], delay_ms: int
+) -> None:
+    timer.add(NamedTask(delay_ms, "a", ran))
+    assert ran == ["a"], "the wheel stands at the present, so add itself hands it over"
+    assert timer.size == 0
+    clock.advance(3_600_000)  # with nothing pending the wheel stays behind
+    timer.add(NamedTask(delay_ms, "b", ran))
+    timer.advance_clock()
+    assert ran == ["a", "b"]
+
+
+def test_a_negative_delay_does_not_count_as_lateness(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
+    timer.call_later(-3_600_000, int)
+    clock.advance(5_000)
+    timer.call_later(-3_600_000, int)
+    timer.advance_clock()
+    assert timer.lateness.snapshot().total == 2
+    assert timer.lateness.snapshot().sum_ms == 0
+
+
+@pytest.mark.parametrize("delay_ms", [2**62, 2**63, 2**64, 10**30])
+def test_a_deadline_beyond_64_bits_saturates_instead_of_firing(
+    clock: ManualClock, timer: SystemTimer, ran: list[object], delay_ms: int
+) -> None:
+    task = NamedTask(delay_ms, "never", ran)
+    timer.add(task)
+    move(clock, timer, 10**12)
+    assert ran == []
+    assert timer.size == 1
+    clock.advance_to(min(1_000 + delay_ms, MAX_EXPIRATION_MS) - 1)
+    timer.advance_clock()
+    assert ran == []
+    clock.advance(1)
+    timer.advance_clock()
+    assert ran == ["never"]
+
+
+def test_an_integer_of_another_library_is_a_delay(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    timer.add(NamedTask(WholeNumber(5), "a", ran))  # type: ignore[arg-type]
+    move(clock, timer, 5)
+    assert ran == ["a"]
+
+
+@pytest.mark.parametrize(
+    "delay_ms",
+    [True, 1.0, 2.5, float("nan"), float("inf"), "250", None, b"1", [], Fraction(3)],
+    ids=repr,
+)
+def test_a_delay_that_is_no_integer_is_refused_by_value(
+    timer: SystemTimer, delay_ms: object
+) -> None:
+    with pytest.raises(TypeError, match="delay_ms must be a whole number of milliseconds") as info:
+        timer.call_later(delay_ms, print)  # type: ignore[arg-type]
+    assert repr(delay_ms) in str(info.value)
+    with pytest.raises(TypeError, match="delay_ms"):
+        timer.add(NamedTask(delay_ms, "a", []))  # type: ignore[arg-type]
+    assert timer.size == 0
+
+
+def test_a_task_that_is_refused_stays_where_it_waits(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    task = NamedTask(5, "a", ran)
+    timer.add(task)
+    task.delay_ms = 2.5  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        timer.add(task)
+    closed = inline_timer(clock)
+    closed.close()
+    task.delay_ms = 5
+    with pytest.raises(RuntimeError, match="was closed"):
+        closed.add(task)
+    move(clock, timer, 5)
+    assert ran == ["a"]
+
+
+def test_call_later_passes_its_arguments(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    def note(*args: object) -> None:
+        ran.append(args)
+
+    task = timer.call_later(1, note, 1, "two")
+    assert task.delay_ms == 1
+    move(clock, timer, 1)
+    assert ran == [(1, "two")]

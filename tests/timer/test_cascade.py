@@ -1,0 +1,98 @@
+"""What other threads see while a large bucket moves to finer levels."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.timer.named_task import NamedTask
+from timer import ManualClock, SystemTimer, TimerTaskEntry
+
+LONG_S = 60
+TASKS = 1_000
+
+
+class Watch:
+    """Stands in for a timer's lock and its wheel's ``add``: counts moves for each hold."""
+
+    def __init__(self, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lock = timer._lock
+        self.moves_in_this_hold = 0
+        self.most_moves_in_a_hold = 0
+        self.holds = 0
+        self.wheel = timer._wheel
+        monkeypatch.setattr(timer, "_lock", self)
+        monkeypatch.setattr(timer, "_wheel", self)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def acquire(self) -> bool:
+        self.moves_in_this_hold = 0
+        self.holds += 1
+        return self.lock.acquire()
+
+    def release(self) -> None:
+        self.most_moves_in_a_hold = max(self.most_moves_in_a_hold, self.moves_in_this_hold)
+        self.lock.release()
+
+    def add(self, entry: TimerTaskEntry) -> bool:
+        self.moves_in_this_hold += 1
+        return self.wheel.add(entry)
+
+    def advance_clock(self, time_ms: int) -> None:
+        self.wheel.advance_clock(time_ms)
+
+
+def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
+    clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.advance_to(8_000)
+    for number in range(TASKS):
+        timer.call_later(8_000 + number % 400, int)
+    with monkeypatch.context() as patch:
+        watch = Watch(timer, patch)
+        clock.advance_to(16_000)
+        timer.advance_clock()
+    assert watch.most_moves_in_a_hold == 1
+    assert watch.holds >= TASKS
+    timer._check()
+    assert len(timer._in_hand) == 1, "what was moved is no longer held, but for what is due"
+
+
+def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(
+    clock: ManualClock, timer: SystemTimer, ran: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.advance_to(8_000)
+    tasks = [NamedTask(8_399, number, ran) for number in range(TASKS)]
+    for task in tasks:
+        timer.add(task)
+    answers: list[object] = []
+
+    def meanwhile() -> None:
+        timer.add(NamedTask(10, "added meanwhile", ran))
+        answers.extend([tasks[0].cancel(), tasks[-1].cancel(), timer.size])
+
+    class StopInTheMiddle(Watch):
+        def release(self) -> None:
+            super().release()
+            if self.holds == TASKS // 2:
+                other = threading.Thread(target=meanwhile)
+                other.start()
+                other.join(LONG_S)
+                assert not other.is_alive(), "the cascade keeps the lock"
+
+    with monkeypatch.context() as patch:
+        StopInTheMiddle(timer, patch)
+        clock.advance_to(16_000)
+        timer.advance_clock()
+    assert answers == [True, True, TASKS - 1], "what moves is pending all the while"
+    assert timer.size == TASKS - 1
+    timer._check()
+    clock.advance(500)
+    timer.advance_clock()
+    assert ran == ["added meanwhile", *range(1, TASKS - 1)]

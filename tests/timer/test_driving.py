@@ -1,0 +1,169 @@
+"""A timer that is driven by a thread: it sleeps until the first bucket, and no longer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.timer.named_task import inline_timer
+from timer import Clock, ManualClock, SystemClock, SystemTimer
+
+NS_PER_MS = 1_000_000
+LONG_MS = 60_000
+LONG_S = 60
+
+
+class Driver:
+    """One call of ``advance_clock`` on a thread of its own."""
+
+    def __init__(self, timer: SystemTimer, clock: ManualClock, timeout_ms: int) -> None:
+        self.answers: list[bool] = []
+        self._thread = threading.Thread(
+            target=lambda: self.answers.append(timer.advance_clock(timeout_ms))
+        )
+        self._thread.start()
+        while not clock._waiting and self._thread.is_alive():
+            self._thread.join(0.001)
+
+    def join(self) -> bool:
+        """Return what the call returned."""
+        self._thread.join(LONG_S)
+        (answer,) = self.answers
+        return answer
+
+
+@pytest.fixture
+def real_timer() -> Iterator[SystemTimer]:
+    timer = SystemTimer("real")
+    yield timer
+    timer.close()
+
+
+def test_a_driver_sleeps_until_the_first_bucket_is_due(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
+    timer.call_later(250, int)
+    driver = Driver(timer, clock, timeout_ms=LONG_MS)
+    clock.advance(249)
+    assert timer.size == 1
+    clock.advance(1)
+    assert driver.join()
+    assert timer.size == 0
+
+
+def test_a_driver_that_sleeps_is_woken_by_an_earlier_task(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
+    timer.call_later(30_000, int)
+    driver = Driver(timer, clock, timeout_ms=LONG_MS)
+    timer.call_later(5, int)
+    clock.advance(5)
+    assert driver.join()
+    assert timer.size == 1
+
+
+def test_a_driver_returns_when_its_timeout_is_over(clock: ManualClock, timer: SystemTimer) -> None:
+    timer.call_later(30_000, int)
+    driver = Driver(timer, clock, timeout_ms=200)
+    clock.advance(200)
+    assert not driver.join()
+    assert timer.size == 1
+
+
+def test_with_nothing_due_a_call_without_a_timeout_returns_at_once(
+    clock: ManualClock, timer: SystemTimer
+) -> None:
+    assert not timer.advance_clock()
+    timer.call_later(5, int)
+    assert not timer.advance_clock(0)
+    assert not timer.advance_clock(-1)
+    clock.advance(5)
+    assert timer.advance_clock(-1)
+
+
+def test_by_the_machines_clock_no_task_of_a_thousand_runs_early(real_timer: SystemTimer) -> None:
+    early: list[int] = []
+    ran: list[int] = []
+
+    def note(due_ns: int) -> None:
+        now_ns = time.monotonic_ns()
+        ran.append(due_ns)
+        if now_ns < due_ns:
+            early.append(due_ns - now_ns)
+
+    for number in range(1_000):
+        delay_ms = number * 7 % 100
+        real_timer.call_later(delay_ms, note, time.monotonic_ns() + delay_ms * 1_000_000)
+    while real_timer.size:
+        real_timer.advance_clock(200)
+    real_timer.close()
+    assert len(ran) == 1_000
+    assert early == []
+    assert real_timer.lateness.snapshot().sum_ms >= 0
+
+
+def test_a_failing_task_does_not_end_the_thread_that_drives() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("driven", clock=clock)
+    done = threading.Event()
+    timer.call_later(5, int, "no number")
+    timer.call_later(5, exec, "raise SystemExit")
+    timer.call_later(6, done.set)
+    driver = Driver(timer, clock, timeout_ms=LONG_MS)
+    clock.advance(6)
+    assert driver.join()
+    timer.advance_clock()
+    assert done.wait(LONG_S)
+    assert timer.failures == 1
+    timer.close()
+
+
+class Jumping(Clock):
+    """A clock that jumps to the end of each wait, and notes it."""
+
+    def __init__(self) -> None:
+        self.jumps_ms: list[int] = []
+
+    def now_ns(self) -> int:
+        return self.jumps_ms[-1] * NS_PER_MS if self.jumps_ms else 0
+
+    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        self.jumps_ms.append(until_ns // NS_PER_MS)
+        return True
+
+
+def test_a_driver_waits_for_the_begin_of_the_first_bucket_or_the_end_of_its_timeout() -> None:
+    clock = Jumping()
+    timer = inline_timer(clock)
+    timer.call_later(250, int)
+    assert not timer.advance_clock(5)
+    assert timer.advance_clock(LONG_MS)
+    assert timer.size == 1, "it fell to level 1"
+    assert timer.advance_clock(LONG_MS)
+    assert timer.size == 0
+    assert clock.jumps_ms == [5, 240, 250]
+
+
+def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task() -> None:
+    waits = threading.Event()
+
+    class Telling(SystemClock):
+        def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+            waits.set()  # the caller holds the timer's lock: no add before it sleeps
+            return super().wait(condition, until_ns)
+
+    timer = SystemTimer("woken", clock=Telling())
+    timer.call_later(10 * LONG_MS, int)
+    answers: list[bool] = []
+    driver = threading.Thread(
+        target=lambda: answers.append(timer.advance_clock(10 * LONG_MS)), daemon=True
+    )
+    driver.start()
+    assert waits.wait(LONG_S)
+    timer.call_later(1, int)
+    driver.join(LONG_S)
+    assert answers == [True]
+    timer.close()

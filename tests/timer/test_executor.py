@@ -1,0 +1,255 @@
+"""Who runs expired tasks: the driving thread, one worker, or a pool of the user's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.timer.named_task import NamedTask
+from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
+
+LONG_S = 60
+
+
+@pytest.fixture
+def worker() -> Iterator[SingleThreadExecutor]:
+    executor = SingleThreadExecutor("the-worker")
+    yield executor
+    executor.shutdown()
+
+
+# --- inline
+
+
+def test_inline_runs_on_the_thread_that_submits() -> None:
+    threads: list[int] = []
+    InlineExecutor().submit(lambda: threads.append(threading.get_ident()))
+    assert threads == [threading.get_ident()]
+
+
+def test_inline_runs_what_a_task_submits_after_that_task() -> None:
+    executor = InlineExecutor()
+    ran: list[str] = []
+
+    def outer() -> None:
+        executor.submit(ran.append, "inner")
+        ran.append("outer")
+
+    executor.submit(outer)
+    assert ran == ["outer", "inner"]
+
+
+def test_inline_leaves_what_another_thread_submits_to_the_one_that_is_running() -> None:
+    executor = InlineExecutor()
+    ran: list[tuple[str, int]] = []
+
+    def submit() -> None:
+        executor.submit(lambda: ran.append(("other", threading.get_ident())))
+
+    def first() -> None:
+        other = threading.Thread(target=submit)
+        other.start()
+        other.join(LONG_S)
+        ran.append(("first", threading.get_ident()))
+
+    executor.submit(first)
+    here = threading.get_ident()
+    assert ran == [("first", here), ("other", here)]
+
+
+def test_inline_runs_what_comes_between_its_last_look_and_its_release() -> None:
+    executor = InlineExecutor()
+    ran: list[str] = []
+    busy = executor._busy
+
+    class SubmitsBeforeRelease:
+        """The lock of the executor; another thread submits just before it is released."""
+
+        def __init__(self) -> None:
+            self.acquire = busy.acquire
+            self.others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
+
+        def release(self) -> None:
+            if self.others:
+                other = self.others.pop()
+                other.start()
+                other.join(LONG_S)
+            busy.release()
+
+    executor._busy = SubmitsBeforeRelease()  # type: ignore[assignment]
+    executor.submit(ran.append, "first")
+    assert ran == ["first", "late"]
+
+
+def test_inline_goes_on_after_an_interrupt() -> None:
+    executor = InlineExecutor()
+    ran: list[str] = []
+
+    def interrupt() -> None:
+        executor.submit(ran.append, "left over")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.submit(interrupt)
+    executor.submit(ran.append, "next")
+    assert ran == ["left over", "next"]
+
+
+# --- one worker
+
+
+def test_the_worker_runs_all_in_order_on_one_thread_of_its_name(
+    worker: SingleThreadExecutor,
+) -> None:
+    ran: list[tuple[int, str]] = []
+    for number in range(100):
+        worker.submit(lambda number=number: ran.append((number, threading.current_thread().name)))
+    worker.shutdown()
+    assert ran == [(number, "the-worker") for number in range(100)]
+
+
+def test_an_idle_worker_has_no_thread() -> None:
+    executor = SingleThreadExecutor("idle-worker")
+    executor.shutdown()
+    assert "idle-worker" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_the_worker_survives_whatever_a_task_raises(
+    worker: SingleThreadExecutor, error: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error("on purpose")
+
+    ran: list[str] = []
+    worker.submit(fail)
+    worker.submit(ran.append, "after")
+    worker.shutdown()
+    assert ran == ["after"]
+    assert "executor_task_failed" in capsys.readouterr().out
+
+
+def test_after_shutdown_the_worker_takes_nothing(worker: SingleThreadExecutor) -> None:
+    worker.submit(int)
+    worker.shutdown()
+    worker.shutdown()
+    with pytest.raises(RuntimeError, match="executor 'the-worker' was shut down"):
+        worker.submit(int)
+
+
+def test_a_shutdown_from_the_workers_own_thread_does_not_wait_for_itself(
+    worker: SingleThreadExecutor,
+) -> None:
+    done = threading.Event()
+
+    def end() -> None:
+        worker.shutdown()
+        done.set()
+
+    worker.submit(end)
+    assert done.wait(LONG_S)
+
+
+def test_a_shutdown_gives_up_waiting_when_told_to(
+    worker: SingleThreadExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go_on = threading.Event()
+    worker.submit(go_on.wait, LONG_S)
+    worker.shutdown(timeout_s=0.01)
+    assert "executor_still_runs" in capsys.readouterr().out
+    go_on.set()
+
+
+def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The garbage collector may run a finalizer wherever an object is made: here, a thread."""
+    worker = SingleThreadExecutor("the-worker")
+    make_thread = threading.Thread
+    made: list[threading.Thread] = []
+    ran: list[str] = []
+
+    def make_after_a_finalizer(*args: object, **kwargs: object) -> threading.Thread:
+        if not made:
+            made.append(make_thread())
+            worker.submit(ran.append, "from the finalizer")
+        made.append(make_thread(*args, **kwargs))  # type: ignore[arg-type]
+        return made[-1]
+
+    def submit() -> None:
+        worker.submit(ran.append, "from the thread")
+
+    monkeypatch.setattr(threading, "Thread", make_after_a_finalizer)
+    submitter = make_thread(target=submit, daemon=True)
+    submitter.start()
+    submitter.join(LONG_S)
+    assert not submitter.is_alive(), "it waits for a lock that it holds"
+    started = [thread for thread in made if thread.ident is not None]
+    assert len(started) == 1
+    worker.shutdown()
+    assert ran == ["from the finalizer", "from the thread"]
+
+
+# --- with a timer
+
+
+def test_a_slow_task_delays_no_other_in_a_pool() -> None:
+    clock = ManualClock()
+    slow_goes_on, quick_ran = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        timer = SystemTimer("pooled", clock=clock, executor=pool)
+        timer.call_later(5, slow_goes_on.wait, LONG_S)
+        timer.call_later(5, quick_ran.set)
+        clock.advance(5)
+        timer.advance_clock()
+        assert quick_ran.wait(LONG_S), "it had to wait for the slow one"
+        assert not slow_goes_on.is_set()
+        slow_goes_on.set()
+    timer.close()
+
+
+def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("slow", clock=clock)
+    started, go_on = threading.Event(), threading.Event()
+    ran: list[object] = []
+
+    def slow() -> None:
+        started.set()
+        go_on.wait(LONG_S)
+
+    victim = NamedTask(5, "victim", ran)
+    timer.call_later(5, slow)
+    timer.add(victim)
+    timer.add(NamedTask(5, "other", ran))
+    clock.advance(5)
+    timer.advance_clock()
+    assert started.wait(LONG_S)
+    assert timer.size == 2, "what waits for the worker is pending"
+    assert victim.cancel()
+    assert timer.size == 1
+    other_done = threading.Event()
+    timer.call_later(0, other_done.set)
+    timer.advance_clock()
+    go_on.set()
+    assert other_done.wait(LONG_S)
+    assert ran == ["other"]
+    timer.close()
+
+
+def test_when_the_pool_was_shut_down_the_task_runs_on_the_driving_thread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = ManualClock()
+    pool = ThreadPoolExecutor(1)
+    timer = SystemTimer("orphan", clock=clock, executor=pool)
+    threads: list[int] = []
+    timer.call_later(5, lambda: threads.append(threading.get_ident()))
+    pool.shutdown()
+    clock.advance(5)
+    timer.advance_clock()
+    assert threads == [threading.get_ident()]
+    assert "timer_executor_refused" in capsys.readouterr().out
