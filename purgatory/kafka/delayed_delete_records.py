@@ -19,6 +19,7 @@ from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition import Partition
+from purgatory.kafka.partition_status import PartitionStatus
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -33,18 +34,10 @@ class DeleteRecordsCase(Enum):
     DELETED = "deleted"
 
 
-class DeleteRecordsStatus:
+class DeleteRecordsStatus(PartitionStatus):
     """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
 
-    __slots__ = (
-        "case",
-        "error",
-        "low_watermark",
-        "message",
-        "required_offset",
-        "topic_partition",
-        "waits",
-    )
+    __slots__ = ("low_watermark", "required_offset")
 
     def __init__(
         self,
@@ -54,27 +47,12 @@ class DeleteRecordsStatus:
         error: ErrorCode = ErrorCode.NONE,
         message: str | None = None,
     ) -> None:
-        self.topic_partition = topic_partition
+        super().__init__(topic_partition, error, message)
         self.required_offset = required_offset
         self.low_watermark = low_watermark
-        self.error = error
-        self.message = message
-        self.waits = False
-        self.case: DeleteRecordsCase | None = None
 
-    def begin_to_wait(self) -> None:
-        """Wait for the replicas: until then, the answer is that the time was up."""
-        self.waits = True
-        self.error = ErrorCode.REQUEST_TIMED_OUT
-
-    def end_wait(
-        self, case: DeleteRecordsCase, error: ErrorCode, message: str | None = None
-    ) -> None:
-        """Replace the answer by the true one."""
-        self.waits = False
-        self.case = case
-        self.error = error
-        self.message = message
+    def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
+        super().end_wait(case, error, message)
         if error is not ErrorCode.NONE:
             self.low_watermark = UNKNOWN_OFFSET
 
@@ -148,8 +126,5 @@ class DelayedDeleteRecords(DelayedOperation):
         if self._answered:
             return
         for status in self.statuses:
-            if status.waits:
-                status.waits = False
-                status.error = ErrorCode.UNKNOWN_SERVER_ERROR
-                status.message = f"the wait for the replicas failed: {error!r}"
+            status.fail(f"the wait for the replicas failed: {error!r}")
         self.on_complete()

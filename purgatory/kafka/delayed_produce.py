@@ -26,13 +26,13 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.partition import Partition
+from purgatory.kafka.partition_status import PartitionStatus
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
 
 _NONE = ErrorCode.NONE
-_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
 class ProduceCase(Enum):
@@ -44,21 +44,10 @@ class ProduceCase(Enum):
     REPLICATED = "C2"
 
 
-class ProduceStatus:
-    """Where one partition of a produce stands.
+class ProduceStatus(PartitionStatus):
+    """Where one partition of a produce stands; ``appended`` if its records are in the log."""
 
-    ``case`` is None while it waits, and for ever if it never had to.
-    """
-
-    __slots__ = (
-        "appended",
-        "case",
-        "error",
-        "message",
-        "partition",
-        "topic_partition",
-        "waits",
-    )
+    __slots__ = ("appended", "partition")
 
     def __init__(
         self,
@@ -68,25 +57,9 @@ class ProduceStatus:
         error: ErrorCode = _NONE,
         message: str | None = None,
     ) -> None:
-        self.topic_partition = topic_partition
+        super().__init__(topic_partition, error, message)
         self.partition = partition
         self.appended = appended
-        self.error = error
-        self.message = message
-        self.waits = False
-        self.case: ProduceCase | None = None
-
-    def begin_to_wait(self) -> None:
-        """Wait for replication: until then, the answer is that the time was up."""
-        self.waits = True
-        self.error = _TIMED_OUT
-
-    def end_wait(self, case: ProduceCase, error: ErrorCode, message: str | None = None) -> None:
-        """Replace the answer by the true one."""
-        self.waits = False
-        self.case = case
-        self.error = error
-        self.message = message
 
     def response(self) -> PartitionProduceResponse:
         """Return the answer as it is now."""
@@ -169,8 +142,5 @@ class DelayedProduce(DelayedOperation):
         if self._answered:
             return
         for status in self.statuses:
-            if status.waits:
-                status.waits = False
-                status.error = ErrorCode.UNKNOWN_SERVER_ERROR
-                status.message = f"the wait for replication failed: {error!r}"
+            status.fail(f"the wait for replication failed: {error!r}")
         self.on_complete()

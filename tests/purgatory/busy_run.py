@@ -75,7 +75,9 @@ class BusyRun:
     def run(self, seed: int, threads: int = 3, rounds: int = 150) -> None:
         """Run all threads to their end, and close."""
         workers = [
-            threading.Thread(target=self._work, args=(random.Random(seed + index), rounds))
+            threading.Thread(
+                target=self._work, args=(random.Random(seed + index), rounds), daemon=True
+            )
             for index in range(threads)
         ]
         for worker in workers:
@@ -88,6 +90,19 @@ class BusyRun:
             purgatory._check()
         self.timer.close()
         assert Outcome.PENDING not in {operation.outcome for operation in self.operations}
+
+    def run_one(self) -> None:
+        """Complete one operation by an event, while no other thread has anything to do."""
+        operation = Busy(self, random.Random(0))
+        operation.delay_ms = 600_000
+        operation.ready = False
+        [purgatory, _] = self.purgatories
+        purgatory.try_complete_else_watch(operation, [0])
+        operation.ready = True
+        assert purgatory.check_and_complete(0) == 1
+        for purgatory in self.purgatories:
+            purgatory.close()
+        self.timer.close()
 
     def _work(self, rng: random.Random, rounds: int) -> None:
         for _ in range(rounds):

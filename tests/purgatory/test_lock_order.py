@@ -5,7 +5,8 @@ Seen in a busy run of real threads whose locks are recorded.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 from structlog.testing import capture_logs
@@ -27,8 +28,8 @@ class Recording(NamedTuple):
     held_in_callbacks: dict[str, set[str]]
 
 
-def record(seeds: range, patches: Patches | None = None) -> Recording:
-    """Let the busy run go over a core with recorded locks."""
+def record(run: Callable[[Callable[[], Any]], None], patches: Patches | None = None) -> Recording:
+    """Run this, given a maker of busy runs, over a core with recorded locks."""
     recorder = LockRecorder(frozenset({CLAIM}))
     held: dict[str, set[str]] = {}
 
@@ -37,14 +38,17 @@ def record(seeds: range, patches: Patches | None = None) -> Recording:
 
     [module] = load_fresh([BUSY_RUN], recorder.stand_ins(), patches)
     with capture_logs():  # as the fixture logs does for a single test
-        for seed in seeds:
-            module.BusyRun(on_callback).run(seed)
+        run(lambda: module.BusyRun(on_callback))
     return Recording(recorder, held)
 
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return record(range(4))
+    def run(new_run: Callable[[], Any]) -> None:
+        for seed in range(4):
+            new_run().run(seed)
+
+    return record(run)
 
 
 def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
@@ -86,7 +90,9 @@ def test_callbacks_under_the_purgatorys_lock_are_found() -> None:
          return completed
 """,
     )
-    recording = record(range(1), {PURGATORY: released_too_late.replacements})
+    recording = record(  # with more threads, this fault could be a deadlock
+        lambda new_run: new_run().run_one(), {PURGATORY: released_too_late.replacements}
+    )
     for stage in ("try_complete", "on_complete"):
         assert "watchers.lock" in recording.held_in_callbacks[stage]
 

@@ -84,7 +84,7 @@ def test_five_in_flight_without_idempotence_reorder_and_duplicate(
     assert len(values) - len(set(values)) == counts["duplicates"]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_one_in_flight_keeps_the_order(seed: int) -> None:
     counts = run_scenario(REFUSALS.format(producers=ONE_IN_FLIGHT), seed=seed).producers("changes")
     assert counts["retries"] > 0
@@ -92,7 +92,7 @@ def test_one_in_flight_keeps_the_order(seed: int) -> None:
     assert counts["acknowledged"] == counts["records"]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_idempotence_keeps_the_order_and_stores_each_record_once(seed: int) -> None:
     counts = run_scenario(REFUSALS.format(producers=IDEMPOTENCE), seed=seed).producers("changes")
     assert counts["retries"] > 0

@@ -15,7 +15,7 @@ from purgatory.simulation import load_scenario, parse_scenario
 from purgatory.simulation.scenario_file import _FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
 from purgatory.simulation.trace import SCHEMA_VERSION, TABLES, TraceWriter
-from tests.cli.test_documents import run_python_of
+from tests.documents.documents import run_python_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

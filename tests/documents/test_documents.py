@@ -1,0 +1,66 @@
+"""The documents: their Python runs, their links lead somewhere, they show what is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import RunCommand
+from tests.documents.documents import (
+    DOCUMENTS,
+    README,
+    ROOT,
+    links_of,
+    python_of,
+    run_python_of,
+)
+
+IN_A_SPARK_SESSION = {"pipeline.md"}  # run by tests/pipeline, in the session that it has
+WITH_PYTHON = [
+    document
+    for document in DOCUMENTS
+    if python_of(document) and document.name not in IN_A_SPARK_SESSION
+]
+
+
+@pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.name)
+def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
+    run_python_of(document)
+
+
+def test_the_readme_embeds_a_purgatory_in_20_lines() -> None:
+    lines = [line for line in python_of(README).splitlines() if line.strip()]
+    assert len(lines) <= 20
+    printed = run_python_of(README).splitlines()
+    shown = re.search(r"^```\n(2 of 2.*?)\n```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert shown is not None
+    assert [line for line in printed if " of " in line] == shown[1].splitlines()
+
+
+def test_the_readme_shows_what_simulate_prints(run_command: RunCommand) -> None:
+    shown = re.search(
+        r"^```\n(slow-follower, .*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert shown is not None
+    ran = run_command("simulate", "slow-follower", "--quiet")
+    assert ran.status == 0
+    printed = "\n".join(line.rstrip() for line in ran.out.splitlines())
+    assert shown[1] in printed
+
+
+def test_getting_started_shows_what_its_timer_does() -> None:
+    assert "20 ms later" in run_python_of(ROOT / "docs" / "getting-started.md")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    missing = [target for target in links_of(document) if not (document.parent / target).exists()]
+    assert missing == []
+
+
+def test_every_document_is_linked_from_the_readme() -> None:
+    readme = README.read_text()
+    for document in DOCUMENTS[1:]:
+        assert f"](docs/{document.name})" in readme

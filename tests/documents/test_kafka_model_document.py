@@ -1,0 +1,29 @@
+"""docs/kafka-model.md: its program prints what it says, and every lettered case is there."""
+
+from __future__ import annotations
+
+import re
+
+from tests.documents.documents import ROOT, named_tests_of, run_python_of
+
+DOCUMENT = ROOT / "docs" / "kafka-model.md"
+
+
+def test_the_program_prints_what_the_document_shows() -> None:
+    shown = re.search(
+        r"^It prints:\n\n```\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert shown is not None
+    assert run_python_of(DOCUMENT) == shown[1]
+
+
+def test_every_lettered_case_is_in_the_document() -> None:
+    named = named_tests_of(DOCUMENT)
+    assert len(named) > 30
+    for name, count in {"test_delayed_produce.py": 4, "test_delayed_fetch.py": 8}.items():
+        cases = re.findall(
+            r"^def (test_case_[a-z]\d?)_", (ROOT / "tests/kafka" / name).read_text(), re.M
+        )
+        assert len(set(cases)) == count
+        for case in cases:
+            assert any(test.startswith(f"{case}_") for _, test in named)

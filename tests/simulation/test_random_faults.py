@@ -1,0 +1,74 @@
+"""Whatever goes wrong, the promises hold: random clusters with random faults, one per seed.
+
+The run itself checks its invariants; here the counts of each producer group are looked at besides.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.running import run_scenario
+
+GROUPS = {
+    "all": 'acks = "all"',
+    "idempotent": 'acks = "all"\nidempotence = true',
+    "one-in-flight": 'acks = "all"\nmax_in_flight = 1',
+    "one": "acks = 1",
+    "none": "acks = 0",
+}
+KINDS = ("follower-stall", "broker-death", "broker-pause", "answer-lost", "request-lost")
+
+
+def random_scenario(random: Random) -> str:
+    brokers = random.choice([3, 4])
+    text = f"""
+name = "random"
+duration_ms = 1500
+drain_ms = 60_000
+[cluster]
+brokers = {brokers}
+session_timeout_ms = {random.choice([50, 200, 600])}
+replica_lag_time_max_ms = {random.choice([200, 600, 2000])}
+[topic]
+partitions = {random.choice([1, 3])}
+replication_factor = {random.choice([2, 3])}
+min_insync_replicas = {random.choice([1, 2])}
+[[consumers]]
+group = "readers"
+"""
+    for group, settings in GROUPS.items():
+        text += f"""
+[[producers]]
+group = "{group}"
+count = 2
+rate = {random.choice([20.0, 50.0])}
+batch_size = {random.choice([1, 10])}
+timeout_ms = {random.choice([100, 400])}
+request_timeout_ms = {random.choice([150, 600])}
+retry_backoff_ms = {random.choice([10, 100])}
+{settings}
+"""
+    for _ in range(random.randint(2, 6)):
+        kind = random.choice(KINDS)
+        text += f'[[faults]]\nkind = "{kind}"\nat_ms = {random.randint(100, 1400)}\n'
+        if kind.endswith("-lost"):
+            text += f"count = {random.randint(1, 20)}\nshare = {random.choice([0.1, 1.0])}\n"
+        else:
+            text += f"broker = {random.randrange(brokers)}\n"
+            text += f"duration_ms = {random.randint(50, 1000)}\n"
+    return text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_promises_hold_whatever_goes_wrong(seed: int) -> None:
+    ran = run_scenario(random_scenario(Random(seed)))
+    assert ran.summary["drained"]
+    for group in ("all", "idempotent", "one-in-flight"):
+        counts = ran.producers(group)
+        assert counts["lost"] == 0, group
+        assert counts["acknowledged"] == counts["records"], group
+    assert ran.producers("one-in-flight")["reorderings"] == 0
+    idempotent = ran.producers("idempotent")
+    assert (idempotent["duplicates"], idempotent["reorderings"]) == (0, 0)
