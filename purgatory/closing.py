@@ -47,7 +47,6 @@ def check_policy(policy: str) -> None:
         )
 
 
-
 class _Closer(NamedTuple):
     """A call of ``close`` that is under way, and whose callbacks it was called in; mostly none."""
 

@@ -32,23 +32,44 @@ FLAGS = frozenset(
     {
         "_closed",
         "_op_check_due",
-        "_op_event",
         "_op_expiry_due",
-        "_op_failure_due",
         "_op_keys",
+        "_op_listeners",
         "_op_outcome",
         "_op_purgatory",
         "_op_retry",
         "_op_settled",
+        "_op_thresholds",
+        "_op_verdict",
         "_timer_entry",
         "held_in",
         "number",
         "task",
     }
 )
-GUARDED = frozenset({"_pending", "_settling", "by_key", "checks", "entries", "missed_wakeups"})
+GUARDED = frozenset(
+    {
+        "_pending",
+        "_settling",
+        "by_key",
+        "by_number",
+        "checks",
+        "entries",
+        "missed_wakeups",
+        "numbers",
+        "reached",
+        "thresholds_by_key",
+    }
+)
 ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft"})
-LOCKED_FILES = frozenset({"closing.py", "delayed_operation_purgatory.py", "watchers.py"})
+LOCKED_FILES = frozenset(
+    {
+        "closing.py",
+        "delayed_operation_purgatory.py",
+        "threshold_watchers.py",
+        "watchers.py",
+    }
+)
 """Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
 
 WORLD = "tests.purgatory.schedule_world"

@@ -117,7 +117,7 @@ MUTANTS = [
         OPERATION,
         """
 -            self._op_expiry_due = False
--            self._op_failure_due = None
+-            self._op_verdict = None
 """,
     ),
     Mutant(
@@ -156,8 +156,8 @@ MUTANTS = [
         "two_who_wait_and_one_who_forces",
         OPERATION,
         """
--        if self._op_settled:
--            event.set()
+-        if self._op_is_over():
+-            self._op_tell()
 """,
     ),
     Mutant(
@@ -224,8 +224,8 @@ MUTANTS = [
         "two_checks_on_two_keys",
         WATCHERS,
         """
--        for key in keys:
-+        for key in keys[:1]:
+-        for key in operation._op_keys:
++        for key in operation._op_keys[:1]:
 """,
     ),
     Mutant(
@@ -233,7 +233,9 @@ MUTANTS = [
         "event_while_watching",
         PURGATORY,
         """
--        if operation._op_outcome is not _PENDING or not operation._op_keys:
+-        if operation._op_outcome is not _PENDING or not (
+-            operation._op_keys or operation._op_thresholds
+-        ):
 +        if False:
 """,
     ),
@@ -252,8 +254,9 @@ MUTANTS = [
         "close_and_event",
         CLOSING,
         """
--            time.sleep(_POLL_S)
-+            return
+-            while not self._is_drained(closer, deadline_s):
+-                time.sleep(POLL_S)
++            self._is_drained(closer, deadline_s)
 """,
     ),
     Mutant(
@@ -261,7 +264,7 @@ MUTANTS = [
         "close_by_leaving_while_the_users_lock_is_taken_and_event",
         OPERATION,
         """
--            if self._op_outcome is not _PENDING or not self._op_keys:
+-            if self._op_outcome is not _PENDING or self._op_was_let_go():
 +            if self._op_outcome is not _PENDING:
 """,
     ),
