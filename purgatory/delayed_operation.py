@@ -147,7 +147,7 @@ class DelayedOperation(TimerTask):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it FAILED, or None. What a callback raised is without its traceback: that was logged."""
+        """Why it FAILED, or None. Raised by a callback, it has no traceback: that was logged."""
         return self._op_error
 
     @property

@@ -1,4 +1,4 @@
-"""Faults injected everywhere: whatever breaks, the others go on, and everything is accounted for."""
+"""Faults injected everywhere: whatever breaks, the others go on, and everything adds up."""
 
 from __future__ import annotations
 
