@@ -36,10 +36,11 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, TypeAlias
 
-from purgatory.callback_chain import LONGEST_CHAIN, this_thread
+from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.error_frames import drop_tracebacks
 from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
@@ -52,7 +53,12 @@ from timer.safe_log import safe_repr
 if TYPE_CHECKING:
     from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 
+# Names of the module's, since before Python 3.12 an enum finds its members by a slow path.
 _PENDING = Outcome.PENDING
+_COMPLETED = Outcome.COMPLETED
+_EXPIRED = Outcome.EXPIRED
+_CANCELLED = Outcome.CANCELLED
+_FAILED = Outcome.FAILED
 
 Verdict: TypeAlias = tuple[Outcome, BaseException | None]
 """What an operation is told to become, whether its condition holds or not; and why it failed."""
@@ -162,7 +168,7 @@ class DelayedOperation(TimerTask):
             True for the one caller, of all threads, that completed it: timer stopped, off every
             watch list, ``on_complete`` run.
         """
-        return self._op_settle(Outcome.COMPLETED)
+        return self._op_settle(_COMPLETED)
 
     def cancel(self) -> bool:
         """Take the operation off every list and off the timer; no callback runs. O(keys).
@@ -170,7 +176,7 @@ class DelayedOperation(TimerTask):
         Returns:
             True for the one caller that cancelled it while it was PENDING.
         """
-        return self._op_settle(Outcome.CANCELLED)
+        return self._op_settle(_CANCELLED)
 
     def maybe_try_complete(self) -> bool:
         """Check the condition once more, from any thread. Never blocks.
@@ -193,11 +199,14 @@ class DelayedOperation(TimerTask):
         Returns:
             Whether this call completed the operation.
         """
+        return self._op_check_else(lambda _: f())
+
+    def _op_check_else(self, f: Callable[[DelayedOperation], object]) -> bool:
         self._op_check_due = True
         lock = self._op_lock
         completed = False
         if not self._op_busy.acquire(False):
-            f()
+            f(self)
             self._op_check_due = True
             return self._op_serve()
         try:
@@ -209,7 +218,7 @@ class DelayedOperation(TimerTask):
                 finally:
                     lock.release()
             else:
-                f()
+                f(self)
                 self._op_check_due = True
         finally:
             self._op_busy.release()
@@ -219,11 +228,11 @@ class DelayedOperation(TimerTask):
                 completed = self._op_serve() or completed
         return completed
 
-    def _op_check_twice(self, f: Callable[[], object]) -> bool:
+    def _op_check_twice(self, f: Callable[[DelayedOperation], object]) -> bool:
         if self._op_serve_noted():
             return True
         if self._op_outcome is _PENDING:
-            f()
+            f(self)
         self._op_check_due = True
         return self._op_serve_noted()
 
@@ -352,23 +361,23 @@ class DelayedOperation(TimerTask):
                     )
             except Exception as error:
                 self._op_report("try_complete", error)
-                self._op_settle(Outcome.FAILED, error)
+                self._op_settle(_FAILED, error)
                 if self._op_settled:
                     drop_tracebacks(error)
                 return False
             except BaseException as interrupt:
                 # Left pending, it would have lost this check, and perhaps its expiry.
-                self._op_settle(Outcome.FAILED, interrupt)
+                self._op_settle(_FAILED, interrupt)
                 raise
             if completed:
                 if unasked:
                     self._op_count_missed_wakeup()
                 return True
         if expiring:
-            self._op_settle(Outcome.EXPIRED)
+            self._op_settle(_EXPIRED)
         elif self._op_verdict is not None:
             outcome, reason = self._op_verdict
-            return self._op_settle(outcome, reason) and outcome is Outcome.COMPLETED
+            return self._op_settle(outcome, reason) and outcome is _COMPLETED
         return False
 
     def _op_retry_later(self) -> None:
@@ -404,18 +413,17 @@ class DelayedOperation(TimerTask):
             purgatory._unwatch(self)
         chain = this_thread.chain
         if chain.length < LONGEST_CHAIN:
-            self._op_finish()
+            self._op_finish(chain)
         else:
-            chain.left.append((self, self._op_finish))
+            chain.left.append((self, partial(self._op_finish, chain)))
         return True
 
-    def _op_finish(self) -> None:
+    def _op_finish(self, chain: CallbackChain) -> None:
         """Run the callbacks of a settled operation, book it, tell those who wait."""
-        chain = this_thread.chain
         chain.length += 1
         purgatory = self._op_purgatory
         try:
-            if self._op_outcome is not Outcome.CANCELLED:
+            if self._op_outcome is not _CANCELLED:
                 self._op_call_back()
         except BaseException as interrupt:
             # KeyboardInterrupt and the like go on to the caller, but leave nothing half done.
@@ -441,19 +449,19 @@ class DelayedOperation(TimerTask):
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
         """Fail it although the user's lock is taken; unless a callback of it is running."""
-        self._op_verdict = (Outcome.FAILED, error)
+        self._op_verdict = (_FAILED, error)
         if self._op_busy.acquire(False):
             try:
-                self._op_settle(Outcome.FAILED, error)
+                self._op_settle(_FAILED, error)
             finally:
                 self._op_busy.release()
 
     def _op_call_back(self) -> None:
-        if self._op_outcome is not Outcome.FAILED:
+        if self._op_outcome is not _FAILED:
             stage = "on_complete"
             try:
                 self.on_complete()
-                if self._op_outcome is Outcome.EXPIRED:
+                if self._op_outcome is _EXPIRED:
                     stage = "on_expiration"
                     self.on_expiration()
                 return
@@ -477,8 +485,8 @@ class DelayedOperation(TimerTask):
             self._op_report("on_failure", error)
 
     def _op_become_failed(self, error: BaseException) -> None:
-        if self._op_outcome is not Outcome.FAILED:
-            self._op_become(Outcome.FAILED)
+        if self._op_outcome is not _FAILED:
+            self._op_become(_FAILED)
             self._op_error = error
 
     def _op_report(self, stage: str, error: BaseException) -> None:

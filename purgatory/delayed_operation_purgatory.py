@@ -143,7 +143,7 @@ class DelayedOperationPurgatory:
         self._register(operation, checked_keys(keys, bool(thresholds)), thresholds)
         watch = self._watchers.watch if self._max_pending is None else self._watch_if_not_full
         try:
-            if operation.safe_try_complete_or_else(lambda: watch(operation)):
+            if operation._op_check_else(watch):
                 return True
             if operation._op_outcome is _PENDING:
                 self._start_timeout(operation)

@@ -125,7 +125,7 @@ MUTANTS = [
         "two_halves_of_a_condition_and_expiry",
         OPERATION,
         """
-+        self._op_settle(Outcome.EXPIRED)
++        self._op_settle(_EXPIRED)
 -        self._op_expiry_due = True
 -        self._op_serve()
 """,

@@ -9,7 +9,13 @@ from typing import get_args
 
 import pytest
 
-from purgatory import ClosePolicy, DelayedOperationPurgatory, Outcome, PurgatoryClosedError
+from purgatory import (
+    ClosePolicy,
+    DelayedOperation,
+    DelayedOperationPurgatory,
+    Outcome,
+    PurgatoryClosedError,
+)
 from tests.purgatory.probe import LONG_MS, Logs, Probe, Setting, run_threads
 from timer import InlineExecutor, SystemTimer, TimerClosedError, TimerTask
 
@@ -171,14 +177,14 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
-        check = operation.safe_try_complete_or_else
+        check = operation._op_check_else
 
-        def close_first(watch: Callable[[], object]) -> bool:
+        def close_first(watch: Callable[[DelayedOperation], object]) -> bool:
             run_threads(threading.Thread(target=purgatory.close, args=("leave",)))
             return check(watch)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Probe, "safe_try_complete_or_else", lambda _, watch: close_first(watch))
+            patch.setattr(Probe, "_op_check_else", lambda _, watch: close_first(watch))
             assert not purgatory.try_complete_else_watch(operation, ["a"])
     else:
 
