@@ -300,8 +300,9 @@ class DelayedOperation(TimerTask):
         return self._op_purgatory is not None and not (self._op_keys or self._op_thresholds)
 
     def __repr__(self) -> str:
+        delay = "forever" if self.delay_ms >= FOREVER_MS else self.delay_ms
         return (
-            f"<{type(self).__name__} {self._op_outcome.name} delay_ms={self.delay_ms}"
+            f"<{type(self).__name__} {self._op_outcome.name} delay_ms={delay}"
             f"{f' keys={self._op_keys!r}' if self._op_keys else ''}>"
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
+from inspect import iscoroutine
+from types import TracebackType
 from typing import Generic, TypeVar
 
 from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
@@ -33,7 +35,7 @@ class Waiting(DelayedOperation, Generic[T]):
         if outcome is Outcome.EXPIRED:
             raise TimeoutError(f"not within {self.delay_ms / 1_000} s: {self.awaited()}")
         if self.error is not None:
-            raise self.error
+            raise self._with_traceback(self.error)
         if outcome is Outcome.PENDING:
             raise PurgatoryClosedError(
                 f"purgatory {purgatory_name!r} was closed before: {self.awaited()}"
@@ -42,25 +44,49 @@ class Waiting(DelayedOperation, Generic[T]):
             f"purgatory {purgatory_name!r} was told to stop waiting for: {self.awaited()}"
         )
 
+    def _with_traceback(self, error: BaseException) -> BaseException:
+        """Return ``error`` as it is to be raised."""
+        return error
+
 
 class ConditionWaiting(Waiting[T]):
     """Completes once ``until()`` is true, with what it returned."""
 
-    __slots__ = ("until",)
+    __slots__ = ("raised_at", "until")
 
     def __init__(self, until: Callable[[], T], delay_ms: int) -> None:
         super().__init__(delay_ms)
         self.until = until
+        self.raised_at: TracebackType | None = None
 
     def try_complete(self) -> bool:
-        value = self.until()
+        try:
+            value = self.until()
+        except Exception as error:
+            # An operation's error loses its traceback; here, somebody is there to see it.
+            self.raised_at = error.__traceback__
+            raise
         if not value:
             return False
+        if iscoroutine(value):
+            value.close()
+            raise TypeError(
+                f"until is called without await, and {self._condition()} returned a coroutine: "
+                "pass a plain function"
+            )
         self.value = value
         return self.force_complete()
 
     def awaited(self) -> str:
-        return f"{getattr(self.until, '__qualname__', self.until)} on {list(self._op_keys)}"
+        return f"{self._condition()} on {list(self._op_keys)}"
+
+    def _condition(self) -> str:
+        return str(getattr(self.until, "__qualname__", self.until))
+
+    def _with_traceback(self, error: BaseException) -> BaseException:
+        # Let go of, since the frames hold this operation, which would hold them.
+        raised_at, self.raised_at = self.raised_at, None
+        return error if raised_at is None else error.with_traceback(raised_at)
 
 
 class ThresholdWaiting(Waiting[int]):
@@ -91,6 +117,8 @@ def delay_of(timeout: float | None) -> int:
     """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
     if timeout is None or timeout == math.inf:
         return FOREVER_MS
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, or None for ever, not {timeout!r}")
     if math.isnan(timeout):
         raise ValueError("timeout must be a number of seconds, or None for ever, not nan")
     return min(math.ceil(timeout * 1_000), FOREVER_MS)

@@ -279,3 +279,39 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
 def test_without_a_loop_the_error_says_where_to_make_one() -> None:
     with pytest.raises(RuntimeError, match=r"AsyncPurgatory\('Fetch'\) needs a running event loop"):
         AsyncPurgatory("Fetch")
+
+
+def test_what_the_condition_raises_comes_to_the_waiter_with_its_traceback() -> None:
+    def divide() -> float:
+        return 1 / 0
+
+    async def main() -> list[str]:
+        async with new_purgatory() as purgatory:
+            with pytest.raises(ZeroDivisionError) as caught:
+                await purgatory.wait(["log"], until=divide)
+            return [entry.name for entry in caught.traceback]
+
+    assert run_virtually(main)[-1] == "divide"
+
+
+def test_a_coroutine_function_is_no_condition() -> None:
+    async def ready() -> bool:
+        return True
+
+    async def main() -> None:
+        async with new_purgatory() as purgatory:
+            with pytest.raises(
+                TypeError, match="ready returned a coroutine: pass a plain function"
+            ):
+                await purgatory.wait(["log"], until=ready)
+
+    run_virtually(main)
+
+
+def test_a_timeout_must_be_a_number_of_seconds() -> None:
+    async def main() -> None:
+        async with new_purgatory() as purgatory:
+            with pytest.raises(TypeError, match="a number of seconds, or None for ever, not '1'"):
+                await purgatory.wait(["log"], until=lambda: True, timeout="1")  # type: ignore[arg-type]
+
+    run_virtually(main)
