@@ -303,7 +303,7 @@ def test_a_coroutine_function_is_no_condition() -> None:
             with pytest.raises(
                 TypeError, match="ready returned a coroutine: pass a plain function"
             ):
-                await purgatory.wait(["log"], until=ready)
+                await purgatory.wait(["log"], until=ready)  # type: ignore[unused-coroutine]
 
     run_virtually(main)
 
