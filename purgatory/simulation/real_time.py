@@ -151,7 +151,10 @@ class RealTimeRuntime(Runtime):
     def _make_process(self, broker_id: int) -> Process:
         purgatories = [
             DelayedOperationPurgatory(
-                purgatory, broker_id=broker_id, on_settled=self.recorder.observe
+                purgatory,
+                timer=SystemTimer(purgatory, self.timer_tick_ms, self.timer_wheel_size),
+                broker_id=broker_id,
+                on_settled=self.recorder.observe,
             )
             for purgatory in PURGATORIES
         ]
@@ -160,4 +163,5 @@ class RealTimeRuntime(Runtime):
     def _end_process(self, process: Process) -> None:
         for purgatory in process.purgatories:
             purgatory.close(pending="leave")
+            purgatory.timer.close()
         self.engine.settle()

@@ -59,6 +59,8 @@ class Runtime(ABC):
     def __init__(self, engine: Engine, recorder: OperationRecorder) -> None:
         self.engine = engine
         self.recorder = recorder
+        self.timer_tick_ms = 1
+        self.timer_wheel_size = 20
         self.topic_partitions: Sequence[TopicPartition] = ()
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
@@ -126,7 +128,9 @@ class VirtualRuntime(Runtime):
         clock = self.engine.clock
         # The name puts the timers of one millisecond in order: by broker, then by age.
         name = f"broker-{broker_id:05}-{self._count:09}"
-        timer = SystemTimer(name, clock=clock, executor=InlineExecutor())
+        timer = SystemTimer(
+            name, self.timer_tick_ms, self.timer_wheel_size, clock=clock, executor=InlineExecutor()
+        )
         purgatories = [
             DelayedOperationPurgatory(
                 purgatory,

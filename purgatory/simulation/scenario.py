@@ -72,6 +72,11 @@ class ClusterSection(Section):
     """How long a follower may lag before the leader drops it from the in-sync set."""
     unclean_leader_election: bool = False
     """Whether a replica outside the in-sync set may lead when no member of the set lives."""
+    timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
+    """The tick of the timing wheel on which the brokers' requests expire; a tick above 1 lets them
+    expire up to a tick early."""
+    timer_wheel_size: int = Field(default=20, ge=2, le=100_000)
+    """How many buckets each level of that wheel has."""
 
 
 class TopicSection(Section):

@@ -161,6 +161,8 @@ class Simulation:
 
     def _build_brokers(self) -> None:
         scenario, runtime = self.scenario, self.runtime
+        runtime.timer_tick_ms = scenario.cluster.timer_tick_ms
+        runtime.timer_wheel_size = scenario.cluster.timer_wheel_size
         self.brokers = [
             Broker(number, scenario, runtime, self.watch, self.invariants)
             for number in range(scenario.cluster.brokers)

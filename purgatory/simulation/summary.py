@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from purgatory.simulation.consumer import ConsumerGroup
     from purgatory.simulation.producer_group import ProducerGroup
 
-_SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+_SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 TABLE_ROWS = (
     ("Produce", ("producer",)),
