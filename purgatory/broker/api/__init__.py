@@ -1,0 +1,26 @@
+"""What is done for each API: a function for each, by API key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from purgatory.broker.api import fetch, list_offsets, metadata, produce, producers, versions
+from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.wire import Request
+
+if TYPE_CHECKING:
+    from purgatory.broker.broker import Broker
+
+Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
+
+HANDLERS: Mapping[int, Handler] = {
+    0: produce.produce,
+    1: fetch.fetch,
+    2: list_offsets.list_offsets,
+    3: metadata.metadata,
+    18: versions.api_versions,
+    22: producers.init_producer_id,
+    23: fetch.offset_for_leader_epoch,
+    60: metadata.describe_cluster,
+}

@@ -1,0 +1,60 @@
+"""ListOffsets: the first and last offsets, and the first at or after a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.wire import Request
+from purgatory.kafka import ErrorCode, Partition, TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.broker.broker import Broker
+
+_LATEST = -1
+_EARLIEST = -2
+
+
+async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell one offset for each partition."""
+    body = request.body
+    committed_only = getattr(body, "isolation_level", 0) == 1
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _offset(broker, topic.name, asked, committed_only) for asked in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
+
+
+def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dict[str, Any]:
+    values = {
+        "partition_index": asked.partition_index,
+        "error_code": 0,
+        "timestamp": -1,
+        "offset": -1,
+        "leader_epoch": -1,
+    }
+    topic_partition = TopicPartition(topic, asked.partition_index)
+    partition = broker.manager.partition(topic_partition)
+    if partition is None:
+        return {**values, "error_code": int(broker.manager.why_absent(topic_partition)[0])}
+    if not partition.is_leader:
+        return {**values, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+    return {
+        **values,
+        "leader_epoch": partition.leader_epoch,
+        "offset": _asked_offset(partition, asked.timestamp, committed_only),
+    }
+
+
+def _asked_offset(partition: Partition, timestamp: int, committed_only: bool) -> int:
+    if timestamp == _EARLIEST:
+        return partition.log_start_offset
+    return partition.last_stable_offset if committed_only else partition.high_watermark

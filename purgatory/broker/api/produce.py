@@ -1,0 +1,113 @@
+"""Produce: append what clients send; acks=all waits in the Produce purgatory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+
+from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.wire import Request, milliseconds
+from purgatory.errors import PurgatoryClosedError
+from purgatory.kafka import (
+    ErrorCode,
+    KafkaError,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from purgatory.broker.broker import Broker
+
+_HEADER_BYTES = 61
+_LENGTH_FROM = 12
+
+Answers = Mapping[TopicPartition, PartitionProduceResponse]
+
+
+async def produce(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Append, and answer once the records are as safe as ``acks`` asks."""
+    body = request.body
+    entries: dict[TopicPartition, list[RecordBatch]] = {}
+    refused: dict[TopicPartition, PartitionProduceResponse] = {}
+    for topic in body.topic_data:
+        for partition in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, partition.index)
+            try:
+                entries[topic_partition] = split_batches(partition.records or b"")
+            except KafkaError as error:
+                refused[topic_partition] = PartitionProduceResponse(
+                    error.code, message=error.message
+                )
+    answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+    if body.acks == 0:
+        return None
+    return {"responses": _by_topic({**refused, **answers}), "throttle_time": 0}
+
+
+async def _append(
+    broker: Broker, timeout_ms: int, acks: int, entries: dict[TopicPartition, list[RecordBatch]]
+) -> Answers:
+    if not entries:
+        return {}
+    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+
+    def respond(answers: Answers) -> None:
+        if not answered.done():  # the client may be gone
+            answered.set_result(answers)
+
+    try:
+        broker.manager.append_records(timeout_ms, acks, entries, respond)
+    except PurgatoryClosedError:
+        await asyncio.Future()  # this broker was killed just now: nobody is answered any more
+    return await answered
+
+
+def split_batches(records: bytes) -> list[RecordBatch]:
+    """Return the batches that a client sent for one partition, checked.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
+    """
+    batches = []
+    start = 0
+    while start < len(records):
+        if len(records) - start < _HEADER_BYTES:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"{len(records) - start} bytes after the last batch"
+            )
+        length = int.from_bytes(records[start + 8 : start + _LENGTH_FROM], "big", signed=True)
+        end = start + _LENGTH_FROM + length
+        if length < _HEADER_BYTES - _LENGTH_FROM or end > len(records):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"a batch of {length + _LENGTH_FROM} bytes, of {len(records) - start} that came",
+            )
+        whole = records if start == 0 and end == len(records) else records[start:end]
+        batches.append(RecordBatch.from_bytes(whole, checksum=crc32c))
+        start = end
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
+    return batches
+
+
+def _by_topic(answers: Answers) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), answer in answers.items():
+        topics.setdefault(topic, []).append(
+            {
+                "index": partition,
+                "error_code": int(answer.error),
+                "base_offset": answer.base_offset,
+                "log_append_time": None,
+                "log_start_offset": answer.log_start_offset,
+                "record_errors": (),
+                "error_message": answer.message,
+            }
+        )
+    return [
+        {"name": topic, "partition_responses": partitions} for topic, partitions in topics.items()
+    ]

@@ -1,0 +1,180 @@
+"""One broker: a listener, a replica manager, the purgatories in which its requests wait.
+
+A broker can be killed and revived: its process (`_Process`) is gone then, with everything that
+waited in it; what its disks hold stays.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* What belongs to a process that was killed answers nobody any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from purgatory.async_purgatory import AsyncPurgatory
+from purgatory.broker.api import HANDLERS
+from purgatory.broker.connection import Answer, Connection, Limits
+from purgatory.broker.controller import PartitionState
+from purgatory.broker.errors import BadRequestError, ClusterError
+from purgatory.broker.replica_fetcher import ReplicaFetcher
+from purgatory.broker.wire import Request
+from purgatory.kafka import Log, ReplicaManager, TopicPartition
+from timer import SystemClock
+
+if TYPE_CHECKING:
+    from purgatory.broker.cluster import Cluster
+
+_log = structlog.get_logger("purgatory.broker")
+
+NO_LEADER = -1
+
+
+class Broker:
+    """One broker of a cluster.
+
+    Args:
+        cluster: whose.
+        broker_id: from 1 on.
+        port: where it listens; 0 lets the system choose.
+    """
+
+    def __init__(self, cluster: Cluster, broker_id: int, port: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.host = cluster.config.host
+        self.port = port
+        self.alive = False
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._logs: Mapping[TopicPartition, Log] = {}
+        self.purgatories: list[AsyncPurgatory] = []
+        self.manager: ReplicaManager
+
+    # Its life.
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Begin to live: take up the logs, learn the roles, listen.
+
+        Raises:
+            ClusterError: it can't listen there.
+        """
+        assert not self.alive
+        self._start_process()
+        self.alive = True
+        self.cluster.controller.broker_up(self.broker_id, self)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._new_connection, self.host, self.port, ssl=tls, backlog=1024
+            )
+        except OSError as error:
+            await self.kill()
+            raise ClusterError(
+                f"broker {self.broker_id} can't listen on {self.host}:{self.port}: {error.strerror}"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _start_process(self) -> None:
+        config = self.cluster.config
+        broker_id = self.broker_id
+        self.purgatories = [
+            AsyncPurgatory(name, broker_id=broker_id)
+            for name in ("Produce", "Fetch", "DeleteRecords")
+        ]
+        produces, fetches, deletions = self.purgatories
+        self.manager = ReplicaManager(
+            broker_id,
+            clock=SystemClock(),
+            produce_purgatory=produces.core,
+            fetch_purgatory=fetches.core,
+            delete_records_purgatory=deletions.core,
+            min_insync_replicas=config.min_insync_replicas,
+            max_lag_ms=config.replica_max_lag_ms,
+            log_config=config.log_config,
+            logs=self._logs,
+            on_isr_change=self.cluster.controller.change_isr,
+        )
+
+    async def kill(self) -> None:
+        """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
+        if not self.alive:
+            return
+        self.alive = False
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+        self._logs = self.manager.take_logs()
+        for purgatory in self.purgatories:
+            await purgatory.aclose("leave")
+
+    def shrink_isrs(self) -> None:
+        """Drop from the ISRs who lags for too long."""
+        if self.alive:
+            self.manager.maybe_shrink_isr()
+
+    # What the controller calls.
+
+    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """Lead or follow as ``state`` says."""
+        manager = self.manager
+        if state.leader == self.broker_id:
+            manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
+            return
+        manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
+        if state.leader != NO_LEADER:
+            self._fetcher_from(state.leader).wake()
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic with its records."""
+        self.manager.delete_topic(topic)
+
+    def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        """Learn who lives: fetchers whose leader came back begin at once."""
+        self.manager.set_live_brokers(broker_ids)
+        for fetcher in self._fetchers.values():
+            fetcher.wake()
+
+    def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = ReplicaFetcher(self, leader_id, self.cluster.link)
+            self._fetchers[leader_id] = fetcher
+        return fetcher
+
+    # Serving clients.
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            self._serve, self.cluster.send, self.limits, self._opened, self._connections.discard
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What clients may ask."""
+        return self.cluster.config.limits
+
+    def _opened(self, connection: Connection) -> bool:
+        if len(self._connections) >= self.limits.connections:
+            _log.warning("too_many_connections", broker=self.broker_id, peer=connection.peer)
+            return False
+        self._connections.add(connection)
+        return True
+
+    async def _serve(self, request: Request, connection: Connection) -> Answer:
+        handler = HANDLERS.get(request.api_key)
+        if handler is None:
+            raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
+        return await handler(self, request, connection)

@@ -1,0 +1,177 @@
+"""A cluster of brokers in one process: they share the event loop and a controller.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from purgatory.broker.broker import Broker
+from purgatory.broker.connection import Connection, Limits
+from purgatory.broker.controller import Controller
+from purgatory.broker.errors import ClusterError
+from purgatory.broker.wire import Request
+from purgatory.kafka import LogConfig
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic that is there from the start.
+
+    Args:
+        name: of letters, digits, dots, dashes and underscores.
+        partitions: how many, at least 1.
+        replication: how many replicas each has; None: three, or as many as there are brokers.
+    """
+
+    name: str
+    partitions: int = 1
+    replication: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """What a cluster is to be.
+
+    Args:
+        brokers: how many; their ids are 1, 2, 3 ...
+        host: where they listen.
+        first_port: of broker 1; the others have the ports after it. 0 lets the system choose.
+        topics: that are there from the start.
+        min_insync_replicas: how many must be in sync for acks=all.
+        follower_lag_ms: how long a follower takes for what it fetched.
+        replica_max_lag_ms: who did not catch up for so long leaves the ISR.
+        auto_create_topics: whether asking for a topic makes it.
+        default_partitions: of topics that are made so.
+        log_config: segments and retention.
+        limits: what a client may ask.
+    """
+
+    brokers: int = 3
+    host: str = "127.0.0.1"
+    first_port: int = 0
+    topics: Sequence[TopicSpec] = ()
+    min_insync_replicas: int = 1
+    follower_lag_ms: float = 0
+    replica_max_lag_ms: int = 30_000
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    log_config: LogConfig = field(default_factory=LogConfig)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Cluster:
+    """Brokers, the controller, and what lies between them.
+
+    ``async with Cluster(config) as cluster`` starts and stops it.
+    """
+
+    def __init__(self, config: ClusterConfig | None = None) -> None:
+        self.config = config = config or ClusterConfig()
+        if config.brokers < 1:
+            raise ClusterError(f"a cluster of {config.brokers} brokers: it takes at least 1")
+        self.cluster_id = "purgatory"
+        ids = range(1, config.brokers + 1)
+        self.controller = Controller(ids)
+        self.brokers = {
+            broker_id: Broker(
+                self, broker_id, config.first_port and config.first_port + broker_id - 1
+            )
+            for broker_id in ids
+        }
+        self.link = self
+        self._next_producer_id = 1_000
+        self._chores: asyncio.Task[None] | None = None
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Start all brokers, and make the topics.
+
+        Raises:
+            ClusterError: a broker can't listen.
+        """
+        for broker in self.brokers.values():
+            await broker.start(tls)
+        for topic in self.config.topics:
+            self.controller.create_topic(
+                topic.name, topic.partitions, topic.replication or self.default_replication
+            )
+        self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        if self._chores is not None:
+            self._chores.cancel()
+        for broker in self.brokers.values():
+            await broker.kill()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # Looking.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093"."""
+        return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
+
+    @property
+    def default_replication(self) -> int:
+        """How many replicas a topic has that says nothing of it."""
+        return min(3, self.config.brokers)
+
+    def live_broker(self, broker_id: int) -> Broker | None:
+        """Return a broker that lives, or None."""
+        broker = self.brokers.get(broker_id)
+        return broker if broker is not None and broker.alive else None
+
+    def new_producer_id(self) -> int:
+        """Return an id that no producer had before."""
+        self._next_producer_id += 1
+        return self._next_producer_id
+
+    # What lies between brokers, and between brokers and clients.
+
+    async def pass_fetch(self, follower: int, leader: int) -> None:
+        """Return when a follower's fetch may go to its leader."""
+
+    async def pass_answer(self, follower: int, leader: int) -> None:
+        """Return when the follower has worked off the leader's answer."""
+        if self.config.follower_lag_ms:
+            await asyncio.sleep(self.config.follower_lag_ms / 1_000)
+
+    async def send(self, connection: Connection, request: Request, frame: bytes) -> None:
+        """Bring an answer to a client."""
+        await connection.write(request, frame)
+
+    async def kill(self, broker_id: int) -> None:
+        """Kill a broker, and have the controller notice."""
+        await self.brokers[broker_id].kill()
+        self.controller.broker_down(broker_id)
+
+    async def revive(self, broker_id: int) -> None:
+        """Start a broker that was killed."""
+        await self.brokers[broker_id].start()
+
+    async def _do_chores(self) -> None:
+        """What a broker does from time to time."""
+        while True:
+            await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
+            for broker in self.brokers.values():
+                broker.shrink_isrs()

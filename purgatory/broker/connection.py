@@ -1,0 +1,208 @@
+"""One client's connection: frames in, answers out, one request at a time.
+
+As in Kafka, a connection's requests are served in order, and the next one is looked at when the one
+before is answered: a long poll holds up what was sent after it.
+
+Ground rules
+------------
+* Everything happens on the loop's thread. ``_frames`` holds whole frames that wait for their turn;
+  when they are more than ``limits.queued_bytes``, nothing more is read from the client.
+* Bytes that are no request close the connection, with one line in the log, and touch no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import structlog
+
+from purgatory.broker.errors import BadRequestError, UnsupportedVersionError
+from purgatory.broker.wire import API_VERSIONS, Request, decode_request, encode_response
+
+_log = structlog.get_logger("purgatory.broker")
+
+_LENGTH_BYTES = 4
+_UNSUPPORTED_VERSION = 35
+
+Answer = Mapping[str, Any] | None
+"""The fields of an answer; None sends none."""
+
+Serve = Callable[[Request, "Connection"], Awaitable[Answer]]
+Send = Callable[["Connection", Request, bytes], Awaitable[None]]
+"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it."""
+
+
+class Limits(NamedTuple):
+    """What one client may ask of a broker.
+
+    Args:
+        frame_bytes: the longest request.
+        queued_bytes: so much of a client's requests may wait; then it is not read from.
+        connections: how many clients a broker serves at the same time.
+    """
+
+    frame_bytes: int = 100 * 1024 * 1024
+    queued_bytes: int = 16 * 1024 * 1024
+    connections: int = 10_000
+
+
+class Connection(asyncio.Protocol):
+    """Serves one client.
+
+    Args:
+        serve: answers one request.
+        send: brings the answer to the client.
+        limits: what the client may ask.
+        on_close: called once the connection is gone.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        send: Send,
+        limits: Limits,
+        on_open: Callable[[Connection], bool],
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self.peer = "?"
+        self.user: str | None = None
+        self.mechanism: str | None = None
+        self._serve = serve
+        self._send = send
+        self._limits = limits
+        self._on_open = on_open
+        self._on_close = on_close
+        self._transport: asyncio.Transport | None = None
+        self._unread = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._reading = True
+        self._frame_came: asyncio.Future[None] | None = None
+        self._may_write: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.peer = f"{peer[0]}:{peer[1]}"
+        if not self._on_open(self):
+            transport.abort()
+            return
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        try:
+            self._take_frames()
+        except BadRequestError as error:
+            self._refuse(error)
+            return
+        if self._queued_bytes > self._limits.queued_bytes and self._reading:
+            self._reading = False
+            self._open_transport.pause_reading()
+        if self._frames and self._frame_came is not None and not self._frame_came.done():
+            self._frame_came.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._may_write = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._may_write is not None and not self._may_write.done():
+            self._may_write.set_result(None)
+        self._may_write = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        if self._task is not None:
+            self._task.cancel()
+            self._on_close(self)
+        self._transport = None
+
+    # What the broker calls.
+
+    def abort(self) -> None:
+        """Cut the connection: the client sees it reset."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def write(self, request: Request, frame: bytes) -> None:
+        """Send an answer; wait while the client takes none."""
+        if self._transport is not None:
+            self._transport.write(frame)
+        if self._may_write is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(self._may_write)
+
+    # Serving.
+
+    def _take_frames(self) -> None:
+        unread = self._unread
+        start = 0
+        while len(unread) - start >= _LENGTH_BYTES:
+            length = int.from_bytes(unread[start : start + _LENGTH_BYTES], "big", signed=True)
+            if not 0 <= length <= self._limits.frame_bytes:
+                raise BadRequestError(
+                    f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
+                )
+            end = start + _LENGTH_BYTES + length
+            if end > len(unread):
+                break
+            self._frames.append(bytes(memoryview(unread)[start + _LENGTH_BYTES : end]))
+            self._queued_bytes += length
+            start = end
+        if start:
+            del unread[:start]
+
+    async def _work(self) -> None:
+        while True:
+            while not self._frames:
+                self._frame_came = asyncio.get_running_loop().create_future()
+                await self._frame_came
+            frame = self._frames.popleft()
+            self._queued_bytes -= len(frame)
+            if not self._reading and self._queued_bytes <= self._limits.queued_bytes:
+                self._reading = True
+                self._open_transport.resume_reading()
+            try:
+                await self._answer(frame)
+            except BadRequestError as error:
+                self._refuse(error)
+                return
+            except Exception:
+                # A fault of ours: this client learns of it by the cut, the others go on.
+                _log.exception("request_failed", peer=self.peer)
+                self.abort()
+                return
+
+    async def _answer(self, frame: bytes) -> None:
+        try:
+            request = decode_request(frame)
+        except UnsupportedVersionError as error:
+            if error.api_key != API_VERSIONS:
+                raise
+            # Who asks in too new a version is told, in the oldest, which ones there are.
+            request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
+        values = await self._serve(request, self)
+        if values is None:
+            return
+        encoded = encode_response(
+            request.api_key, request.api_version, request.correlation_id, values
+        )
+        await self._send(self, request, encoded)
+
+    def _refuse(self, error: BadRequestError) -> None:
+        _log.warning("bad_request", peer=self.peer, reason=str(error))
+        self.abort()
+
+    @property
+    def _open_transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "called while it is open"
+        return self._transport

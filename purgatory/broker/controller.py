@@ -1,0 +1,198 @@
+"""The controller: which topics there are, who leads and follows, who is in sync.
+
+One for the cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of a
+partition's leader has a new epoch; every live broker is told at once.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread, and no call waits.
+* A partition's ISR changes only here: leaders propose, the controller agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from purgatory.kafka import TopicPartition
+
+NO_LEADER = -1
+
+
+@dataclass
+class PartitionState:
+    """What the controller knows of a partition: broker ids, in the order of the assignment."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+
+
+@dataclass
+class Topic:
+    """A topic: its partitions by number, and its settings by their Kafka names."""
+
+    name: str
+    partitions: list[PartitionState]
+    configs: dict[str, str] = field(default_factory=dict)
+    internal: bool = False
+
+
+class Member(Protocol):
+    """What the controller asks of a broker."""
+
+    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """Lead or follow as ``state`` says."""
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic with its records."""
+
+    def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        """Learn who lives."""
+
+
+class Controller:
+    """Keeps the cluster's metadata.
+
+    Args:
+        broker_ids: all that there may be; none is alive at first.
+        unclean: whether a replica that is not in sync may lead when no other is left.
+    """
+
+    def __init__(self, broker_ids: Sequence[int], unclean: bool = False) -> None:
+        self.broker_ids = tuple(broker_ids)
+        self.unclean = unclean
+        self.topics: dict[str, Topic] = {}
+        self.live: dict[int, Member] = {}
+        self.elections = 0
+        self._next_first_replica = 0
+        self.on_change: Callable[[], object] = lambda: None
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        configs: Mapping[str, str] | None = None,
+        internal: bool = False,
+    ) -> Topic:
+        """Create a topic, its replicas spread over the brokers, and tell them."""
+        assert name not in self.topics, "the caller has looked"
+        topic = Topic(name, [], dict(configs or {}), internal)
+        self.topics[name] = topic
+        self._add_partitions(topic, partitions, replication)
+        return topic
+
+    def create_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all."""
+        topic = self.topics[name]
+        replication = len(topic.partitions[0].replicas)
+        self._add_partitions(topic, total - len(topic.partitions), replication)
+
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic with its records."""
+        del self.topics[name]
+        for member in list(self.live.values()):
+            member.drop_topic(name)
+        self.on_change()
+
+    def _add_partitions(self, topic: Topic, count: int, replication: int) -> None:
+        brokers = self.broker_ids
+        for _ in range(count):
+            first = self._next_first_replica
+            self._next_first_replica += 1
+            replicas = tuple(brokers[(first + n) % len(brokers)] for n in range(replication))
+            isr = tuple(broker for broker in replicas if broker in self.live)
+            state = PartitionState(replicas, isr or replicas, isr[0] if isr else NO_LEADER)
+            topic.partitions.append(state)
+            self._tell(TopicPartition(topic.name, len(topic.partitions) - 1), state)
+        self.on_change()
+
+    # Brokers.
+
+    def broker_up(self, broker_id: int, member: Member) -> None:
+        """A broker came: it gets its roles, and leads where nobody does."""
+        self.live[broker_id] = member
+        for topic_partition, state in self.partitions():
+            if broker_id not in state.replicas:
+                continue
+            if state.leader == NO_LEADER and (broker_id in state.isr or self.unclean):
+                self._elect(topic_partition, state)
+            else:
+                member.take_role(topic_partition, state)
+        self._tell_who_lives()
+
+    def broker_down(self, broker_id: int) -> None:
+        """A broker is gone: others lead what it led, and it is out of sync everywhere."""
+        if self.live.pop(broker_id, None) is None:
+            return
+        for topic_partition, state in self.partitions():
+            if broker_id not in state.replicas:
+                continue
+            if len(state.isr) > 1:  # the last one stays: it alone has everything
+                state.isr = tuple(member for member in state.isr if member != broker_id)
+            if state.leader == broker_id:
+                self._elect(topic_partition, state)
+            else:
+                self._tell(topic_partition, state)
+        self._tell_who_lives()
+
+    def _elect(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        candidates = [broker for broker in state.replicas if broker in self.live]
+        in_sync = [broker for broker in candidates if broker in state.isr]
+        state.leader_epoch += 1
+        self.elections += 1
+        if in_sync:
+            state.leader = in_sync[0]
+        elif candidates and self.unclean:
+            state.leader = candidates[0]
+            state.isr = (state.leader,)
+        else:
+            state.leader = NO_LEADER
+        self._tell(topic_partition, state)
+
+    def change_isr(
+        self, topic_partition: TopicPartition, leader_epoch: int, isr: tuple[int, ...]
+    ) -> bool:
+        """Agree to a leader's new ISR, or refuse it: an old epoch, or somebody who is gone."""
+        state = self.state_of(topic_partition)
+        if state is None or state.leader_epoch != leader_epoch:
+            return False
+        if not all(broker in self.live for broker in isr):
+            return False
+        state.isr = isr
+        self.on_change()
+        return True
+
+    # Looking.
+
+    def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Return what is known of a partition, or None. O(1)."""
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def partitions(self) -> list[tuple[TopicPartition, PartitionState]]:
+        """Return all partitions of all topics."""
+        return [
+            (TopicPartition(topic.name, number), state)
+            for topic in self.topics.values()
+            for number, state in enumerate(topic.partitions)
+        ]
+
+    def _tell(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        for broker_id in state.replicas:
+            member = self.live.get(broker_id)
+            if member is not None:
+                member.take_role(topic_partition, state)
+        self.on_change()
+
+    def _tell_who_lives(self) -> None:
+        for member in list(self.live.values()):
+            member.set_live_brokers(tuple(self.live))
+        self.on_change()

@@ -1,0 +1,21 @@
+"""What can be wrong with what comes over a connection, or with what a cluster is asked to be."""
+
+from __future__ import annotations
+
+
+class BadRequestError(Exception):
+    """Bytes that are no request of the protocol: the connection is closed."""
+
+
+class UnsupportedVersionError(BadRequestError):
+    """A known API in a version that this broker doesn't speak."""
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
+        super().__init__(f"API {api_key} version {api_version} is not spoken here")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+
+
+class ClusterError(Exception):
+    """A cluster that can't be what was asked; the message says what would be right."""
