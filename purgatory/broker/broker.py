@@ -111,14 +111,20 @@ class Broker:
         server, self._server = self._server, None
         if server is not None:
             server.close()
-        for connection in list(self._connections):
-            connection.abort()
+        self.cut_connections()
         for fetcher in self._fetchers.values():
             fetcher.stop()
         self._fetchers.clear()
         self._logs = self.manager.take_logs()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
+
+    def cut_connections(self) -> int:
+        """Cut all clients' connections, and say how many there were."""
+        connections = list(self._connections)
+        for connection in connections:
+            connection.abort()
+        return len(connections)
 
     def shrink_isrs(self) -> None:
         """Drop from the ISRs who lags for too long."""
@@ -150,7 +156,7 @@ class Broker:
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = ReplicaFetcher(self, leader_id, self.cluster.link)
+            fetcher = ReplicaFetcher(self, leader_id, self.cluster.fault)
             self._fetchers[leader_id] = fetcher
         return fetcher
 
@@ -158,7 +164,7 @@ class Broker:
 
     def _new_connection(self) -> Connection:
         return Connection(
-            self._serve, self.cluster.send, self.limits, self._opened, self._connections.discard
+            self._serve, self._send, self.limits, self._opened, self._connections.discard
         )
 
     @property
@@ -174,7 +180,11 @@ class Broker:
         return True
 
     async def _serve(self, request: Request, connection: Connection) -> Answer:
+        await self.cluster.fault.pass_pause(self.broker_id)
         handler = HANDLERS.get(request.api_key)
         if handler is None:
             raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
         return await handler(self, request, connection)
+
+    async def _send(self, connection: Connection, request: Request, frame: bytes) -> None:
+        await self.cluster.fault.send(self.broker_id, connection, request, frame)

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from purgatory.broker.broker import Broker
-from purgatory.broker.connection import Connection, Limits
+from purgatory.broker.connection import Limits
 from purgatory.broker.controller import Controller
 from purgatory.broker.errors import ClusterError
-from purgatory.broker.wire import Request
+from purgatory.broker.faults import Faults
 from purgatory.kafka import LogConfig
 
 
@@ -87,9 +87,12 @@ class Cluster:
             )
             for broker_id in ids
         }
-        self.link = self
+        self.fault = Faults(self)
+        self.controller.bars_from_isr = self.fault.bars_from_isr
         self._next_producer_id = 1_000
         self._chores: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tls: ssl.SSLContext | None = None
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
@@ -97,6 +100,7 @@ class Cluster:
         Raises:
             ClusterError: a broker can't listen.
         """
+        self._tls = tls
         for broker in self.brokers.values():
             await broker.start(tls)
         for topic in self.config.topics:
@@ -146,19 +150,7 @@ class Cluster:
         self._next_producer_id += 1
         return self._next_producer_id
 
-    # What lies between brokers, and between brokers and clients.
-
-    async def pass_fetch(self, follower: int, leader: int) -> None:
-        """Return when a follower's fetch may go to its leader."""
-
-    async def pass_answer(self, follower: int, leader: int) -> None:
-        """Return when the follower has worked off the leader's answer."""
-        if self.config.follower_lag_ms:
-            await asyncio.sleep(self.config.follower_lag_ms / 1_000)
-
-    async def send(self, connection: Connection, request: Request, frame: bytes) -> None:
-        """Bring an answer to a client."""
-        await connection.write(request, frame)
+    # Brokers that go and come; `fault` does it for users.
 
     async def kill(self, broker_id: int) -> None:
         """Kill a broker, and have the controller notice."""
@@ -167,7 +159,13 @@ class Cluster:
 
     async def revive(self, broker_id: int) -> None:
         """Start a broker that was killed."""
-        await self.brokers[broker_id].start()
+        await self.brokers[broker_id].start(self._tls)
+
+    def revive_soon(self, broker_id: int) -> None:
+        """As ``revive``, for who can't wait for it."""
+        task = asyncio.get_running_loop().create_task(self.revive(broker_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _do_chores(self) -> None:
         """What a broker does from time to time."""

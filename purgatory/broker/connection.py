@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def write(self, request: Request, frame: bytes) -> None:
+    async def write(self, frame: bytes) -> None:
         """Send an answer; wait while the client takes none."""
         if self._transport is not None:
             self._transport.write(frame)

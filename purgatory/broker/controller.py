@@ -69,6 +69,7 @@ class Controller:
         self.elections = 0
         self._next_first_replica = 0
         self.on_change: Callable[[], object] = lambda: None
+        self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
 
     # Topics.
 
@@ -162,11 +163,19 @@ class Controller:
         state = self.state_of(topic_partition)
         if state is None or state.leader_epoch != leader_epoch:
             return False
-        if not all(broker in self.live for broker in isr):
-            return False
+        for broker in isr:
+            if broker not in self.live or self.bars_from_isr(topic_partition, broker):
+                return False
         state.isr = isr
         self.on_change()
         return True
+
+    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Take a follower out of a partition's ISR."""
+        state = self.state_of(topic_partition)
+        if state is not None and broker_id in state.isr and broker_id != state.leader:
+            state.isr = tuple(member for member in state.isr if member != broker_id)
+            self._tell(topic_partition, state)
 
     # Looking.
 

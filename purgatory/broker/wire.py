@@ -102,7 +102,7 @@ def decode_request(frame: bytes) -> Request:
         body, body_bytes = read_body(frame, header_bytes)
     except Exception as error:  # whatever the codec stumbles over: the frame is to blame
         raise BadRequestError(
-            f"{api_key_map[api_key]} v{api_version} can't be decoded: {error or type(error).__name__}"
+            f"{api_key_map[api_key]} v{api_version} can't be decoded: {error!r}"
         ) from error
     if header_bytes + body_bytes != len(frame):
         raise BadRequestError(
@@ -135,7 +135,7 @@ def encode_response(
     return frame.tobytes()
 
 
-def build(entity_class: type[Any], values: Mapping[str, Any]) -> Any:
+def build(entity_class: Any, values: Mapping[str, Any]) -> Any:
     """Make an entity of `kio` from plain values; those it has no field for are left out.
 
     Raises:
@@ -169,7 +169,7 @@ def _writer(api_key: int, api_version: int) -> tuple[type[Any], Callable[..., No
 
 
 @cache
-def _plan(entity_class: type[Any]) -> list[tuple[str, Callable[[Any], Any] | None, bool]]:
+def _plan(entity_class: Any) -> list[tuple[str, Callable[[Any], Any] | None, bool]]:
     hints = typing.get_type_hints(entity_class)
     return [
         (
