@@ -4,6 +4,8 @@ An operation's ``on_complete`` may complete the next one, whose ``on_complete`` 
 Down to ``LONGEST_CHAIN`` such callbacks run inside each other, as a reader of the code expects.
 What would go deeper is settled at once, but its callbacks are left to the outermost one's end, on
 the same thread. So a chain of any length, through any number of purgatories, needs a bounded stack.
+A callback that waits for an operation, or closes a purgatory, can't have that put off until after
+it: waiting runs first what was left, and closing has a chain of its own.
 
 Ground rules
 ------------
@@ -39,7 +41,10 @@ class CallbackChain:
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
         interrupt: BaseException | None = None
-        self.length = 1  # nothing that runs here takes itself for the outermost
+        length, self.length = (
+            self.length,
+            1,
+        )  # nothing that runs here takes itself for the outermost
         try:
             while self.left:
                 _, work = self.left.popleft()
@@ -48,7 +53,7 @@ class CallbackChain:
                 except BaseException as error:
                     interrupt = interrupt or error
         finally:
-            self.length = 0
+            self.length = length
         if interrupt is not None:
             raise interrupt
 

@@ -7,6 +7,9 @@ Ground rules
 * Whoever closes waits for the operations that other threads are busy with; never for those that its
   own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
   close do not wait for each other either, so that neither waits for ever.
+* What is settled for closing has its callbacks before closing returns, however deep in a chain of
+  completions it was called: they run in a chain of their own. A close that was called from one of
+  those leaves what is too deep to the first, further down the stack, which waits for it.
 * Nothing of ours touches an operation that was let go: who lets it go takes ``_op_busy`` and never
   gives it back. Under the purgatory's lock it loses its keys and leaves ``_pending``; who puts it
   on a list or on the timer meanwhile looks at its keys.
@@ -17,10 +20,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from purgatory.callback_chain import this_thread
+from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.errors import PurgatoryClosedError
 from purgatory.outcome import Outcome
@@ -54,6 +58,26 @@ class _Closer(NamedTuple):
     """The identities of the operations. More are added, under the purgatory's lock."""
     holds: frozenset[int]
     """The identities of their users' locks that are held for a callback."""
+
+
+class _ClosingChain(CallbackChain):
+    """The chain in which a thread settles what is pending, inside another one."""
+
+    __slots__ = ("closing", "outer")
+
+    def __init__(self, closing: Closing, outer: CallbackChain) -> None:
+        super().__init__()
+        self.closing = closing
+        self.outer = outer
+
+
+def _chains() -> Iterator[CallbackChain]:
+    """Yield the chains that this thread is in, the innermost first."""
+    chain = this_thread.chain
+    while isinstance(chain, _ClosingChain):
+        yield chain
+        chain = chain.outer
+    yield chain
 
 
 class Closing:
@@ -107,9 +131,21 @@ class Closing:
 
     def _settle_all(self, closer: _Closer) -> int:
         operations = [one for one in self._waited_for(set()) if not one.is_completed]
-        for operation in operations:
-            self._settle(operation, closer)
+        with self._own_chain():
+            for operation in operations:
+                self._settle(operation, closer)
         return len(operations)
+
+    @contextmanager
+    def _own_chain(self) -> Iterator[None]:
+        """Have callbacks run here and now, unless this is called in a callback that does."""
+        outer = this_thread.chain
+        if not self._is_on_this_stack():
+            this_thread.chain = _ClosingChain(self, outer)
+        try:
+            yield
+        finally:
+            this_thread.chain = outer
 
     def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
         """Settle one operation by the policy, or note it where its locks are taken."""
@@ -121,7 +157,10 @@ class Closing:
             operation._op_expiry_due = True
         else:
             operation._op_verdict = (Outcome.FAILED, self._error)
-        if id(operation._op_lock) not in closer.holds:
+        if (
+            id(operation._op_lock) not in closer.holds
+            or this_thread.chain.length >= LONGEST_CHAIN  # its callbacks would run without the lock
+        ):
             operation._op_serve()
         elif operation._op_busy.acquire(False):
             # The lock is held, for a callback that this thread is in, and may not be had twice.
@@ -158,16 +197,36 @@ class Closing:
 
     def _is_drained(self, closer: _Closer, deadline_s: float) -> bool:
         """Try taken locks again, and say whether nothing is pending, or the time is up."""
-        with self._purgatory._lock:  # what was settled too deep in a chain waits for this thread
-            closer.busy_with.update(id(operation) for operation, _ in this_thread.chain.left)
+        put_off = self._put_off()
+        with self._purgatory._lock:
+            closer.busy_with.update(put_off)
         operations = self._waited_for(closer.busy_with)
         if operations and time.monotonic() >= deadline_s:
             self._give_up_on(operations)
             return True
-        for operation in operations:
-            if not operation.is_completed:
-                self._settle(operation, closer)
+        with self._own_chain():
+            for operation in operations:
+                if not operation.is_completed:
+                    self._settle(operation, closer)
         return not operations
+
+    def _put_off(self) -> list[int]:
+        """Return what this thread has put off until it is back further down the stack.
+
+        That is settled already, or a close of this purgatory is there, and will settle it.
+        """
+        inside = self._is_on_this_stack()
+        return [
+            id(operation)
+            for chain in _chains()
+            for operation, _ in chain.left
+            if inside or operation.is_completed
+        ]
+
+    def _is_on_this_stack(self) -> bool:
+        return any(
+            isinstance(chain, _ClosingChain) and chain.closing is self for chain in _chains()
+        )
 
     def _give_up_on(self, operations: list[DelayedOperation]) -> None:
         unsettled = [operation for operation in operations if not operation.is_completed]

@@ -251,6 +251,9 @@ class DelayedOperation(TimerTask):
             The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
             the operation as it was.
         """
+        chain = this_thread.chain
+        if chain.left and not self._op_settled:
+            chain.run_left()  # what is waited for may be among it, and nobody else will run it
         if not self._op_settled:
             event = threading.Event()
             self.call_when_settled(event.set)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from purgatory.cli.pipeline_run import Master, ShowProgress, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,22 +27,19 @@ def analyze(
         typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
     ],
     out: Annotated[Path, typer.Option(help="The folder to write: Parquet tables and report.html.")],
-    master: Annotated[
-        str, typer.Option(help="The Spark master: local[*], local[N] or spark://HOST:PORT.")
-    ] = "local[*]",
+    master: Master = "local[*]",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the results of an earlier analysis.")
     ] = False,
+    progress: ShowProgress = None,
 ) -> None:
     """Analyze traces with Spark: how long requests waited, and how many did at each time."""
-    from purgatory.pipeline.analyze import analyze as analyze_traces
-    from purgatory.pipeline.errors import PipelineError
+    with one_line_errors("analyze"):
+        from purgatory.pipeline.analyze import analyze as analyze_traces
 
-    try:
-        analysis = analyze_traces(traces, out, master=master, overwrite=overwrite)
-    except PipelineError as error:
-        print(f"purgatory analyze: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        analysis = analyze_traces(
+            traces, out, master=master, overwrite=overwrite, progress=progress
+        )
     _print(analysis)
 
 

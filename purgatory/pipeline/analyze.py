@@ -63,7 +63,12 @@ class Analysis:
 
 
 def analyze(
-    roots: Sequence[Path], out: Path, *, master: str = "local[*]", overwrite: bool = False
+    roots: Sequence[Path],
+    out: Path,
+    *,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
 ) -> Analysis:
     """Analyze all traces in some folders, in a Spark session of its own.
 
@@ -72,6 +77,7 @@ def analyze(
         out: the folder to make: Parquet in `waits`, `occupancy` and `runs`, and `report.html`.
         master: the Spark master.
         overwrite: replace the results of an earlier analysis in `out`.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
@@ -80,7 +86,10 @@ def analyze(
     traces = find_traces(roots)
     check_output(out, [trace.folder for trace in traces], overwrite)
     small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
-    with output_folder(out) as folder, spark_session(master, small=small) as session:
+    with (
+        output_folder(out) as folder,
+        spark_session(master, small=small, progress=progress) as session,
+    ):
         result = write_results(session, traces, folder)
     return Analysis(result.runs, result.waits, out / REPORT)
 

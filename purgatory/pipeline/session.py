@@ -23,12 +23,16 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.pipeline.errors import PipelineError, SessionError
+from purgatory.pipeline.interrupts import stopped_at_the_end
 from purgatory.pipeline.java import find_java_home
+from purgatory.pipeline.progress import shown_progress
 
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
     r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*"
+    r"|sc://[^\s/:]+(:\d+)?(/\S*)?"
     r"|yarn|k8s://\S+"
 )
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -56,34 +60,45 @@ logger.gateway.level = error
 
 
 @contextmanager
-def spark_session(master: str = "local[*]", *, small: bool = False) -> Iterator[SparkSession]:
+def spark_session(
+    master: str = "local[*]", *, small: bool = False, progress: bool | None = False
+) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
     Memory and other settings of Spark come from the places where Spark looks for them: the
-    variable PYSPARK_SUBMIT_ARGS and the file spark-defaults.conf.
+    variable PYSPARK_SUBMIT_ARGS and the file spark-defaults.conf; a Spark Connect server has its
+    own. Ctrl-C inside the block cancels what runs and ends the block with KeyboardInterrupt.
 
     Args:
-        master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn` or `k8s://...`.
+        master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn`, `k8s://...`, or
+            `sc://HOST:PORT` of a Spark Connect server.
         small: set up for a quick start rather than for much data; counts with a local master only.
+        progress: show on standard error how far the jobs are; None does so on a terminal only.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
         PipelineError: Spark failed inside the block.
     """
     check_master(master)
+    if master.startswith(CONNECT):
+        with (
+            connect_session(master) as session,
+            stopped_at_the_end(session),
+            spark_errors(f"the log of the server at {master}"),
+            shown_progress(session, progress),
+        ):
+            yield session
+        return
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
     with _removed_unless_failed(folder):
         session = _start(_configuration(master, folder, small), log)
-        try:
-            with spark_errors(log):
-                yield session
-        finally:
-            session.stop()
+        with stopped_at_the_end(session), spark_errors(log), shown_progress(session, progress):
+            yield session
 
 
 @contextmanager
-def spark_errors(log: Path) -> Iterator[None]:
+def spark_errors(log: Path | str) -> Iterator[None]:
     """Turn what Spark raises inside the `with` block into one line.
 
     Args:
@@ -130,14 +145,15 @@ def check_master(master: str) -> None:
     """
     if _MASTER.fullmatch(master) is None:
         raise SessionError(
-            f"{master!r} is no Spark master: give local[*], local[N] with N threads, or "
-            "spark://HOST:PORT"
+            f"{master!r} is no Spark master: give local[*], local[N] with N threads, "
+            "spark://HOST:PORT, or sc://HOST:PORT of a Spark Connect server"
         )
     addresses = _addresses(master)
     if addresses and not any(_answers(host, port) for host, port in addresses):
+        what = "Spark Connect server" if master.startswith(CONNECT) else "Spark master"
         raise SessionError(
-            f"nothing answers at {master}: start a Spark master there, or leave out --master to "
-            "run on this machine"
+            f"nothing answers at {master}: start a {what} there, or leave out --master to run on "
+            "this machine"
         )
 
 
@@ -150,6 +166,9 @@ def is_on_loopback(master: str) -> bool:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
+    if master.startswith(CONNECT):
+        host, _, port = master.removeprefix(CONNECT).partition("/")[0].partition(":")
+        return [(host, int(port or CONNECT_PORT))]
     if not master.startswith("spark://"):
         return []
     pairs = (address.rpartition(":") for address in master.removeprefix("spark://").split(","))

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.session import spark_session
+from tests.pipeline.cluster import Cluster, standalone_cluster
 
 OPERATIONS = pa.schema(
     [
@@ -86,6 +87,13 @@ def spark() -> Iterator[SparkSession]:
     """The session that all tests here share: to start one takes longer than all of them."""
     with spark_session("local[2]", small=True) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The one standalone cluster of these tests; started by the first that needs it."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,10 @@ def printed(
     """The folder in which the document's Python ran, and the lines that it printed."""
 
     @contextmanager
-    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
-        assert (master, small) == ("local[2]", True)
+    def shared_session(
+        master: str, *, small: bool, progress: bool | None = False
+    ) -> Iterator[SparkSession]:
+        assert (master, small, progress) == ("local[2]", True, False)
         yield spark
 
     folder = tmp_path_factory.mktemp("document")

@@ -1,0 +1,55 @@
+"""What all commands of the pipeline share: their options for Spark, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+Master = Annotated[
+    str,
+    typer.Option(
+        help="Where Spark runs: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
+        "Spark Connect server."
+    ),
+]
+"""The option --master."""
+
+ShowProgress = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress",
+        help="Show on standard error how far Spark is; on a terminal by default.",
+        show_default=False,
+    ),
+]
+"""The option --progress; None when it is not given."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
+
+@contextmanager
+def one_line_errors(command: str, kept: str = "nothing was written") -> Iterator[None]:
+    """End the command with one line where a person can mend it, or has stopped it.
+
+    Args:
+        command: its name.
+        kept: what is said of the results after Ctrl-C.
+
+    Raises:
+        typer.Exit: 2 after a PipelineError, 130 after Ctrl-C.
+    """
+    from purgatory.pipeline.errors import PipelineError
+
+    try:
+        yield
+    except PipelineError as error:
+        print(f"purgatory {command}: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        print(f"purgatory {command}: interrupted; {kept}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
