@@ -23,6 +23,7 @@ from purgatory.broker.api import HANDLERS
 from purgatory.broker.connection import Answer, Connection, Limits
 from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
+from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
 from purgatory.broker.wire import Request
 from purgatory.kafka import Log, ReplicaManager, TopicPartition
@@ -57,6 +58,8 @@ class Broker:
         self._logs: Mapping[TopicPartition, Log] = {}
         self.purgatories: list[AsyncPurgatory] = []
         self.manager: ReplicaManager
+        self.groups: GroupCoordinator
+        self.offsets: GroupOffsets
 
     # Its life.
 
@@ -85,11 +88,10 @@ class Broker:
     def _start_process(self) -> None:
         config = self.cluster.config
         broker_id = self.broker_id
-        self.purgatories = [
+        produces, fetches, deletions = (
             AsyncPurgatory(name, broker_id=broker_id)
             for name in ("Produce", "Fetch", "DeleteRecords")
-        ]
-        produces, fetches, deletions = self.purgatories
+        )
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
@@ -102,6 +104,9 @@ class Broker:
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
+        self.groups = GroupCoordinator(broker_id, config.groups)
+        self.offsets = GroupOffsets(self.manager)
+        self.purgatories = [produces, fetches, deletions, *self.groups.purgatories]
 
     async def kill(self) -> None:
         """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
@@ -136,12 +141,24 @@ class Broker:
     def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Lead or follow as ``state`` says."""
         manager = self.manager
+        topic, partition = topic_partition
         if state.leader == self.broker_id:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
+            if topic == OFFSETS_TOPIC and not self.offsets.leads(partition):
+                self.offsets.load(partition)
             return
+        if topic == OFFSETS_TOPIC and self.offsets.leads(partition):
+            self._resign_as_coordinator(partition)
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
         if state.leader != NO_LEADER:
             self._fetcher_from(state.leader).wake()
+
+    def _resign_as_coordinator(self, partition: int) -> None:
+        self.offsets.unload(partition)
+        partitions = self.cluster.offsets_partitions()
+        for group_id in list(self.groups.groups):
+            if partition_of(group_id, partitions) == partition:
+                self.groups.forget(group_id)
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic with its records."""

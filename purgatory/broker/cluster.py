@@ -19,6 +19,7 @@ from purgatory.broker.connection import Limits
 from purgatory.broker.controller import Controller
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
+from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
 from purgatory.kafka import LogConfig
 
 
@@ -51,6 +52,8 @@ class ClusterConfig:
         replica_max_lag_ms: who did not catch up for so long leaves the ISR.
         auto_create_topics: whether asking for a topic makes it.
         default_partitions: of topics that are made so.
+        offsets_partitions: of the topic that holds the groups' committed offsets.
+        groups: what consumer groups are allowed.
         log_config: segments and retention.
         limits: what a client may ask.
     """
@@ -64,6 +67,8 @@ class ClusterConfig:
     replica_max_lag_ms: int = 30_000
     auto_create_topics: bool = True
     default_partitions: int = 1
+    offsets_partitions: int = 4
+    groups: GroupConfig = field(default_factory=GroupConfig)
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
 
@@ -144,6 +149,19 @@ class Cluster:
         """Return a broker that lives, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
+
+    def offsets_partitions(self) -> int:
+        """Return how many partitions the topic of committed offsets has; make it if need be."""
+        topic = self.controller.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            topic = self.controller.create_topic(
+                OFFSETS_TOPIC,
+                self.config.offsets_partitions,
+                self.default_replication,
+                {"cleanup.policy": "compact"},
+                internal=True,
+            )
+        return len(topic.partitions)
 
     def new_producer_id(self) -> int:
         """Return an id that no producer had before."""

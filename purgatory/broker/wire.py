@@ -192,7 +192,7 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
         convert = (lambda value: build(item, value)) if is_dataclass(item) else None
         return _tuple_of(convert, optional)
     if is_dataclass(hint):
-        return lambda value: value if value is None else build(hint, value)  # type: ignore[arg-type]
+        return lambda value: value if value is None else build(hint, value)
     return None
 
 

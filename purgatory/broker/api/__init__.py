@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from purgatory.broker.api import fetch, list_offsets, metadata, produce, producers, versions
+from purgatory.broker.api import (
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    versions,
+)
 from purgatory.broker.connection import Answer, Connection
 from purgatory.broker.wire import Request
 
@@ -19,8 +28,18 @@ HANDLERS: Mapping[int, Handler] = {
     1: fetch.fetch,
     2: list_offsets.list_offsets,
     3: metadata.metadata,
+    8: offsets.offset_commit,
+    9: offsets.offset_fetch,
+    10: groups.find_coordinator,
+    11: groups.join_group,
+    12: groups.heartbeat,
+    13: groups.leave_group,
+    14: groups.sync_group,
+    15: groups.describe_groups,
+    16: groups.list_groups,
     18: versions.api_versions,
     22: producers.init_producer_id,
     23: fetch.offset_for_leader_epoch,
+    42: groups.delete_groups,
     60: metadata.describe_cluster,
 }

@@ -1,0 +1,204 @@
+"""A consumer group: its members, its generation, and what state it is in.
+
+A data structure: who waits for what, and for how long, is the coordinator's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+NO_GENERATION = 0
+
+
+class GroupState(Enum):
+    """What a group is doing, in Kafka's words."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Joining(NamedTuple):
+    """What a member says of itself when it joins. Times are in milliseconds."""
+
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class Member:
+    """One member of a group.
+
+    ``joining`` and ``syncing`` are the requests of it that wait for their answers, or None.
+    """
+
+    def __init__(self, member_id: str, joined: Joining) -> None:
+        self.member_id = member_id
+        self.joined = joined
+        self.assignment = b""
+        self.joining: asyncio.Future[Mapping[str, Any]] | None = None
+        self.syncing: asyncio.Future[Mapping[str, Any]] | None = None
+        self.beats = 0
+        self.is_new = True
+
+    @property
+    def instance_id(self) -> str | None:
+        """What a static member is known by."""
+        return self.joined.instance_id
+
+    def metadata_for(self, protocol: str) -> bytes:
+        """Return what it said for one way to assign partitions."""
+        return next((data for name, data in self.joined.protocols if name == protocol), b"")
+
+    def answer_join(self, values: Mapping[str, Any]) -> None:
+        """Answer its join request, if one waits."""
+        waiting, self.joining = self.joining, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(values)
+
+    def answer_sync(self, values: Mapping[str, Any]) -> None:
+        """Answer its sync request, if one waits."""
+        waiting, self.syncing = self.syncing, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(values)
+
+
+class Group:
+    """The members of one group, by member id, in the order in which they came."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation = NO_GENERATION
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: set[str] = set()
+        self.unsynced: set[str] = set()
+        self.member_came = False
+
+    # Who belongs to it.
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        if not self.members:
+            self.protocol_type = member.joined.protocol_type
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_members.discard(member.member_id)
+        self.member_came = True
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; another one leads, if it did."""
+        self.members.pop(member.member_id, None)
+        self.unsynced.discard(member.member_id)
+        if (
+            member.instance_id is not None
+            and self.static_members.get(member.instance_id) == member.member_id
+        ):
+            del self.static_members[member.instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def replace(self, member: Member, new_id: str) -> None:
+        """Let a static member that came back go by a new id."""
+        was_leader = self.leader_id == member.member_id
+        self.members = {
+            (new_id if key == member.member_id else key): value
+            for key, value in self.members.items()
+        }
+        self.unsynced.discard(member.member_id)
+        member.member_id = new_id
+        assert member.instance_id is not None, "only static members come back"
+        self.static_members[member.instance_id] = new_id
+        if was_leader:
+            self.leader_id = new_id
+
+    # What they agree on.
+
+    def takes(self, joined: Joining) -> bool:
+        """Whether a member with these ways to assign partitions has one in common with all."""
+        if not self.members:
+            return bool(joined.protocol_type and joined.protocols)
+        if joined.protocol_type != self.protocol_type:
+            return False
+        return bool(self._common_protocols() & {name for name, _ in joined.protocols})
+
+    def choose_protocol(self) -> str:
+        """Return the way to assign partitions that most members like best, of those all know."""
+        common = self._common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.joined.protocols if name in common)
+            for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def _common_protocols(self) -> set[str]:
+        known = [{name for name, _ in m.joined.protocols} for m in self.members.values()]
+        return set.intersection(*known) if known else set()
+
+    # How far they are.
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether every member has joined (again), and nobody is about to."""
+        return not self.pending_members and all(
+            member.joining is not None for member in self.members.values()
+        )
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the slowest member may take to join again."""
+        return max((m.joined.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def next_generation(self) -> None:
+        """Begin a generation, with who is in now."""
+        self.generation += 1
+        self.member_came = False
+        if not self.members:
+            self.state = GroupState.EMPTY
+            self.protocol = None
+            self.unsynced.clear()
+            return
+        self.protocol = self.choose_protocol()
+        self.state = GroupState.COMPLETING_REBALANCE
+        self.unsynced = set(self.members)
+
+    def roster(self) -> Sequence[Mapping[str, Any]]:
+        """Return all members with what they said, as the leader is told."""
+        assert self.protocol is not None, "a generation has one"
+        return [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata_for(self.protocol),
+            }
+            for member in self.members.values()
+        ]
+
+    def _check(self) -> None:
+        """Assert all invariants. O(members)."""
+        assert all(key == member.member_id for key, member in self.members.items())
+        assert (self.leader_id is None) == (not self.members)
+        assert self.leader_id is None or self.leader_id in self.members
+        assert self.unsynced <= self.members.keys()
+        assert self.pending_members.isdisjoint(self.members)
+        for instance_id, member_id in self.static_members.items():
+            assert self.members[member_id].instance_id == instance_id
+        if self.state is GroupState.EMPTY:
+            assert not self.members
