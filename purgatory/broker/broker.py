@@ -25,6 +25,7 @@ from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
+from purgatory.broker.topic_settings import log_config, value_of
 from purgatory.broker.wire import Request
 from purgatory.kafka import Log, ReplicaManager, TopicPartition
 from timer import SystemClock
@@ -100,13 +101,22 @@ class Broker:
             delete_records_purgatory=deletions.core,
             min_insync_replicas=config.min_insync_replicas,
             max_lag_ms=config.replica_max_lag_ms,
-            log_config=config.log_config,
+            new_log=self._new_log,
+            min_insync_of=self._min_insync_of,
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
         self.groups = GroupCoordinator(broker_id, config.groups)
         self.offsets = GroupOffsets(self.manager)
         self.purgatories = [produces, fetches, deletions, *self.groups.purgatories]
+
+    def _new_log(self, topic_partition: TopicPartition) -> Log:
+        settings = self.cluster.settings_of(topic_partition.topic)
+        return Log(log_config(settings, self.cluster.config.log_config))
+
+    def _min_insync_of(self, topic_partition: TopicPartition) -> int:
+        settings = self.cluster.settings_of(topic_partition.topic)
+        return int(value_of(settings, "min.insync.replicas", self.cluster.setting))
 
     async def kill(self) -> None:
         """End at once, as a process does that gets SIGKILL: nothing is answered any more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -144,6 +144,23 @@ class Cluster:
     def default_replication(self) -> int:
         """How many replicas a topic has that says nothing of it."""
         return min(3, self.config.brokers)
+
+    def setting(self, name: str) -> str | None:
+        """Return what this cluster has of its own for a setting of topics, as text, or None."""
+        config = self.config
+        own = {
+            "min.insync.replicas": config.min_insync_replicas,
+            "segment.bytes": config.log_config.segment_bytes,
+            "retention.bytes": config.log_config.retention_bytes,
+            "max.message.bytes": config.log_config.max_batch_bytes,
+        }
+        value = own.get(name)
+        return None if value is None else str(value)
+
+    def settings_of(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's own settings."""
+        known = self.controller.topics.get(topic)
+        return {} if known is None else known.configs
 
     def live_broker(self, broker_id: int) -> Broker | None:
         """Return a broker that lives, or None."""

@@ -88,6 +88,17 @@ class Controller:
         self._add_partitions(topic, partitions, replication)
         return topic
 
+    def create_assigned_topic(
+        self, name: str, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
+    ) -> Topic:
+        """Create a topic whose partitions have these replicas, the preferred leader first."""
+        assert name not in self.topics, "the caller has looked"
+        topic = self.topics[name] = Topic(name, [], dict(configs))
+        for of_partition in replicas:
+            self._add_partition(topic, of_partition)
+        self.on_change()
+        return topic
+
     def create_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions, ``total`` in all."""
         topic = self.topics[name]
@@ -106,12 +117,16 @@ class Controller:
         for _ in range(count):
             first = self._next_first_replica
             self._next_first_replica += 1
-            replicas = tuple(brokers[(first + n) % len(brokers)] for n in range(replication))
-            isr = tuple(broker for broker in replicas if broker in self.live)
-            state = PartitionState(replicas, isr or replicas, isr[0] if isr else NO_LEADER)
-            topic.partitions.append(state)
-            self._tell(TopicPartition(topic.name, len(topic.partitions) - 1), state)
+            self._add_partition(
+                topic, tuple(brokers[(first + n) % len(brokers)] for n in range(replication))
+            )
         self.on_change()
+
+    def _add_partition(self, topic: Topic, replicas: tuple[int, ...]) -> None:
+        isr = tuple(broker for broker in replicas if broker in self.live)
+        state = PartitionState(replicas, isr or replicas, isr[0] if isr else NO_LEADER)
+        topic.partitions.append(state)
+        self._tell(TopicPartition(topic.name, len(topic.partitions) - 1), state)
 
     # Brokers.
 

@@ -33,7 +33,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     0: (3, 9),  # Produce
     1: (4, 12),  # Fetch: later ones name topics by ids
     2: (1, 7),  # ListOffsets
-    3: (1, 9),  # Metadata: later ones name topics by ids
+    3: (1, 8),  # Metadata: librdkafka asks for all topics in version 9 with a stray tagged field
     8: (2, 8),  # OffsetCommit
     9: (1, 8),  # OffsetFetch
     10: (0, 4),  # FindCoordinator

@@ -29,6 +29,8 @@ class HostedPartitions:
         min_insync_replicas: what new replicas demand for acks=all.
         log_config: the settings of new logs.
         logs: what a former process of this broker left on its disks.
+        new_log: makes the log of a new replica, in place of ``log_config``.
+        min_insync_of: what a new replica demands, in place of ``min_insync_replicas``.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class HostedPartitions:
         min_insync_replicas: int,
         log_config: LogConfig | None,
         logs: Mapping[TopicPartition, Log] | None,
+        new_log: Callable[[TopicPartition], Log] | None = None,
+        min_insync_of: Callable[[TopicPartition], int] | None = None,
     ) -> None:
         self.broker_id = broker_id
-        self._min_insync_replicas = min_insync_replicas
-        self._log_config = log_config
+        self._new_log = new_log or (lambda _: Log(log_config))
+        self._min_insync_of = min_insync_of or (lambda _: min_insync_replicas)
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, Partition] = {}
         self._logs: dict[TopicPartition, Log] = dict(logs or {})
@@ -103,8 +107,8 @@ class HostedPartitions:
         return Partition(
             topic_partition,
             self.broker_id,
-            Log(self._log_config) if log is None else log,
-            self._min_insync_replicas,
+            self._new_log(topic_partition) if log is None else log,
+            self._min_insync_of(topic_partition),
         )
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:

@@ -58,6 +58,8 @@ class ReplicaManager:
         max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
         logs: what a former process of this broker left on its disks (``take_logs``).
+        new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
+        min_insync_of: likewise, in place of ``min_insync_replicas``.
         on_isr_change: the controller: called with the partition, the leader epoch and the wanted
             ISR, in the order of the assignment. False refuses the change; True or None accepts it,
             and it is in force when the call that caused it returns.
@@ -78,6 +80,8 @@ class ReplicaManager:
         max_lag_ms: int = 30_000,
         log_config: LogConfig | None = None,
         logs: Mapping[TopicPartition, Log] | None = None,
+        new_log: Callable[[TopicPartition], Log] | None = None,
+        min_insync_of: Callable[[TopicPartition], int] | None = None,
         on_isr_change: OnIsrChange | None = None,
     ) -> None:
         if min_insync_replicas < 1:
@@ -95,7 +99,9 @@ class ReplicaManager:
         self._waiting = WaitingRequests(
             produce_purgatory, fetch_purgatory, delete_records_purgatory
         )
-        self._partitions = HostedPartitions(broker_id, min_insync_replicas, log_config, logs)
+        self._partitions = HostedPartitions(
+            broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of
+        )
         self._produces = ProduceRequests(self._partitions, self._waiting)
         self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
         self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from purgatory.broker.api import (
+    configs,
     fetch,
     groups,
     list_offsets,
@@ -13,6 +14,7 @@ from purgatory.broker.api import (
     offsets,
     produce,
     producers,
+    topics,
     versions,
 )
 from purgatory.broker.connection import Answer, Connection
@@ -38,8 +40,13 @@ HANDLERS: Mapping[int, Handler] = {
     15: groups.describe_groups,
     16: groups.list_groups,
     18: versions.api_versions,
+    19: topics.create_topics,
+    20: topics.delete_topics,
+    21: topics.delete_records,
     22: producers.init_producer_id,
     23: fetch.offset_for_leader_epoch,
+    32: configs.describe_configs,
+    37: topics.create_partitions,
     42: groups.delete_groups,
     60: metadata.describe_cluster,
 }
