@@ -20,6 +20,7 @@ import structlog
 
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.api import HANDLERS
+from purgatory.broker.api.sasl import BEFORE_AUTHENTICATION
 from purgatory.broker.connection import Answer, Connection, Limits
 from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
@@ -208,6 +209,9 @@ class Broker:
 
     async def _serve(self, request: Request, connection: Connection) -> Answer:
         await self.cluster.fault.pass_pause(self.broker_id)
+        unknown_user = self.cluster.config.users is not None and connection.user is None
+        if unknown_user and request.api_key not in BEFORE_AUTHENTICATION:
+            raise BadRequestError(f"{request.api_name} before the client said who it is")
         handler = HANDLERS.get(request.api_key)
         if handler is None:
             raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")

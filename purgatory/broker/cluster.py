@@ -54,6 +54,7 @@ class ClusterConfig:
         default_partitions: of topics that are made so.
         offsets_partitions: of the topic that holds the groups' committed offsets.
         groups: what consumer groups are allowed.
+        users: passwords by user, for SASL/PLAIN; None: nobody is asked.
         log_config: segments and retention.
         limits: what a client may ask.
     """
@@ -69,6 +70,7 @@ class ClusterConfig:
     default_partitions: int = 1
     offsets_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
+    users: Mapping[str, str] | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
 

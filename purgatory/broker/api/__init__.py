@@ -14,6 +14,7 @@ from purgatory.broker.api import (
     offsets,
     produce,
     producers,
+    sasl,
     topics,
     versions,
 )
@@ -39,6 +40,7 @@ HANDLERS: Mapping[int, Handler] = {
     14: groups.sync_group,
     15: groups.describe_groups,
     16: groups.list_groups,
+    17: sasl.handshake,
     18: versions.api_versions,
     19: topics.create_topics,
     20: topics.delete_topics,
@@ -46,6 +48,7 @@ HANDLERS: Mapping[int, Handler] = {
     22: producers.init_producer_id,
     23: fetch.offset_for_leader_epoch,
     32: configs.describe_configs,
+    36: sasl.authenticate,
     37: topics.create_partitions,
     42: groups.delete_groups,
     60: metadata.describe_cluster,

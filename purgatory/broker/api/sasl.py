@@ -1,0 +1,71 @@
+"""SaslHandshake and SaslAuthenticate: who a client is, by user name and password (PLAIN)."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+import structlog
+
+from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.wire import API_VERSIONS, Request
+
+if TYPE_CHECKING:
+    from purgatory.broker.broker import Broker
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+
+BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
+"""The APIs that are served to clients that didn't say yet who they are."""
+
+_PLAIN = "PLAIN"
+_UNSUPPORTED_MECHANISM = 33
+_ILLEGAL_STATE = 34
+_AUTHENTICATION_FAILED = 58
+
+_log = structlog.get_logger("purgatory.broker")
+
+
+async def handshake(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Agree on PLAIN."""
+    known = request.body.mechanism == _PLAIN and broker.cluster.config.users is not None
+    connection.mechanism = _PLAIN if known else None
+    return {"error_code": 0 if known else _UNSUPPORTED_MECHANISM, "mechanisms": (_PLAIN,)}
+
+
+async def authenticate(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Check the user's name and password."""
+    if connection.mechanism is None:
+        return _refused(_ILLEGAL_STATE, "a handshake comes before it")
+    users = broker.cluster.config.users or {}
+    user, password = _credentials(bytes(request.body.auth_bytes))
+    # Compared also where there is no such user, so that the time it takes doesn't tell.
+    known = users.get(user, "")
+    if not hmac.compare_digest(password.encode(), known.encode()) or user not in users:
+        _log.warning("authentication_failed", peer=connection.peer, user=user)
+        return _refused(_AUTHENTICATION_FAILED, "the user or the password is wrong")
+    connection.user = user
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "auth_bytes": b"",
+        "session_lifetime": 0,
+    }
+
+
+def _credentials(token: bytes) -> tuple[str, str]:
+    """Return user and password of ``[whom to act for] NUL user NUL password``."""
+    try:
+        _, user, password = token.decode().split("\0")
+    except ValueError:  # UnicodeDecodeError is one
+        return "", ""
+    return user, password
+
+
+def _refused(code: int, message: str) -> Answer:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "auth_bytes": b"",
+        "session_lifetime": 0,
+    }
