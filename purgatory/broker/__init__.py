@@ -1,6 +1,20 @@
 """A cluster that real Kafka clients talk to."""
 
 from purgatory.broker.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.broker.control import Control
 from purgatory.broker.errors import ClusterError
+from purgatory.broker.faults import Fault, Faults
+from purgatory.broker.groups import GroupConfig
+from purgatory.broker.state import cluster_state
 
-__all__ = ["Cluster", "ClusterConfig", "ClusterError", "TopicSpec"]
+__all__ = [
+    "Cluster",
+    "ClusterConfig",
+    "ClusterError",
+    "Control",
+    "Fault",
+    "Faults",
+    "GroupConfig",
+    "TopicSpec",
+    "cluster_state",
+]

@@ -196,6 +196,11 @@ class Broker:
         )
 
     @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    @property
     def limits(self) -> Limits:
         """What clients may ask."""
         return self.cluster.config.limits
