@@ -14,7 +14,9 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
+from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
+from purgatory.cli.fault import fault
 from purgatory.cli.simulate import scenarios, simulate
 from purgatory.cli.wheel import wheel
 
@@ -33,9 +35,11 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "simulate": simulate,
     "scenarios": scenarios,
     "analyze": analyze,
+    "cluster": cluster,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)
+app.add_typer(fault, name="fault")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,142 @@
+"""The command ``purgatory cluster``: a cluster that Kafka clients talk to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import ssl
+
+    from purgatory.broker import ClusterConfig, TopicSpec
+
+CONTROL_PORT = 9990
+"""Where faults are asked for, and metrics scraped, unless it is said otherwise."""
+
+
+def cluster(
+    brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 3,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME[:PARTITIONS[:REPLICAS]]",
+            help="A topic that is there from the start; may be given again.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where the brokers listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of broker 1; the others follow. 0: any.")
+    ] = 9092,
+    control_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="For faults, state and /metrics. 0: any.")
+    ] = CONTROL_PORT,
+    min_insync: Annotated[
+        int, typer.Option(min=1, help="How many replicas must be in sync for acks=all.")
+    ] = 1,
+    follower_lag_ms: Annotated[
+        float, typer.Option(min=0, help="How long a follower takes for what it fetched.")
+    ] = 0,
+    replica_max_lag_ms: Annotated[
+        int, typer.Option(min=1, help="Who lags for longer leaves the ISR.")
+    ] = 10_000,
+    group_delay_ms: Annotated[
+        int, typer.Option(min=0, help="How long a group's first member waits for others.")
+    ] = 3_000,
+    tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PASSWORD", help="Ask clients who they are (SASL/PLAIN)."),
+    ] = None,
+) -> None:
+    """Run a small Kafka-compatible cluster on this machine."""
+    from purgatory.broker import ClusterConfig, ClusterError, GroupConfig
+
+    try:
+        config = ClusterConfig(
+            brokers=brokers,
+            host=host,
+            first_port=port,
+            topics=[_topic(text) for text in topic or ()],
+            min_insync_replicas=min_insync,
+            follower_lag_ms=follower_lag_ms,
+            replica_max_lag_ms=replica_max_lag_ms,
+            groups=GroupConfig(initial_rebalance_delay_ms=group_delay_ms),
+            users=dict(_user(text) for text in user) if user else None,
+        )
+        tls = _tls(tls_cert, tls_key)
+        _run(config, control_port, tls)
+    except ClusterError as error:
+        print(f"purgatory cluster: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+def _topic(text: str) -> TopicSpec:
+    from purgatory.broker import ClusterError, TopicSpec
+
+    name, *counts = text.split(":")
+    if len(counts) > 2 or not all(count.isdigit() and int(count) > 0 for count in counts):
+        raise ClusterError(
+            f"--topic {text}: write NAME, NAME:PARTITIONS or NAME:PARTITIONS:REPLICAS"
+        )
+    numbers = [int(count) for count in counts]
+    return TopicSpec(name, *numbers)
+
+
+def _user(text: str) -> tuple[str, str]:
+    from purgatory.broker import ClusterError
+
+    name, colon, password = text.partition(":")
+    if not name or not colon:
+        raise ClusterError(f"--user {text}: write NAME:PASSWORD")
+    return name, password
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    import ssl
+
+    from purgatory.broker import ClusterError
+
+    if certificate is None:
+        if key is not None:
+            raise ClusterError("--tls-key without --tls-cert")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ClusterError(f"--tls-cert {certificate}: can't be used: {error}") from error
+    return context
+
+
+def _run(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:
+    import asyncio
+
+    asyncio.run(_serve(config, control_port, tls))
+
+
+async def _serve(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:
+    import asyncio
+    import signal
+
+    from purgatory.broker import Cluster, Control
+
+    running = Cluster(config)
+    control = Control(running, config.host, control_port)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await running.start(tls)
+        await control.start()
+        print(f"bootstrap.servers={running.bootstrap_servers}")
+        print(f"control: {control.url} (faults, /state, /metrics)", flush=True)
+        await stop.wait()
+    finally:
+        await control.stop()
+        await running.stop()
