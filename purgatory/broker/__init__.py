@@ -6,6 +6,7 @@ from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Fault, Faults
 from purgatory.broker.groups import GroupConfig
 from purgatory.broker.state import cluster_state
+from purgatory.broker.threaded_cluster import ThreadedCluster, ThreadedFault
 
 __all__ = [
     "Cluster",
@@ -15,6 +16,8 @@ __all__ = [
     "Fault",
     "Faults",
     "GroupConfig",
+    "ThreadedCluster",
+    "ThreadedFault",
     "TopicSpec",
     "cluster_state",
 ]

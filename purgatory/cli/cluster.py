@@ -80,9 +80,7 @@ def _topic(text: str) -> TopicSpec:
 
     name, *counts = text.split(":")
     if len(counts) > 2 or not all(count.isdigit() and int(count) > 0 for count in counts):
-        raise ClusterError(
-            f"--topic {text}: write NAME, NAME:PARTITIONS or NAME:PARTITIONS:REPLICAS"
-        )
+        raise ClusterError(f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]], as in orders:6")
     numbers = [int(count) for count in counts]
     return TopicSpec(name, *numbers)
 

@@ -139,9 +139,7 @@ def cut_connections(
 
 @fault.command()
 def end(
-    number: Annotated[
-        int | None, typer.Argument(help="The fault's number; without it, all.")
-    ] = None,
+    number: Annotated[int | None, typer.Argument(help="Its number; without it, all.")] = None,
 ) -> None:
     """End a fault, or all."""
     if number is None:

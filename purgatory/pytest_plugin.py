@@ -1,0 +1,36 @@
+"""The pytest fixture ``kafka_cluster``: a cluster for the tests of Kafka clients.
+
+    def test_my_producer(kafka_cluster):
+        with kafka_cluster.fault.lose_answers(broker=1, count=1):
+            ...
+
+Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
+that wants another kind overrides ``kafka_cluster_config``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from purgatory.broker import ClusterConfig, ThreadedCluster
+
+
+@pytest.fixture
+def kafka_cluster_config() -> ClusterConfig:
+    """What the cluster of a test is to be: groups come together without delay."""
+    from purgatory.broker import ClusterConfig, GroupConfig
+
+    return ClusterConfig(groups=GroupConfig(initial_rebalance_delay_ms=0))
+
+
+@pytest.fixture
+def kafka_cluster(kafka_cluster_config: ClusterConfig) -> Iterator[ThreadedCluster]:
+    """A cluster that runs while the test does."""
+    from purgatory.broker import ThreadedCluster
+
+    with ThreadedCluster(kafka_cluster_config) as cluster:
+        yield cluster
