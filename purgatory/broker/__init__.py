@@ -6,6 +6,7 @@ from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Fault, Faults
 from purgatory.broker.groups import GroupConfig
 from purgatory.broker.state import cluster_state
+from purgatory.broker.storage import Fsync
 from purgatory.broker.threaded_cluster import ThreadedCluster, ThreadedFault
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Control",
     "Fault",
     "Faults",
+    "Fsync",
     "GroupConfig",
     "ThreadedCluster",
     "ThreadedFault",

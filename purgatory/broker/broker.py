@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,9 +27,10 @@ from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
+from purgatory.broker.storage import StoredLog, load_logs
 from purgatory.broker.topic_settings import log_config, value_of
 from purgatory.broker.wire import Request
-from purgatory.kafka import Log, ReplicaManager, TopicPartition
+from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
 from timer import SystemClock
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class Broker:
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._logs: Mapping[TopicPartition, Log] = {}
         self.purgatories: list[AsyncPurgatory] = []
+        data_dir = cluster.config.data_dir
+        self._folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
         self.manager: ReplicaManager
         self.groups: GroupCoordinator
         self.offsets: GroupOffsets
@@ -72,6 +76,8 @@ class Broker:
             ClusterError: it can't listen there.
         """
         assert not self.alive
+        if self._folder is not None and not self._logs:
+            self._logs = self._load_logs(self._folder)
         self._start_process()
         self.alive = True
         self.cluster.controller.broker_up(self.broker_id, self)
@@ -111,9 +117,25 @@ class Broker:
         self.offsets = GroupOffsets(self.manager)
         self.purgatories = [produces, fetches, deletions, *self.groups.purgatories]
 
-    def _new_log(self, topic_partition: TopicPartition) -> Log:
+    def _load_logs(self, folder: Path) -> Mapping[TopicPartition, Log]:
+        """Read back what is on the disk; what is left of deleted topics goes."""
+        logs = load_logs(folder, self._log_config_of, self.cluster.config.fsync)
+        known = self.cluster.controller.topics
+        for topic_partition, log in logs.items():
+            if topic_partition.topic not in known:
+                log.remove()
+        return {key: log for key, log in logs.items() if key.topic in known}
+
+    def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
         settings = self.cluster.settings_of(topic_partition.topic)
-        return Log(log_config(settings, self.cluster.config.log_config))
+        return log_config(settings, self.cluster.config.log_config)
+
+    def _new_log(self, topic_partition: TopicPartition) -> Log:
+        config = self._log_config_of(topic_partition)
+        if self._folder is None:
+            return Log(config)
+        fsync = self.cluster.config.fsync
+        return StoredLog(self._folder / str(topic_partition), config, fsync)
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
@@ -173,7 +195,11 @@ class Broker:
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic with its records."""
+        logs = [p.log for p in self.manager.partitions() if p.topic_partition.topic == topic]
         self.manager.delete_topic(topic)
+        for log in logs:
+            if isinstance(log, StoredLog):
+                log.remove()
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""

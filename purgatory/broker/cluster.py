@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +21,7 @@ from purgatory.broker.controller import Controller
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
+from purgatory.broker.storage import Fsync, load_metadata, save_metadata
 from purgatory.kafka import LogConfig
 
 
@@ -55,6 +57,8 @@ class ClusterConfig:
         offsets_partitions: of the topic that holds the groups' committed offsets.
         groups: what consumer groups are allowed.
         users: passwords by user, for SASL/PLAIN; None: nobody is asked.
+        data_dir: where logs and metadata are kept; None keeps them in memory.
+        fsync: when what is written there is forced onto the disk.
         log_config: segments and retention.
         limits: what a client may ask.
     """
@@ -71,6 +75,8 @@ class ClusterConfig:
     offsets_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
     users: Mapping[str, str] | None = None
+    data_dir: Path | None = None
+    fsync: Fsync = Fsync.NEVER
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
 
@@ -108,13 +114,31 @@ class Cluster:
             ClusterError: a broker can't listen.
         """
         self._tls = tls
+        self._load_metadata()
         for broker in self.brokers.values():
             await broker.start(tls)
         for topic in self.config.topics:
+            if topic.name in self.controller.topics:
+                continue  # from the data folder
             self.controller.create_topic(
                 topic.name, topic.partitions, topic.replication or self.default_replication
             )
         self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+
+    def _load_metadata(self) -> None:
+        folder = self.config.data_dir
+        if folder is None:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(f"{folder} can't be made: {error.strerror}") from error
+        self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
+        self.controller.on_change = self._save_metadata
+
+    def _save_metadata(self) -> None:
+        assert self.config.data_dir is not None
+        save_metadata(self.config.data_dir, self.controller, self._next_producer_id)
 
     async def stop(self) -> None:
         """Stop everything."""
@@ -185,6 +209,8 @@ class Cluster:
     def new_producer_id(self) -> int:
         """Return an id that no producer had before."""
         self._next_producer_id += 1
+        if self.config.data_dir is not None:
+            self._save_metadata()
         return self._next_producer_id
 
     # Brokers that go and come; `fault` does it for users.

@@ -98,7 +98,8 @@ class ThreadedCluster:
 
     def state(self) -> dict[str, Any]:
         """Return what `cluster_state` tells."""
-        return self.call(partial(cluster_state, self.running))
+        state: dict[str, Any] = self.call(partial(cluster_state, self.running))
+        return state
 
     def create_topic(
         self,

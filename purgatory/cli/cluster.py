@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import ssl
 
-    from purgatory.broker import ClusterConfig, TopicSpec
+    from purgatory.broker import ClusterConfig, Fsync, TopicSpec
 
 CONTROL_PORT = 9990
 """Where faults are asked for, and metrics scraped, unless it is said otherwise."""
@@ -46,6 +46,12 @@ def cluster(
     group_delay_ms: Annotated[
         int, typer.Option(min=0, help="How long a group's first member waits for others.")
     ] = 3_000,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
+    ] = None,
+    fsync: Annotated[
+        str, typer.Option(help="never: when the system likes; always: before any answer.")
+    ] = "never",
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
     user: Annotated[
@@ -66,6 +72,8 @@ def cluster(
             follower_lag_ms=follower_lag_ms,
             replica_max_lag_ms=replica_max_lag_ms,
             groups=GroupConfig(initial_rebalance_delay_ms=group_delay_ms),
+            data_dir=data_dir,
+            fsync=_fsync(fsync),
             users=dict(_user(text) for text in user) if user else None,
         )
         tls = _tls(tls_cert, tls_key)
@@ -83,6 +91,16 @@ def _topic(text: str) -> TopicSpec:
         raise ClusterError(f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]], as in orders:6")
     numbers = [int(count) for count in counts]
     return TopicSpec(name, *numbers)
+
+
+def _fsync(text: str) -> Fsync:
+    from purgatory.broker import ClusterError, Fsync
+
+    try:
+        return Fsync(text)
+    except ValueError:
+        known = ", ".join(choice.value for choice in Fsync)
+        raise ClusterError(f"--fsync {text}: it is one of {known}") from None
 
 
 def _user(text: str) -> tuple[str, str]:

@@ -1,0 +1,122 @@
+"""The file of one segment: record batches, one after the other, as they go over the wire.
+
+Ground rules
+------------
+* One writer. What was written is never changed, only cut off at the end; so readers, who may hold a
+  batch of a segment that was deleted since, read on from the open file.
+* Writes are not buffered here: what ``append`` has taken survives the death of the process. Whether
+  it survives that of the machine is a matter of `Fsync`.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+
+from purgatory.kafka import RecordBatch
+
+SUFFIX = ".log"
+
+
+class Fsync(Enum):
+    """When what was written is forced onto the disk."""
+
+    NEVER = "never"
+    """When the system likes, as Kafka does by default: replicas are what protects from a crash."""
+    ALWAYS = "always"
+    """Before anything is answered: even a machine that loses its power loses nothing."""
+
+
+class SegmentFile:
+    """The file of the segment that begins at ``base_offset``; made if it isn't there."""
+
+    def __init__(self, folder: Path, base_offset: int) -> None:
+        self.path = folder / f"{base_offset:020}{SUFFIX}"
+        self.base_offset = base_offset
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def append(self, data: bytes, fsync: Fsync) -> int:
+        """Write ``data`` at the end, and return where it begins.
+
+        Raises:
+            OSError: the disk is full, or broken; the file is as it was.
+        """
+        at = self.size
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], at + written)
+            if fsync is Fsync.ALWAYS:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, at)
+            raise
+        self.size = at + len(data)
+        return at
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``at`` on."""
+        return os.pread(self._descriptor, size, at)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file off behind ``size`` bytes."""
+        if size < self.size:
+            os.ftruncate(self._descriptor, size)
+            self.size = size
+
+    def remove(self) -> None:
+        """Take the file off the disk. Who holds batches of it can still read them."""
+        self.path.unlink(missing_ok=True)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class StoredBatch(RecordBatch):
+    """A batch whose bytes are in a file: memory holds its header alone."""
+
+    __slots__ = ("_at", "_bytes", "_file")
+
+    _bytes: bytes | None
+
+    @classmethod
+    def of(cls, batch: RecordBatch) -> StoredBatch:
+        """Return ``batch``, to be stored."""
+        stored = cls(
+            batch.base_offset,
+            batch.record_count,
+            batch.size_bytes,
+            batch.leader_epoch,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.payload,
+            None,
+            batch.transactional,
+            batch.control,
+        )
+        stored._file = None
+        stored._at = 0
+        return stored
+
+    _file: SegmentFile | None
+    _at: int
+
+    @property
+    def payload(self) -> bytes | None:
+        """The bytes, read from the file."""
+        if self._bytes is not None or self._file is None:
+            return self._bytes
+        return self._file.read(self._at, self.size_bytes)
+
+    @payload.setter
+    def payload(self, data: bytes | None) -> None:
+        self._bytes = data
+
+    def stored_at(self, file: SegmentFile, at: int) -> None:
+        """Keep the bytes in ``file`` from now on."""
+        self._file = file
+        self._at = at
+        self._bytes = None

@@ -1,0 +1,140 @@
+"""A log that is on disk as well: a folder with a file for each segment.
+
+Ground rules
+------------
+* As for every log, the lock of its partition guards it. It is all the model's, and each change is
+  followed by that of the files; an append that the disk refuses is taken back.
+* ``start`` holds the log's start offset where records were deleted within a segment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from purgatory.broker.storage.segment_file import Fsync, SegmentFile, StoredBatch
+from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
+
+START_FILE = "start"
+
+
+class StoredLog(Log):
+    """The records of one replica, in ``folder``.
+
+    Args:
+        folder: made if it isn't there; `load_log` reads one that is.
+        config: the settings of the log.
+        fsync: when what was written is forced onto the disk.
+        start_offset: where it begins.
+    """
+
+    __slots__ = ("_files", "_folder", "_fsync", "_saved_start")
+
+    def __init__(
+        self, folder: Path, config: LogConfig | None, fsync: Fsync, start_offset: int = 0
+    ) -> None:
+        super().__init__(config, start_offset)
+        self._folder = folder
+        self._fsync = fsync
+        self._files: dict[int, SegmentFile] = {}
+        self._saved_start = start_offset
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # ---- what the model does, and the files after it
+
+    def append(self, batch: RecordBatch) -> int:
+        """Append as any log does, and write.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; else as for any log.
+        """
+        end_offset = self.end_offset
+        stored = StoredBatch.of(batch)
+        base_offset = super().append(stored)
+        file = self._file_of(self._bases[-1])
+        try:
+            at = file.append(stored.to_bytes(), self._fsync)
+        except OSError as error:
+            super().truncate_to(end_offset)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{file.path} can't be written: {error.strerror}"
+            ) from error
+        stored.stored_at(file, at)
+        return base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log, and its files."""
+        super().truncate_to(offset)
+        self._cut_files()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Begin anew, in new files."""
+        for file in self._files.values():
+            file.remove()
+        self._files.clear()
+        super().truncate_fully_and_start_at(offset)
+        self._save_start()
+
+    def delete_up_to(self, offset: int) -> bool:
+        """Move the log's start, and remove the files of whole segments."""
+        moved = super().delete_up_to(offset)
+        if moved:
+            self._remove_files()
+            self._save_start()
+        return moved
+
+    def remove(self) -> None:
+        """Take everything off the disk: the replica was deleted."""
+        self._files.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- reading it all back
+
+    def resume(self, file: SegmentFile) -> None:
+        """Go on with a segment that was found on the disk."""
+        if self._files:
+            self._roll()
+        self._files[self._bases[-1]] = file
+
+    def take_back(self, batch: RecordBatch, file: SegmentFile, at: int) -> None:
+        """Append a batch that is in ``file`` already.
+
+        Raises:
+            KafkaError: INVALID_RECORD: it does not follow the one before.
+        """
+        segment_bytes, self._segment_bytes = self._segment_bytes, 2**63 - 1
+        stored = StoredBatch.of(batch)
+        try:
+            super().append(stored)
+        finally:
+            self._segment_bytes = segment_bytes
+        stored.stored_at(file, at)
+
+    # ---- the files
+
+    def _file_of(self, base_offset: int) -> SegmentFile:
+        file = self._files.get(base_offset)
+        if file is None:
+            file = self._files[base_offset] = SegmentFile(self._folder, base_offset)
+            file.truncate(0)
+        return file
+
+    def _cut_files(self) -> None:
+        self._remove_files()
+        file = self._files.get(self._bases[-1])
+        if file is not None:
+            file.truncate(self._active.size_bytes)
+
+    def _remove_files(self) -> None:
+        for base_offset in self._files.keys() - set(self._bases):
+            self._files.pop(base_offset).remove()
+
+    def _save_start(self) -> None:
+        """Note the log's start, so that what was deleted does not come back."""
+        if self.start_offset == self._saved_start:
+            return
+        new = self._folder / f"{START_FILE}.new"
+        new.write_text(f"{self.start_offset}\n")
+        os.replace(new, self._folder / START_FILE)
+        self._saved_start = self.start_offset
