@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.record_times import TimedOffset, first_at_or_after, latest
 from purgatory.broker.wire import Request
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 
@@ -13,6 +16,11 @@ if TYPE_CHECKING:
 
 _LATEST = -1
 _EARLIEST = -2
+_OF_MAX_TIMESTAMP = -3
+_NO_TIME = -1
+_NOTHING = TimedOffset(-1, _NO_TIME)
+
+_log = structlog.get_logger("purgatory.broker")
 
 
 async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -47,14 +55,25 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
         return {**values, "error_code": int(broker.manager.why_absent(topic_partition)[0])}
     if not partition.is_leader:
         return {**values, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+    try:
+        found = _asked_offset(partition, asked.timestamp, committed_only)
+    except ValueError as error:  # a batch that can't be looked into
+        _log.warning("times_unreadable", partition=str(topic_partition), reason=str(error))
+        return {**values, "error_code": int(ErrorCode.CORRUPT_MESSAGE)}
     return {
         **values,
         "leader_epoch": partition.leader_epoch,
-        "offset": _asked_offset(partition, asked.timestamp, committed_only),
+        "offset": found.offset,
+        "timestamp": found.timestamp_ms,
     }
 
 
-def _asked_offset(partition: Partition, timestamp: int, committed_only: bool) -> int:
-    if timestamp == _EARLIEST:
-        return partition.log_start_offset
-    return partition.last_stable_offset if committed_only else partition.high_watermark
+def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> TimedOffset:
+    if timestamp_ms == _EARLIEST:
+        return TimedOffset(partition.log_start_offset, _NO_TIME)
+    end = partition.last_stable_offset if committed_only else partition.high_watermark
+    if timestamp_ms == _LATEST:
+        return TimedOffset(end, _NO_TIME)
+    if timestamp_ms == _OF_MAX_TIMESTAMP:
+        return latest(partition.log, end) or _NOTHING
+    return first_at_or_after(partition.log, timestamp_ms, end) or _NOTHING
