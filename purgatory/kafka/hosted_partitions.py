@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log import Log, LogConfig
@@ -42,6 +43,7 @@ class HostedPartitions:
         self._min_insync_replicas = min_insync_replicas
         self._log_config = log_config
         self._lock = threading.Lock()
+        self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._logs: dict[TopicPartition, Log] = dict(logs or {})
         # Partitions that were here: stopped, or on a disk that failed.
@@ -105,6 +107,7 @@ class HostedPartitions:
             self.broker_id,
             Log(self._log_config) if log is None else log,
             self._min_insync_replicas,
+            self._terms,
         )
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:
