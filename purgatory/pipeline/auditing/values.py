@@ -93,7 +93,7 @@ def value_cases(table: DataFrame) -> DataFrame:
     lost = unread & f.col("missed_offset").isNotNull() & f.col("waiting_offset").isNull()
     aborted = f.col("error").isin(*ABORTED)
     return cases_of(
-        table.withColumn("at", f.element_at("stored", 1)),
+        table.withColumn("at", f.get("stored", f.lit(0))),
         {
             "duplicate": (copied, _value_case("duplicate", **duplicate)),
             "lost_ack_duplicate": (
