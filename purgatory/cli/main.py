@@ -16,6 +16,7 @@ from purgatory import __version__
 from purgatory.cli.analyze import analyze
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.simulate import scenarios, simulate
+from purgatory.cli.sweep import sweep
 from purgatory.cli.wheel import wheel
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "simulate": simulate,
     "scenarios": scenarios,
     "analyze": analyze,
+    "sweep": sweep,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)

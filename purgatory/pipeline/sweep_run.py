@@ -120,8 +120,7 @@ def prepare_folder(out: Path, plan: Plan) -> None:
         OutputError: it holds something else, or can't be made.
     """
     try:
-        if out.exists():
-            _check_ours(out)
+        check_folder(out)
         (out / PARTS).mkdir(parents=True, exist_ok=True)
         remove_unfinished(out / PARTS)
         head = {
@@ -136,6 +135,26 @@ def prepare_folder(out: Path, plan: Plan) -> None:
         raise OutputError(
             f"--out {out}: can't be used: {error.filename}: {error.strerror}"
         ) from error
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place for the results that holds something else.
+
+    Raises:
+        OutputError: saying what is there.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise OutputError(f"--out {out}: is a file; name a folder to be made")
+    entries = {entry.name for entry in out.iterdir()}
+    strange = sorted(entries - _OURS)
+    if strange:
+        raise OutputError(
+            f"--out {out}: holds {strange[0]!r}, which is no result of a sweep; name another folder"
+        )
+    if entries and MARK not in entries:
+        raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
 
 
 def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, str]:
@@ -246,19 +265,6 @@ def _worded(error: BaseException) -> BaseException:
         f"a worker has no Python package {lacks[1]!r}: install pydantic, pyarrow, structlog and "
         "prometheus-client for the workers' Python (PYSPARK_PYTHON)"
     )
-
-
-def _check_ours(out: Path) -> None:
-    if not out.is_dir():
-        raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    entries = {entry.name for entry in out.iterdir()}
-    strange = sorted(entries - _OURS)
-    if strange:
-        raise OutputError(
-            f"--out {out}: holds {strange[0]!r}, which is no result of a sweep; name another folder"
-        )
-    if entries and MARK not in entries:
-        raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
 
 
 def _cores(session: SparkSession) -> int:
