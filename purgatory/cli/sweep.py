@@ -21,7 +21,7 @@ MOST_PRINTED_FAILURES = 5
 """How many scenarios that failed are printed; the page names more, the table `points` all."""
 
 MOST_SMALL_SCENARIOS = 100_000
-"""Up to how many scenarios their tables are put together by one task, in a Java that starts fast."""
+"""Up to how many scenarios one task puts their tables together, in a Java that starts fast."""
 
 
 def sweep(

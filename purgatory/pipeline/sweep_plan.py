@@ -264,7 +264,7 @@ def _normal(found: tuple[Place, ...], value: Any, document: Mapping[str, Any], w
         lines = [
             f"{which} = {value!r}: {wording(dict(item))}"
             for item in error.errors(include_url=False)
-            if any(_lies_in(item["loc"], place) for place in found)
+            if any(_is_at(dict(item), place) for place in found)
         ]
         if lines:
             raise _ProblemError(*dict.fromkeys(lines)) from error
@@ -272,8 +272,12 @@ def _normal(found: tuple[Place, ...], value: Any, document: Mapping[str, Any], w
     return value_at(valid.model_dump(mode="json"), found[0])
 
 
-def _lies_in(location: tuple[int | str, ...], place: Place) -> bool:
-    """Whether an error's location is a place, or in it; a fault's kind stands in locations too."""
+def _is_at(item: Mapping[str, Any], place: Place) -> bool:
+    """Whether one of pydantic's errors is about a place, or what is in it."""
+    location = tuple(item["loc"])
+    if place[-1] == "kind" and item["type"] == "union_tag_invalid":
+        return location == place[:-1]
+    # The kind of a fault stands in the location of what is wrong with it.
     if len(place) > 1 and place[0] == "faults" and len(location) > 2:
         location = (*location[:2], *location[3:])
     return location[: len(place)] == place
