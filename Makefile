@@ -6,12 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
+SECONDS ?= 900
 
 # Quiet down to errors: a package index has nothing to say to the person at the terminal.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench pins clean
+.PHONY: help setup demo test lint format bench soak pins clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -58,6 +59,9 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
 	$(BIN)/python -m tests.benchmarks.run
+
+soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (make soak SECONDS=120)
+	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)
 
 pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
 	@rm -rf build/pins

@@ -92,7 +92,7 @@ class Closing:
         self._purgatory = purgatory
         self._policy = policy
         self._closers: list[_Closer] = []
-        self._error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
+        self.error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
 
     def close(self, timeout_s: float) -> int:
         """Settle everything, wait for it, end the threads. Returns how many were pending."""
@@ -156,7 +156,7 @@ class Closing:
         if self._policy == "expire":
             operation._op_expiry_due = True
         else:
-            operation._op_verdict = (Outcome.FAILED, self._error)
+            operation._op_verdict = (Outcome.FAILED, self.error)
         if (
             id(operation._op_lock) not in closer.holds
             or this_thread.chain.length >= LONGEST_CHAIN  # its callbacks would run without the lock

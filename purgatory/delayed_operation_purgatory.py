@@ -384,6 +384,10 @@ class DelayedOperationPurgatory:
                 self._closing = Closing(self, policy)
             return self._closing
 
+    def _closing_failed(self, error: BaseException | None) -> bool:
+        """Whether ``error`` is the one that all get who are failed by closing."""
+        return self._closing is not None and error is self._closing.error
+
     def __enter__(self) -> Self:
         return self
 

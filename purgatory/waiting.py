@@ -34,19 +34,24 @@ class Waiting(DelayedOperation, Generic[T]):
             return self.value
         if outcome is Outcome.EXPIRED:
             raise TimeoutError(f"not within {self.delay_ms / 1_000} s: {self.awaited()}")
-        if self.error is not None:
-            raise self._with_traceback(self.error)
-        if outcome is Outcome.PENDING:
+        if outcome is Outcome.PENDING or self._was_closed():
             raise PurgatoryClosedError(
                 f"purgatory {purgatory_name!r} was closed before: {self.awaited()}"
             )
+        if self.error is not None:
+            raise self._with_traceback(self.error)
         raise WaitCancelledError(
             f"purgatory {purgatory_name!r} was told to stop waiting for: {self.awaited()}"
         )
 
+    def _was_closed(self) -> bool:
+        """Whether it failed because its purgatory was closed."""
+        purgatory = self._op_purgatory
+        return purgatory is not None and purgatory._closing_failed(self.error)
+
     def _with_traceback(self, error: BaseException) -> BaseException:
-        """Return ``error`` as it is to be raised."""
-        return error
+        """Return ``error`` as it is to be raised: without the frames of others who raised it."""
+        return error.with_traceback(None)
 
 
 class ConditionWaiting(Waiting[T]):
@@ -86,7 +91,7 @@ class ConditionWaiting(Waiting[T]):
     def _with_traceback(self, error: BaseException) -> BaseException:
         # Let go of, since the frames hold this operation, which would hold them.
         raised_at, self.raised_at = self.raised_at, None
-        return error if raised_at is None else error.with_traceback(raised_at)
+        return error.with_traceback(raised_at)
 
 
 class ThresholdWaiting(Waiting[int]):

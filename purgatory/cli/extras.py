@@ -8,6 +8,10 @@ _EXTRA_OF_COMMAND = {
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual"}),
     "analyze": ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"}),
+    "sweep": (
+        "simulation,spark",
+        {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},
+    ),
 }
 
 

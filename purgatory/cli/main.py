@@ -18,6 +18,7 @@ from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
 from purgatory.cli.simulate import scenarios, simulate
+from purgatory.cli.sweep import sweep
 from purgatory.cli.wheel import wheel
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "simulate": simulate,
     "scenarios": scenarios,
     "analyze": analyze,
+    "sweep": sweep,
     "cluster": cluster,
 }
 for name, function in COMMANDS.items():

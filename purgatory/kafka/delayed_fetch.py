@@ -2,7 +2,7 @@
 
 On any of its partitions one of these ends the wait:
 
-    A  this broker leads the partition no more
+    A  this broker leads the partition no more, or not in the term that the fetch came in
     B  the replica is gone from here
     C  the partition is unknown: its topic was deleted
     D  the partition is offline: its disk failed
@@ -27,11 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.log_ends import EndKey
 from purgatory.kafka.partition_reads import read_partitions
 from purgatory.kafka.requests import (
     FetchIsolation,
@@ -39,12 +41,26 @@ from purgatory.kafka.requests import (
     PartitionFetch,
     PartitionFetchResponse,
 )
+from purgatory.kafka.term_numbers import NEVER, in_term
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
-FetchPlace = tuple[TopicPartition, PartitionFetch, int, int]
-"""A partition, what is asked of it, and the segment and byte position where it stands."""
+
+class FetchPlace(NamedTuple):
+    """A partition, what is asked of it, and where that stands.
+
+    ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
+    position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
+    this partition.
+    """
+
+    topic_partition: TopicPartition
+    fetch: PartitionFetch
+    end_key: EndKey
+    term: int
+    segment_base: int
+    position: int
 
 
 class FetchCase(Enum):
@@ -115,6 +131,25 @@ class DelayedFetch(DelayedOperation):
         self._respond = respond
         self._answered = False
 
+    def thresholds(self) -> dict[EndKey, int] | None:
+        """Return what to wait for where that can be told by numbers, else None. O(partitions).
+
+        It can for one partition. Over several it can where a single byte will do: whichever of
+        them has the first one. Else the bytes of each count towards a sum, and every event on any
+        of them may be the one that fills it.
+        """
+        wanted = self.params.min_bytes
+        if wanted > 1 and len(self._places) > 1:
+            return None
+        return {
+            place.end_key: in_term(
+                place.term,
+                # A partition counts for no more than is taken from it.
+                place.position + wanted if wanted <= place.fetch.max_bytes else NEVER,
+            )
+            for place in self._places
+        }
+
     @property
     def is_from_follower(self) -> bool:
         """Whether a follower waits, and not a consumer."""
@@ -123,13 +158,13 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         partitions, isolation = self._partitions, self._isolation
         available = 0
-        for topic_partition, fetch, segment_base, position in self._places:
+        for topic_partition, fetch, _end_key, term, segment_base, position in self._places:
             partition = partitions.get(topic_partition)
             if partition is None:
                 error, _message = partitions.why_absent(topic_partition)
                 self.case = _CASE_OF_ABSENCE[error]
                 return self.force_complete()
-            progress = partition.fetch_progress(fetch, isolation, segment_base, position)
+            progress = partition.fetch_progress(fetch, isolation, term, segment_base, position)
             if progress < 0:
                 self.case = _CASE_OF_PROGRESS[progress]
                 return self.force_complete()

@@ -21,7 +21,7 @@ from purgatory.kafka.partition_reads import (
     isolation_of,
     read_partitions,
 )
-from purgatory.kafka.requests import FetchParams, PartitionFetch
+from purgatory.kafka.requests import FetchIsolation, FetchParams, PartitionFetch
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.waiting_requests import WaitingRequests
 from timer import Clock
@@ -67,14 +67,16 @@ class FetchRequests:
         if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
             respond(answers)
             return
-        places = self._places(fetches)
+        isolation = isolation_of(params)
+        places = self._places(fetches, isolation)
         if places is None:
             # A replica went while this request was read: another thread's doing.
             respond(read_partitions(self._partitions, params, fetches)[0])
             return
+        operation = DelayedFetch(params, isolation, self._partitions, fetches, places, respond)
+        thresholds = operation.thresholds()
         self._waiting.fetches.try_complete_else_watch(
-            DelayedFetch(params, isolation_of(params), self._partitions, fetches, places, respond),
-            fetches,
+            operation, fetches if thresholds is None else (), thresholds
         )
 
     def _read_for_follower(
@@ -97,26 +99,34 @@ class FetchRequests:
                     fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
                 )
                 if moved:
-                    to_check.append(topic_partition)
+                    to_check.append(partition)
                 if may_join:
                     joining.append(partition)
             answers[topic_partition] = answer
             size_bytes += answer.size_bytes
             if answer.error is not _NONE or answer.diverging_epoch is not None:
                 at_once = True
-        for topic_partition in to_check:
-            self._waiting.check_all(topic_partition)
+        for partition in to_check:
+            self._waiting.after_watermark(partition)
         for partition in joining:
             self._expand_isr(partition, replica_id)
         return answers, size_bytes, at_once
 
-    def _places(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> list[FetchPlace] | None:
+    def _places(
+        self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
+    ) -> list[FetchPlace] | None:
         """Return where each fetch stands; None if a replica isn't here (any more)."""
         places = []
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 return None
-            segment_base, position = partition.fetch_place(fetch.fetch_offset)
-            places.append((topic_partition, fetch, segment_base, position))
+            places.append(
+                FetchPlace(
+                    topic_partition,
+                    fetch,
+                    partition.end_keys.of(isolation),
+                    *partition.fetch_place(fetch.fetch_offset),
+                )
+            )
         return places

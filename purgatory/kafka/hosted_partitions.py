@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log import Log, LogConfig
@@ -46,6 +47,7 @@ class HostedPartitions:
         self._new_log = new_log or (lambda _: Log(log_config))
         self._min_insync_of = min_insync_of or (lambda _: min_insync_replicas)
         self._lock = threading.Lock()
+        self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._logs: dict[TopicPartition, Log] = dict(logs or {})
         # Partitions that were here: stopped, or on a disk that failed.
@@ -109,6 +111,7 @@ class HostedPartitions:
             self.broker_id,
             self._new_log(topic_partition) if log is None else log,
             self._min_insync_of(topic_partition),
+            self._terms,
         )
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:

@@ -26,6 +26,7 @@ from purgatory.kafka.leader_reads import (
     read_for_fetch,
     refusal,
 )
+from purgatory.kafka.log_ends import EndPositions
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.replica import Replica
 from purgatory.kafka.requests import (
@@ -213,15 +214,25 @@ class Partition(Replica):
                 raise self._unknown_replica(replica_id, None)
             return self._note_fetch(follower, end_offset, log_start_offset, now_ms)[0]
 
-    def fetch_place(self, fetch_offset: int) -> tuple[int, int]:
-        """Return the segment (its base offset) and the byte position that a fetch stands at."""
+    def fetch_place(self, fetch_offset: int) -> tuple[int, int, int]:
+        """Return the term, the segment (its base offset) and the byte position that a fetch stands
+        at."""
         with self._lock:
-            return self.log.place_of(fetch_offset)
+            return self.leadership, *self.log.place_of(fetch_offset)
+
+    def take_moved_ends(self) -> EndPositions | None:
+        """Return which ends of the log moved since the last call, None if all fetches must be
+        looked at. O(log n)."""
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return None
+            return self._ends.moved(self.log, self.leadership)
 
     def fetch_progress(
         self,
         fetch: PartitionFetch,
         isolation: FetchIsolation,
+        leadership: int,
         segment_base: int,
         position: int,
     ) -> int:
@@ -230,7 +241,8 @@ class Partition(Replica):
         Args:
             fetch: what was asked.
             isolation: how far it may see.
-            segment_base, position: where it stood when it began to wait (``fetch_place``).
+            leadership, segment_base, position: where it stood when it began to wait
+                (``fetch_place``). A later term's log may be another one.
 
         Returns:
             0 or more bytes; NOT_LEADER, FENCED, OUT_OF_PLACE or DIVERGED. O(log n).
@@ -239,7 +251,7 @@ class Partition(Replica):
             epoch = fetch.current_leader_epoch
             if epoch is not None and epoch != self.leader_epoch:
                 return FENCED
-            if self.leader_id != self.broker_id:
+            if self.leader_id != self.broker_id or self.leadership != leadership:
                 return NOT_LEADER
             return bytes_for_fetch(
                 self.log, self.leader_epoch, fetch, isolation, segment_base, position

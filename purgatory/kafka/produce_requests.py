@@ -13,6 +13,7 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import AppendOrigin, PartitionProduceResponse
+from purgatory.kafka.term_numbers import in_term
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.waiting_requests import WaitingRequests
 
@@ -47,7 +48,7 @@ class ProduceRequests:
             respond(_refused(entries, required_acks))
             return
         statuses = []
-        waiting = []
+        thresholds = {}
         for topic_partition, entry in entries.items():
             status = self._append(topic_partition, entry, required_acks, origin)
             statuses.append(status)
@@ -56,14 +57,17 @@ class ProduceRequests:
                 continue
             if required_acks == _ACKS_ALL:
                 status.begin_to_wait()
-                waiting.append(topic_partition)
+                thresholds[topic_partition] = in_term(appended.leadership, appended.required_offset)
+            partition = status.partition
+            assert partition is not None, "who appended has one"
             if appended.moved:
-                self._waiting.check_all(topic_partition)
+                self._waiting.after_watermark(partition)
             elif not appended.duplicate:
-                self._waiting.fetches.check_and_complete(topic_partition)
-        if waiting:
+                self._waiting.after_append(partition)
+        if thresholds:
             self._waiting.produces.try_complete_else_watch(
-                DelayedProduce(timeout_ms, self._partitions, statuses, respond), waiting
+                DelayedProduce(timeout_ms, self._partitions, statuses, respond),
+                thresholds=thresholds,
             )
         else:
             respond({status.topic_partition: status.response() for status in statuses})

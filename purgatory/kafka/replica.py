@@ -12,11 +12,12 @@ Ground rules
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from purgatory.kafka.follower_copies import take_response
 from purgatory.kafka.in_sync_replicas import InSyncReplicas
 from purgatory.kafka.log import Log
+from purgatory.kafka.log_ends import LogEnds, end_keys
 from purgatory.kafka.replica_role import NO_LEADER, ReplicaRole
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
@@ -26,13 +27,13 @@ class Replica(ReplicaRole):
     """The copy on broker ``broker_id``: what a leader and a follower have in common.
 
     Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
-    ids in the order of the assignment; the ISR is empty on a follower), ``log``.
+    ids in the order of the assignment; the ISR is empty on a follower), ``log``, ``end_keys``.
 
     Raises:
         ValueError: min_insync_replicas below 1.
     """
 
-    __slots__ = ("_lock", "_members", "log", "min_insync_replicas")
+    __slots__ = ("_ends", "_lock", "_members", "end_keys", "log", "min_insync_replicas")
 
     def __init__(
         self,
@@ -40,14 +41,17 @@ class Replica(ReplicaRole):
         broker_id: int,
         log: Log,
         min_insync_replicas: int = 1,
+        terms: Iterator[int] | None = None,
     ) -> None:
         if min_insync_replicas < 1:
             raise ValueError(
                 f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "
                 "the leader itself"
             )
-        super().__init__(topic_partition, broker_id)
+        super().__init__(topic_partition, broker_id, terms)
         self.log = log
+        self.end_keys = end_keys(topic_partition)
+        self._ends = LogEnds(log)
         self.min_insync_replicas = min_insync_replicas
         self._members = InSyncReplicas(broker_id)
         self._lock = threading.Lock()
@@ -121,6 +125,7 @@ class Replica(ReplicaRole):
                 return False
             if self._begin_to_lead(leader_epoch, self.log.end_offset):
                 self.log.epochs.assign(leader_epoch, self.log.end_offset)
+                self._ends.begin(self.log)
             self._members.assign(isr, replicas, now_ms)
             self._advance_high_watermark()
             return True

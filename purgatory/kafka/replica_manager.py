@@ -251,17 +251,17 @@ class ReplicaManager:
             delete: drop the log, too; else it is found again when the replica comes back.
         """
         if self._partitions.stop(topic_partition, delete):
-            self._waiting.check_all(topic_partition)
+            self._waiting.check_all_and_forget(topic_partition)
 
     def delete_topic(self, topic: str) -> None:
         """Drop all of a topic's replicas with their logs: its partitions are unknown from now."""
         for topic_partition in self._partitions.delete_topic(topic):
-            self._waiting.check_all(topic_partition)
+            self._waiting.check_all_and_forget(topic_partition)
 
     def mark_offline(self, topic_partition: TopicPartition) -> None:
         """Give up a replica whose disk failed: every request on it gets KAFKA_STORAGE_ERROR."""
         if self._partitions.mark_offline(topic_partition):
-            self._waiting.check_all(topic_partition)
+            self._waiting.check_all_and_forget(topic_partition)
 
     def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
         """Drop from the ISRs who lags for too long. Call it every half of ``max_lag_ms``.

@@ -8,6 +8,9 @@ Ground rules: guarded by the lock of the partition that it belongs to.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.record_batch import NO_LEADER_EPOCH
 from purgatory.kafka.requests import UNKNOWN_OFFSET
@@ -24,10 +27,17 @@ class ReplicaRole:
 
     Public attributes, to be read only: ``leader_id`` (-1 when unknown), ``leader_epoch``,
     ``leader_epoch_start_offset`` (where a leader's own epoch began, -1 on a follower),
-    ``leadership`` (counts the times that this replica began or ceased to lead).
+    ``leadership`` (the number of the term: another, higher one when this replica begins or ceases
+    to lead; 0 before it ever did).
+
+    Args:
+        topic_partition, broker_id: which replica.
+        terms: numbers the terms, from 1 on. Shared by all replicas of a broker, so that one that
+            is stopped and comes back has none of its former terms again.
     """
 
     __slots__ = (
+        "_terms",
         "broker_id",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -36,13 +46,16 @@ class ReplicaRole:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, broker_id: int) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, broker_id: int, terms: Iterator[int] | None = None
+    ) -> None:
         self.topic_partition = topic_partition
         self.broker_id = broker_id
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start_offset = UNKNOWN_OFFSET
         self.leadership = 0
+        self._terms = count(1) if terms is None else terms
 
     @property
     def is_leader(self) -> bool:
@@ -62,7 +75,7 @@ class ReplicaRole:
             return False
         if not was_leader:
             self.leader_id = self.broker_id
-            self.leadership += 1
+            self.leadership = next(self._terms)
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = log_end_offset
         return True
@@ -76,7 +89,7 @@ class ReplicaRole:
     def _begin_to_follow(self, leader_id: int) -> None:
         """Follow ``leader_id``, or nobody (-1)."""
         if self.is_leader:
-            self.leadership += 1
+            self.leadership = next(self._terms)
         self.leader_id = leader_id
         self.leader_epoch_start_offset = UNKNOWN_OFFSET
 

@@ -1,12 +1,27 @@
-"""The three purgatories of a broker, and which of them an event on a partition checks.
+"""The three purgatories of a broker, and whom an event on a partition wakes there.
 
-    records appended                         checks Fetch
-    high or low watermark moved              checks Produce, Fetch and DeleteRecords
+    records appended                 fetches: those whose bytes are there
+    high watermark moved             produces whose records are below it, fetches as above
+    high or low watermark moved      deletions on the partition
     leader changed, replica stopped,
-    topic deleted, ISR changed               checks all three, too
-    another broker died or lives             checks DeleteRecords
+    topic deleted, ISR changed       all that wait on the partition
+    another broker died or lives     deletions on the partition
 
-Ground rules: the checks run without any lock of the manager or a partition held.
+What waits is watched so:
+
+    produces     until the high watermark is there: a threshold on the partition
+    fetches      until bytes are there: a threshold on the end of the log that the fetch sees
+                 (`log_ends`); or, when they are counted over several partitions, for any event on
+                 each of them
+    deletions    for any event on the partition
+
+Ground rules
+------------
+* What is checked is checked without any lock of the manager or a partition held.
+* An event is told after it happened, and who waits is checked once more after it was put on the
+  lists. So where nobody is on a list yet, the event need not be told.
+* Thresholds are numbers in a term (`term_numbers`): whoever is found by one has no more to wait for
+  on that partition.
 """
 
 from __future__ import annotations
@@ -14,18 +29,62 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.kafka.log_ends import NOT_MOVED, end_keys
+from purgatory.kafka.partition import Partition
+from purgatory.kafka.term_numbers import in_term
 from purgatory.kafka.topic_partition import TopicPartition
 
 
 class WaitingRequests(NamedTuple):
-    """Where the requests of each kind wait, watched on their partitions."""
+    """Where the requests of each kind wait."""
 
     produces: DelayedOperationPurgatory
     fetches: DelayedOperationPurgatory
     deletions: DelayedOperationPurgatory
 
+    def after_append(self, partition: Partition) -> None:
+        """Complete the fetches that have their bytes now. O(those + log n), but for a new segment.
+
+        A fetch over several partitions is checked at each append.
+        """
+        fetches = self.fetches
+        if not fetches.watched:
+            return
+        fetches.check_and_complete(partition.topic_partition)
+        positions = partition.take_moved_ends()
+        if positions is None:
+            for key in partition.end_keys:
+                fetches.check_and_complete(key)
+            return
+        for key, position in zip(partition.end_keys, positions, strict=True):
+            if position != NOT_MOVED:
+                fetches.advance(key, position)
+
+    def after_watermark(self, partition: Partition) -> None:
+        """Complete what waited for the high or low watermark, which moved. O(those + log n), but
+        for a new segment, deletions, and fetches over several partitions."""
+        if self.produces.watched:
+            # The term first: if another begins in between, its high watermark is told as one of a
+            # term that is over, and finds only who has nothing to wait for any more.
+            term = partition.leadership
+            self.produces.advance(
+                partition.topic_partition, in_term(term, partition.high_watermark)
+            )
+        self.after_append(partition)
+        if self.deletions.watched:
+            self.deletions.check_and_complete(partition.topic_partition)
+
     def check_all(self, topic_partition: TopicPartition) -> None:
-        """Complete whatever waits on the partition and can be answered now."""
+        """Complete whatever waits on the partition and can be answered now. O(all that waits)."""
         self.produces.check_and_complete(topic_partition)
         self.fetches.check_and_complete(topic_partition)
+        for key in end_keys(topic_partition):
+            self.fetches.check_and_complete(key)
         self.deletions.check_and_complete(topic_partition)
+
+    def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
+        """The same for a partition that went away: its values are forgotten, too."""
+        self.check_all(topic_partition)
+        self.produces.forget(topic_partition)
+        for key in end_keys(topic_partition):
+            self.fetches.forget(key)

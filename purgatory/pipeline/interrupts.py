@@ -8,6 +8,7 @@ breaks off; nothing is asked over the broken connection any more.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
 
     if main:
         signal.signal(signal.SIGINT, handle)
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
     try:
         yield
     except BaseException:
@@ -54,12 +57,18 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
+        root.removeFilter(_is_no_interrupt)
         if interrupted.is_set():
             _apart(session.stop)
         else:
             session.stop()
         if main:
             signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Keep back the traceback that the bridge to Java logs at an interrupt."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _cancel(session: SparkSession) -> None:

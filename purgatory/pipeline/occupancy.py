@@ -5,14 +5,17 @@ that was completed at once was never in. A wait covers its start and not its end
 each bucket of time gets the mean over the time in it and the highest size in it, both exact: a
 peak of one microsecond shows in the maximum of its bucket.
 
-No step needs a whole run in one task. A bucket's size at its start is the sum of all changes
-before it, which is computed from one sum per bucket; within a bucket the steps are then
-added up apart from all other buckets.
+No step needs a whole run in one task. The starts and ends of one run, purgatory and bucket go to
+one task, which walks through them in the order of time and finds how far the size rose above what
+it was at the start of the bucket. What it was there is the sum of all changes before, which takes
+one sum per bucket.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 MOST_POINTS = 400
@@ -21,7 +24,7 @@ MOST_POINTS = 400
 SERIES = ["run_id", "purgatory", "broker"]
 """The columns that tell one step function from another."""
 
-_BUCKET = [*SERIES, "bucket"]
+_WHOLE = ["run_id", "purgatory"]
 
 
 def bucket_width_us(duration_us: int) -> int:
@@ -44,101 +47,147 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     A broker of null stands for all brokers together. Every bucket from 0 to the end of the run has
     its row, also where nothing waited.
 
+    O(operations), and a sort of the starts and ends in each bucket.
+
     Args:
         operations: the trace's table of that name.
         spans: `run_id`, `end_us` (where the run ends) and `width_us` (of its buckets), a row per
             run; small.
     """
-    placed = (
-        operations.select("run_id", "purgatory", "broker", "start_us", "end_us", "outcome")
-        .withColumnRenamed("end_us", "wait_end_us")
-        .join(f.broadcast(spans), "run_id")
-        .withColumn("broker", f.explode(f.array("broker", f.lit(None).cast("int"))))
-    )
-    changes = _changes(placed)
-    steps = (
-        changes.unionByName(_openings(placed, changes))
-        .groupBy(*_BUCKET, "at_us")
+    placed = operations.select(*SERIES, "start_us", "end_us", "outcome")
+    by_broker = _rises(changes(placed, spans, SERIES))
+    all_brokers = f.lit(None).cast("int")
+    whole = (
+        by_broker.groupBy(*_WHOLE, "bucket")
         .agg(
             f.sum("change").alias("change"),
-            f.max("end_us").alias("end_us"),
-            f.max("width_us").alias("width_us"),
+            f.sum("area").alias("area"),
+            f.max("whole_rise").alias("rise"),
+            f.max("left_us").alias("left_us"),
         )
+        .withColumn("broker", all_brokers)
     )
-    return _buckets(steps)
+    brokers = operations.select(*SERIES).distinct()
+    series = brokers.select(*_WHOLE).distinct().withColumn("broker", all_brokers)
+    return in_buckets(
+        by_broker.drop("whole_rise").unionByName(whole),
+        brokers.unionByName(series),
+        spans,
+        SERIES,
+    )
 
 
-def _changes(placed: DataFrame) -> DataFrame:
-    """By how much the size changes at each time at which it does."""
-    goes_in = f.struct(f.col("start_us").alias("at_us"), f.lit(1).alias("by"))
-    goes_out = f.struct(f.col("wait_end_us").alias("at_us"), f.lit(-1).alias("by"))
+def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
+    """By how much the size changes at each start and end of a wait, and in which bucket that is.
+
+    Returns:
+        The columns of `series`, `at_us`, `bucket`, `change`, and `left_us`: from then to the end of
+        the bucket. Nothing from the end of a run on.
+
+    Args:
+        placed: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
+        spans: as `occupancy` takes them.
+        series: the columns that tell one step function from another, of which one is `run_id`.
+    """
+    goes_in = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
+    goes_out = f.struct(
+        f.col("wait_end_us").alias("at_us"), f.lit(-1).cast("bigint").alias("change")
+    )
+    pending = f.col("outcome") == "pending"
     return (
         placed.where("outcome != 'immediate'")
+        .withColumnRenamed("end_us", "wait_end_us")
         .select(
-            *SERIES,
-            "end_us",
-            "width_us",
-            f.explode(
-                f.when(f.col("outcome") == "pending", f.array(goes_in)).otherwise(
-                    f.array(goes_in, goes_out)
-                )
-            ).alias("event"),
+            *series,
+            f.inline(f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))),
         )
-        .withColumn("at_us", f.col("event.at_us"))
+        .join(f.broadcast(spans), "run_id")
         .where("at_us < end_us")
         .withColumn("bucket", f.expr("at_us div width_us"))
-        .groupBy(*_BUCKET, "at_us", "end_us", "width_us")
-        .agg(f.sum("event.by").alias("change"))
+        .select(
+            *series, "at_us", "bucket", "change", (_bucket_end() - f.col("at_us")).alias("left_us")
+        )
     )
 
 
-def _openings(placed: DataFrame, changes: DataFrame) -> DataFrame:
-    """The size at the start of every bucket of every series, as a change at that time."""
-    empty_buckets = (
-        placed.select(*SERIES, "end_us", "width_us")
-        .distinct()
+def _bucket_end() -> Column:
+    return f.least((f.col("bucket") + 1) * f.col("width_us"), f.col("end_us"))
+
+
+def _rises(steps: DataFrame) -> DataFrame:
+    """Per series and bucket: the change in it, its area, and how far the size rose.
+
+    The rise is counted from the size at the start of the bucket; `whole_rise` is that of all
+    brokers together. One exchange serves both.
+    """
+    bucket = [*_WHOLE, "bucket"]
+    # Without a frame, a sum in order is up to all rows of the same time: after all of its changes.
+    whole = Window.partitionBy(*bucket).orderBy("at_us")
+    own = Window.partitionBy(*bucket, "broker").orderBy("at_us")
+    return aggregated(
+        steps.repartition(*bucket)
+        .withColumn("rise", f.sum("change").over(own))
+        .withColumn("whole_rise", f.sum("change").over(whole)),
+        [*bucket, "broker"],
+        f.max("whole_rise").alias("whole_rise"),
+    )
+
+
+def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
+    """A row per series and bucket, of steps that have their `rise`."""
+    return rises.groupBy(*by).agg(
+        f.sum("change").alias("change"),
+        f.sum(f.col("change") * f.col("left_us")).alias("area"),
+        f.max("rise").alias("rise"),
+        f.max("left_us").alias("left_us"),
+        *more,
+    )
+
+
+def in_buckets(
+    rises: DataFrame, series: DataFrame, spans: DataFrame, names: Sequence[str]
+) -> DataFrame:
+    """Mean and maximum in each bucket of each series, those included in which nothing changed.
+
+    Args:
+        rises: what `aggregated` returns.
+        series: all series, a row each; few.
+        spans: as `occupancy` takes them.
+        names: the columns that tell one series from another.
+    """
+    every_bucket = (
+        series.join(f.broadcast(spans), "run_id")
         .where("end_us > 0")
         .withColumn("bucket", f.explode(f.expr("sequence(0, (end_us - 1) div width_us)")))
-        .withColumn("change", f.lit(0).cast("bigint"))
+    )
+    nothing = every_bucket.select(
+        *names,
+        "bucket",
+        f.lit(0).cast("bigint").alias("change"),
+        f.lit(0).cast("bigint").alias("area"),
+        *(f.lit(None).cast("bigint").alias(name) for name in ("rise", "left_us")),
     )
     earlier = (
-        Window.partitionBy(*SERIES).orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
+        Window.partitionBy(*names).orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
     )
+    start, end = f.col("bucket") * f.col("width_us"), _bucket_end()
+    # The size at the start of a bucket counts, unless it changed at once.
+    changed_at_once = f.col("left_us") == end - start
+    rise = f.when(changed_at_once, f.col("rise")).otherwise(f.greatest("rise", f.lit(0)))
     return (
-        empty_buckets.unionByName(changes.drop("at_us"))
-        .groupBy(*_BUCKET, "end_us", "width_us")
-        .agg(f.sum("change").alias("in_bucket"))
-        .withColumn("change", f.coalesce(f.sum("in_bucket").over(earlier), f.lit(0)))
-        .withColumn("at_us", f.col("bucket") * f.col("width_us"))
-        .drop("in_bucket")
-    )
-
-
-def _buckets(steps: DataFrame) -> DataFrame:
-    """Mean and maximum of each bucket, of which every one has a step at its start."""
-    within = Window.partitionBy(*_BUCKET).orderBy("at_us")
-    so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    bucket_end = f.least((f.col("bucket") + 1) * f.col("width_us"), f.col("end_us"))
-    return (
-        steps.withColumn("bucket_end_us", bucket_end)
-        .withColumn("size", f.sum("change").over(so_far))
-        .withColumn(
-            "lasts_us",
-            f.coalesce(f.lead("at_us").over(within), f.col("bucket_end_us")) - f.col("at_us"),
-        )
-        .groupBy(*_BUCKET, "bucket_end_us")
-        .agg(
-            f.min("at_us").alias("bucket_start_us"),
-            f.sum(f.col("size") * f.col("lasts_us")).alias("weighted"),
-            f.max("size").alias("size_max"),
-        )
+        rises.unionByName(nothing)
+        .groupBy(*names, "bucket")
+        .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
+        .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
+        .join(f.broadcast(spans), "run_id")
         .select(
-            *SERIES,
-            "bucket_start_us",
-            "bucket_end_us",
-            (f.col("weighted") / (f.col("bucket_end_us") - f.col("bucket_start_us"))).alias(
-                "size_mean"
-            ),
-            "size_max",
+            *names,
+            start.alias("bucket_start_us"),
+            end.alias("bucket_end_us"),
+            (f.col("opening") + f.col("area") / (end - start)).alias("size_mean"),
+            (f.col("opening") + rise).alias("size_max"),
         )
     )
+
+
+_BUCKET_OF_PARTS = {"change": f.sum, "area": f.sum, "rise": f.max, "left_us": f.max}

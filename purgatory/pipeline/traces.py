@@ -1,4 +1,4 @@
-"""What a trace is made of (schema version 1), and how traces are found and checked.
+"""How traces are found, checked and read (schema versions 1 and 2, see `trace_schema`).
 
 A trace is a folder: `run.json` with the head of the run, and a folder of Parquet parts for each
 table. Everything that can be told from the folder itself and the parts' footers is checked here,
@@ -20,58 +20,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.trace_schema import (
+    NULLABLE,
+    REQUIRED_TABLES,
+    RUN_FILE,
+    SCHEMA_VERSIONS,
+    TABLES,
+)
 
 T = TypeVar("T")
-
-SCHEMA_VERSION = 1
-RUN_FILE = "run.json"
-
-TABLES: Mapping[str, Mapping[str, str]] = {
-    "operations": {
-        "run_id": "string",
-        "broker": "int",
-        "purgatory": "string",
-        "operation": "bigint",
-        "keys": "int",
-        "timeout_ms": "bigint",
-        "start_us": "bigint",
-        "end_us": "bigint",
-        "wait_us": "bigint",
-        "outcome": "string",
-        "kind": "string",
-    },
-    "sends": {
-        "run_id": "string",
-        "group": "string",
-        "producer": "bigint",
-        "sequence": "bigint",
-        "attempt": "int",
-        "key": "bigint",
-        "value_id": "bigint",
-        "acks": "int",
-        "outcome": "string",
-        "error": "string",
-        "send_us": "bigint",
-        "answer_us": "bigint",
-        "topic": "string",
-        "partition": "int",
-        "offset": "bigint",
-        "size_bytes": "bigint",
-    },
-    "reads": {
-        "run_id": "string",
-        "group": "string",
-        "consumer": "bigint",
-        "poll": "bigint",
-        "topic": "string",
-        "partition": "int",
-        "offset": "bigint",
-        "value_id": "bigint",
-        "time_us": "bigint",
-        "applied": "boolean",
-    },
-}
-"""The columns of each table and their types in Spark's words. More columns are let pass."""
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _PARTS = "part-*.parquet"
@@ -94,7 +51,7 @@ class Fault:
 class Trace:
     """One run's trace as found on disk.
 
-    `rows` and `parts` have the three tables' names as keys. `complete` is false for a run that was
+    `rows` and `parts` have the tables' names as keys. `complete` is false for a run that was
     interrupted: its operations still open then are in no table, and `duration_ms` is 0 if the run
     had no time to write it.
     """
@@ -108,6 +65,10 @@ class Trace:
     rows: Mapping[str, int]
     parts: Mapping[str, Sequence[Path]]
     faults: Sequence[Fault] = ()
+    producers: Sequence[Mapping[str, Any]] | None = None
+    """The settings of the producer groups, as `run.json` has them; None: it does not say."""
+    consumers: Sequence[Mapping[str, Any]] | None = None
+    """The settings of the consumer groups; None: it does not say."""
 
 
 def find_traces(roots: Sequence[Path]) -> list[Trace]:
@@ -146,7 +107,7 @@ def read_trace(folder: Path) -> Trace:
     head = _read_head(folder / RUN_FILE)
     parts = {table: _find_parts(folder, table) for table in TABLES}
     rows = {
-        table: sum(_count_rows(part, columns) for part in parts[table])
+        table: sum(_count_rows(part, columns, NULLABLE[table]) for part in parts[table])
         for table, columns in TABLES.items()
     }
     trace = Trace(
@@ -159,6 +120,8 @@ def read_trace(folder: Path) -> Trace:
         rows=rows,
         parts=parts,
         faults=_faults(head, folder),
+        producers=_settings(head, "producers", folder),
+        consumers=_settings(head, "consumers", folder),
     )
     if trace.complete:
         _check_counts(trace, _field(head, "tables", dict, folder))
@@ -202,10 +165,10 @@ def _read_head(path: Path) -> dict[str, Any]:
     if not isinstance(head, dict):
         raise TraceError(f"{path}: must be an object, and is a {type(head).__name__}")
     version = head.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if version not in SCHEMA_VERSIONS or isinstance(version, bool):
         raise TraceError(
             f"{path}: schema_version is {version!r}, and this version of purgatory reads "
-            f"{SCHEMA_VERSION}"
+            f"{' and '.join(map(str, SCHEMA_VERSIONS))}"
         )
     return head
 
@@ -238,15 +201,47 @@ def _faults(head: Mapping[str, Any], folder: Path) -> list[Fault]:
     return faults
 
 
+_SETTINGS: Mapping[str, type] = {
+    "group": str,
+    "acks": int,
+    "idempotence": bool,
+    "max_in_flight": int,
+    "retries": int,
+    "single_writer": bool,
+    "assignment": str,
+    "isolation": str,
+}
+
+
+def _settings(
+    head: Mapping[str, Any], kind: str, folder: Path
+) -> Sequence[Mapping[str, Any]] | None:
+    """How the groups of clients are configured; a trace need not say, and a group need not all."""
+    if head.get(kind) is None:
+        return None
+    groups = _field(head, kind, list, folder)
+    for group in groups:
+        if not isinstance(group, dict):
+            raise TraceError(f"{folder / RUN_FILE}: {kind} must be objects, and one is {group!r}")
+        _field(group, "group", str, folder)
+        for name in group.keys() & _SETTINGS.keys():
+            if group[name] is not None:
+                _field(group, name, _SETTINGS[name], folder)
+    return groups
+
+
 def _find_parts(folder: Path, table: str) -> list[Path]:
     if not (folder / table).is_dir():
+        if table not in REQUIRED_TABLES:
+            return []
         raise TraceError(
-            f"{folder}: the table {table!r} is missing; a trace has the folders {', '.join(TABLES)}"
+            f"{folder}: the table {table!r} is missing; a trace has the folders "
+            f"{', '.join(REQUIRED_TABLES)}"
         )
     return sorted((folder / table).glob(_PARTS))
 
 
-def _count_rows(part: Path, columns: Mapping[str, str]) -> int:
+def _count_rows(part: Path, columns: Mapping[str, str], nullable: frozenset[str]) -> int:
     """The rows of a part by its footer, after a look at its columns."""
     try:
         with pq.ParquetFile(part) as file:
@@ -257,6 +252,8 @@ def _count_rows(part: Path, columns: Mapping[str, str]) -> int:
         raise TraceError(f"{part}: can't be read as Parquet: {reason}") from error
     found = {field.name: _spark_kind(field.type) for field in schema}
     for name, kind in columns.items():
+        if name not in found and name in nullable:
+            continue
         if name not in found:
             raise TraceError(f"{part}: the column {name!r} ({kind}) is missing")
         if found[name] != kind:
@@ -267,6 +264,8 @@ def _count_rows(part: Path, columns: Mapping[str, str]) -> int:
 def _spark_kind(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         return _spark_kind(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{_spark_kind(kind.value_type)}>"
     names = {"int32": "int", "int64": "bigint", "large_string": "string", "bool": "boolean"}
     return names.get(str(kind), str(kind))
 
@@ -274,6 +273,8 @@ def _spark_kind(kind: pa.DataType) -> str:
 def _check_counts(trace: Trace, tables: Mapping[str, Any]) -> None:
     """Compare what `run.json` says of a complete trace with what is there."""
     for table in TABLES:
+        if table not in REQUIRED_TABLES and not trace.parts[table]:
+            continue
         said = tables.get(table)
         if not isinstance(said, dict):
             raise TraceError(f"{trace.folder / RUN_FILE}: tables says nothing of {table!r}")

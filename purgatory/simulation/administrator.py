@@ -36,8 +36,8 @@ class DeleteRecordsRequest(Request):
         return self._timeout_ms
 
     @property
-    def key_count(self) -> int:
-        return 1
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return (self.topic_partition,)
 
     def execute(self, broker: Broker) -> None:
         offsets = {self.topic_partition: self.offset}

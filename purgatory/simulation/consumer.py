@@ -70,8 +70,8 @@ class ConsumerFetch(Request):
         return self.session.consumer.group.params.max_wait_ms
 
     @property
-    def key_count(self) -> int:
-        return len(self.fetches)
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return tuple(self.fetches)
 
     def execute(self, broker: Broker) -> None:
         params = self.session.consumer.group.params

@@ -43,8 +43,8 @@ class FollowerFetch(Request):
         return self.fetcher.params.max_wait_ms
 
     @property
-    def key_count(self) -> int:
-        return len(self.fetches)
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return tuple(self.fetches)
 
     def execute(self, broker: Broker) -> None:
         broker.manager.fetch_records(self.fetcher.params, self.fetches, self.respond)

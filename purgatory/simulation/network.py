@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.simulation.engine import NS_PER_MS, Engine
 
 if TYPE_CHECKING:
+    from purgatory.kafka import TopicPartition
     from purgatory.simulation.broker import Broker
 
 
@@ -64,8 +65,8 @@ class Request(ABC):
 
     @property
     @abstractmethod
-    def key_count(self) -> int:
-        """How many partitions it is about."""
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        """The partitions that it is about, on which it waits. O(partitions)."""
 
     @abstractmethod
     def execute(self, broker: Broker) -> None:

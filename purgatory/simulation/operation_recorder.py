@@ -94,17 +94,19 @@ class OperationRecorder:
         waits.add(end_us - start_us)
         self._count += 1
         if self._write is not None:
+            watch_keys = request.watch_keys
             self._write(
                 (
                     broker,
                     request.purgatory,
                     self._count,
-                    request.key_count,
+                    len(watch_keys),
                     request.timeout_ms,
                     start_us,
                     end_us,
                     end_us - start_us,
                     outcome,
                     request.kind,
+                    watch_keys,
                 )
             )

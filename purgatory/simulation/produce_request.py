@@ -32,8 +32,8 @@ class ProduceRequest(Request):
         return self.producer.group.section.timeout_ms
 
     @property
-    def key_count(self) -> int:
-        return len(self.batches)
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return tuple([batch.queue.topic_partition for batch in self.batches])
 
     def execute(self, broker: Broker) -> None:
         group = self.producer.group

@@ -40,6 +40,10 @@ from purgatory.simulation.summary import (
     producers_summary,
 )
 from purgatory.simulation.trace import TraceWriter
+from purgatory.simulation.trace_configuration import (
+    consumers_configuration,
+    producers_configuration,
+)
 
 _LOOK_EVERY_MS = 1_000
 """How often, in virtual time, open requests are looked over and the end is looked for."""
@@ -94,6 +98,8 @@ class Simulation:
                 seed=scenario.seed,
                 overwrite=overwrite,
                 faults=[fault.model_dump(exclude_none=True) for fault in scenario.faults],
+                producers=producers_configuration(scenario),
+                consumers=consumers_configuration(scenario),
             )
         trace = self.trace
         self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)

@@ -1,4 +1,4 @@
-"""The trace of a run as Parquet, schema version 1 (described in `docs/simulation.md`).
+"""The trace of a run as Parquet, schema version 2 (described in `docs/traces.md`).
 
 A trace is a folder: `run.json`, and one folder of numbered parts for each table. Rows are written
 as they come, so that memory holds a row group and no more. A part has a temporary name until it is
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROWS_PER_PART = 250_000
 ROWS_PER_GROUP = 50_000
 
@@ -38,6 +38,7 @@ OPERATIONS = pa.schema(
         pa.field("wait_us", pa.int64(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
+        pa.field("watch_keys", pa.list_(pa.field("element", pa.string(), nullable=False))),
     ]
 )
 SENDS = pa.schema(
@@ -84,6 +85,14 @@ class TraceError(ValueError):
     """A trace folder that cannot be written. The text names it and what would be right."""
 
 
+def _list_array(column: Sequence[tuple[object, ...]], kind: pa.ListType) -> pa.Array:
+    """Lists of names, given as tuples of what has them: each different list is made once."""
+    places: dict[tuple[object, ...], int] = {}
+    indices = [places.setdefault(names, len(places)) for names in column]
+    distinct = pa.array([[str(name) for name in names] for names in places], kind)
+    return distinct.take(pa.array(indices, pa.int32()))
+
+
 class TableWriter:
     """One table of a trace: rows are gathered and written group by group, part by part.
 
@@ -122,7 +131,9 @@ class TableWriter:
         columns: list[tuple[Any, ...]] = [(self._run_id,) * len(rows)]
         columns += zip(*rows, strict=True) if rows else [()] * (len(self._schema) - 1)
         arrays = [
-            pa.array(column, field.type)
+            _list_array(column, field.type)
+            if pa.types.is_list(field.type)
+            else pa.array(column, field.type)
             for column, field in zip(columns, self._schema, strict=True)
         ]
         if self._writer is None:
@@ -160,6 +171,8 @@ class TraceWriter:
         overwrite: replace a trace that is there already. A folder that holds anything else than a
             trace is never touched.
         faults: what is made to go wrong in the run, for the head of the trace.
+        producers, consumers: how each group is configured, for the head of the trace: the settings
+            that decide which anomalies of order and duplicates are permitted.
 
     Raises:
         TraceError: the folder exists and may not be replaced, or cannot be made.
@@ -174,6 +187,8 @@ class TraceWriter:
         seed: int,
         overwrite: bool = False,
         faults: Sequence[Mapping[str, Any]] = (),
+        producers: Sequence[Mapping[str, Any]] = (),
+        consumers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         _make_room(folder, overwrite)
         try:
@@ -187,6 +202,8 @@ class TraceWriter:
             "scenario": scenario,
             "seed": seed,
             "faults": list(faults),
+            "producers": list(producers),
+            "consumers": list(consumers),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
         self._tables = {

@@ -1,6 +1,6 @@
 """Runs the benchmarks, each in its own process, and prints all figures in one table.
 
-    make bench                                     # all: 6 minutes on two cores
+    make bench                                     # all: 8 minutes on two cores
     python -m tests.benchmarks.run NAME ...        # some of them
     python -m tests.benchmarks.run --full          # with what takes minutes and gigabytes more
 
@@ -28,7 +28,10 @@ BENCHMARKS = (
     "timer_lateness",
     "timer_cascade",
     "purgatory_throughput",
+    "threshold_waits",
     "simulation_speed",
+    "metrics_cost",
+    "long_poll",
 )
 
 

@@ -1,4 +1,7 @@
-"""`docs/simulation.md` says what the code does: keys, options, columns, scenarios, programs."""
+"""`docs/simulation.md` says what the code does: keys, options, columns, scenarios, programs.
+
+The columns of its trace are in `docs/traces.md`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import json
 import re
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import typer
 
@@ -19,11 +21,12 @@ from tests.documents.documents import run_python_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
+TRACES = DOCUMENT.with_name("traces.md").read_text(encoding="utf-8")
 
 
-def rows_after(heading: str) -> list[list[str]]:
+def rows_after(heading: str, text: str = TEXT) -> list[list[str]]:
     """The cells of the first table after a heading, without the backquotes around a whole cell."""
-    after = TEXT.split(f"{heading}\n", 1)[1]
+    after = text.split(f"{heading}\n", 1)[1]
     table = re.search(r"^\|.*?(?=\n\n)", after, re.MULTILINE | re.DOTALL)
     assert table is not None
     lines = table[0].splitlines()[2:]
@@ -48,17 +51,23 @@ def test_each_scenario_shown_is_valid(block: str) -> None:
 def test_each_column_of_the_trace_is_described(name: str) -> None:
     described = [
         (column.strip("`"), kind, null)
-        for column, kind, null, _ in rows_after(f"### Table `{name}`")
+        for column, kind, null, _ in rows_after(f"### Table `{name}`", TRACES)
     ]
-    names = {pa.string(): "string", pa.int32(): "int32", pa.int64(): "int64", pa.bool_(): "bool"}
+    names = {"list<element: string not null>": "list of string"}
     assert described == [
-        (field.name, names[field.type], "yes" if field.nullable else "no") for field in TABLES[name]
+        (
+            field.name,
+            names.get(str(field.type), str(field.type)),
+            "yes" if field.nullable else "no",
+        )
+        for field in TABLES[name]
     ]
 
 
 def test_the_version_described_is_the_one_written() -> None:
     (row,) = [row for row in rows_after("## The trace") if row[0] == "`schema_version`"]
     assert row[1].startswith(f"{SCHEMA_VERSION}:")
+    assert f"## Schema, version {SCHEMA_VERSION}" in TRACES
 
 
 def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:

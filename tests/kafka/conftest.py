@@ -145,6 +145,10 @@ class Broker:
         assert len(operations) == 1, operations
         return operations[0]
 
+    def check_all_that_waits(self, tp: TopicPartition = TP) -> None:
+        """What a change of leadership does, after one that the test made behind its back."""
+        self.manager._waiting.check_all(tp)
+
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
         while self.timer.advance_clock(0):

@@ -146,7 +146,7 @@ def test_case_f_the_fetch_offset_is_past_the_end_after_a_truncation(leader: Brok
     partition = leader.replica()
 
     partition.log.truncate_to(1)
-    leader.fetches.check_and_complete(TP)
+    leader.check_all_that_waits()
 
     assert operation.case is FetchCase.OUT_OF_PLACE
     assert answer.of().error is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -202,7 +202,7 @@ def test_case_h_the_followers_log_diverges(leader: Broker) -> None:
     partition.log.truncate_to(1)
     partition.log.epochs.assign(3, 1)
     partition.log.append(RecordBatch(1, 1, 50, 3))
-    leader.fetches.check_and_complete(TP)
+    leader.check_all_that_waits()
 
     assert operation.case is FetchCase.DIVERGED
     assert answer.of().diverging_epoch == EpochEndOffset(1, 1)

@@ -105,14 +105,35 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
 
 
 @contextmanager
-def daemon(folder: Path, *arguments: str) -> Iterator[Daemon]:
+def connect_server(folder: Path) -> Iterator[str]:
+    """A Spark Connect server on this machine's cores; gives its address."""
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    arguments = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    with daemon(
+        folder,
+        f"{_DEPLOY}.SparkSubmit",
+        *("--class", server, "--master", "local[2]", *arguments, "spark-internal"),
+        memory="1g",
+    ) as started:
+        yield "sc://" + started.wait_for(r"Connect server started at: (\S+)")[1]
+
+
+@contextmanager
+def daemon(folder: Path, *arguments: str, memory: str = "256m") -> Iterator[Daemon]:
     """A process of Spark's `spark-class`, at home in a folder that is made for it."""
     home = Path(pyspark.__file__).parent
     folder.mkdir()
     process = subprocess.Popen(
         [str(home / "bin" / "spark-class"), *arguments],
         cwd=folder,
-        env=spark_environment(folder),
+        env=spark_environment(folder, memory),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -124,7 +145,7 @@ def daemon(folder: Path, *arguments: str) -> Iterator[Daemon]:
         started.stop()
 
 
-def spark_environment(folder: Path) -> dict[str, str]:
+def spark_environment(folder: Path, memory: str) -> dict[str, str]:
     """The variables of a process of Spark that keeps its files in `folder`."""
     return {
         **os.environ,
@@ -132,7 +153,7 @@ def spark_environment(folder: Path) -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder),
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": memory,
         "PYSPARK_PYTHON": sys.executable,
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }

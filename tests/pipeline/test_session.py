@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.connect import connect_session
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.pipeline.session import (
     _settings,
@@ -55,7 +56,7 @@ def test_what_spark_raises_becomes_one_line(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "master", ["", "local[0]", "local[two]", "spark://host", "laptop", "yarn!"]
+    "master", ["", "local[0]", "local[two]", "spark://host", "laptop", "yarn!", "sc://", "sc://a:b"]
 )
 def test_a_master_that_spark_does_not_know(master: str) -> None:
     with pytest.raises(SessionError, match=r"is no Spark master: give local\[\*\]"):
@@ -76,6 +77,29 @@ def test_a_master_that_does_not_answer_is_said_so_before_spark_starts() -> None:
         check_master(f"spark://127.0.0.1:{port}")
     with pytest.raises(SessionError, match="nothing answers at"):
         check_master("spark://127.0.0.1:99999")
+
+
+def test_a_connect_server_has_a_port_of_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(f"sc://127.0.0.1:{port}")
+        check_master(f"sc://127.0.0.1:{port}/;user_id=anna")
+    with pytest.raises(
+        SessionError, match=f"nothing answers at sc://127.0.0.1:{port}: start a Spark Connect"
+    ):
+        check_master(f"sc://127.0.0.1:{port}")
+
+
+def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with (
+        pytest.raises(SessionError, match=r"grpcio.*pip install 'kafka-purgatory\[connect\]'"),
+        connect_session("sc://127.0.0.1:1"),
+    ):
+        pass
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
 def test_loopback_is_kept_to_where_it_reaches() -> None:

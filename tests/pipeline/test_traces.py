@@ -35,7 +35,7 @@ def test_what_is_read_of_a_trace(trace: Path) -> None:
     assert (found.run_id, found.scenario, found.seed) == ("by-hand-1", "by-hand", 1)
     assert found.complete
     assert found.duration_ms == 1
-    assert found.rows == {"operations": 8, "sends": 0, "reads": 0}
+    assert found.rows == {"operations": 8, "sends": 0, "reads": 0, "effects": 0, "commits": 0}
     assert [part.name for part in found.parts["operations"]] == [
         "part-00000.parquet",
         "part-00001.parquet",
@@ -72,10 +72,10 @@ def test_a_file_in_place_of_a_folder(trace: Path) -> None:
         find_traces([trace / "run.json"])
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", True, None])
+@pytest.mark.parametrize("version", [3, 0, "1", True, None])
 def test_a_schema_version_that_is_not_known(trace: Path, version: object) -> None:
     _edit_head(trace, schema_version=version)
-    with pytest.raises(TraceError, match=rf"schema_version is {version!r}, and .* reads 1"):
+    with pytest.raises(TraceError, match=rf"schema_version is {version!r}, and .* reads 1 and 2"):
         read_trace(trace)
 
 
@@ -196,3 +196,31 @@ def test_further_columns_and_other_ways_to_store_text_are_read(trace: Path) -> N
     table = table.append_column("note", pa.array([None] * len(table), pa.string()))
     pq.write_table(table, part)
     assert read_trace(trace).rows["operations"] == 8
+
+
+def test_what_version_1_does_not_tell(trace: Path) -> None:
+    found = read_trace(trace)
+    assert (found.producers, found.consumers) == (None, None)
+
+
+def test_the_settings_of_clients(trace: Path) -> None:
+    producers = [{"group": "orders", "acks": -1, "idempotence": True, "more": [1]}]
+    consumers = [{"group": "billing", "assignment": "assign"}]
+    _edit_head(trace, schema_version=2, producers=producers, consumers=consumers)
+    found = read_trace(trace)
+    assert (found.producers, found.consumers) == (producers, consumers)
+
+
+@pytest.mark.parametrize(
+    ("producers", "said"),
+    [
+        ({}, "producers must be of type list"),
+        ([7], "producers must be objects, and one is 7"),
+        ([{"acks": 1}], "group must be of type str, and is None"),
+        ([{"group": "orders", "acks": "all"}], "acks must be of type int, and is 'all'"),
+    ],
+)
+def test_settings_that_can_not_be(trace: Path, producers: object, said: str) -> None:
+    _edit_head(trace, schema_version=2, producers=producers)
+    with pytest.raises(TraceError, match=said):
+        read_trace(trace)

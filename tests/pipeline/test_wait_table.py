@@ -37,14 +37,22 @@ def _expected(run_id: str, operations: Sequence[Any]) -> dict[Key, Row]:
         key: {
             "operations": len(found),
             "share": len(found) / len(groups[*key[:3], "all"]),
+            "expiry_ratio": _expiry_ratio(groups, key),
             "wait_mean_us": sum(found) / len(found),
             "wait_p50_us": float(np.percentile(found, 50)),
             "wait_p95_us": float(np.percentile(found, 95)),
             "wait_p99_us": float(np.percentile(found, 99)),
+            "wait_p999_us": float(np.percentile(found, 99.9)),
             "wait_max_us": max(found),
         }
         for key, found in groups.items()
     }
+
+
+def _expiry_ratio(groups: dict[Key, list[int]], key: Key) -> float | None:
+    if key[3] != "all":
+        return None
+    return len(groups.get((*key[:3], "expired"), [])) / len(groups[key])
 
 
 def test_a_trace_by_hand(
@@ -68,13 +76,18 @@ def test_a_trace_by_hand(
         "run_id": "by-hand-1",
         "purgatory": "Produce",
         "kind": "all",
+        "topic": "*",
         "outcome": "completed",
+        "window_start_us": None,
+        "window_end_us": None,
         "operations": 3,
         "share": 0.5,
+        "expiry_ratio": None,
         "wait_mean_us": 200.0,
         "wait_p50_us": 150.0,
         "wait_p95_us": 375.0,
         "wait_p99_us": 395.0,
+        "wait_p999_us": 399.5,
         "wait_max_us": 400,
     }
     assert produce["expired"]["wait_max_us"] == 500
@@ -82,6 +95,7 @@ def test_a_trace_by_hand(
     # Six operations, of which five were settled: 0, 50, 150, 400 and 500 us.
     assert produce["all"]["operations"] == 6
     assert produce["all"]["wait_mean_us"] == 220.0
+    assert produce["all"]["expiry_ratio"] == 1 / 5
     assert produce["all"]["wait_p50_us"] == 150.0
 
 
@@ -101,6 +115,9 @@ def test_many_waits_of_two_runs_agree_with_their_definitions(
     }
     assert found.keys() == expected.keys()
     for key, row in found.items():
+        assert row.pop("topic") == "*"
+        assert row.pop("window_start_us") is row.pop("window_end_us") is None
+        assert row.pop("expiry_ratio") == expected[key].pop("expiry_ratio")
         assert row == pytest.approx(expected[key], rel=1e-12), key
     order = [
         (

@@ -75,7 +75,12 @@ LOCKED_FILES = frozenset(
 WORLD = "tests.purgatory.schedule_world"
 PROGRAMS = tuple(
     f"tests.purgatory.{name}"
-    for name in ("schedule_programs", "users_lock_programs", "closing_programs")
+    for name in (
+        "schedule_programs",
+        "threshold_programs",
+        "users_lock_programs",
+        "closing_programs",
+    )
 )
 BUSY_RUN = "tests.purgatory.busy_run"
 FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS, BUSY_RUN})

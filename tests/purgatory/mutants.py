@@ -13,6 +13,7 @@ OPERATION = "purgatory.delayed_operation"
 PURGATORY = "purgatory.delayed_operation_purgatory"
 WATCHERS = "purgatory.watchers"
 CLOSING = "purgatory.closing"
+THRESHOLDS = "purgatory.threshold_watchers"
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,99 @@ MUTANTS = [
         CLOSING,
         """
 -            operation._op_keys = ()
+""",
+    ),
+    Mutant(
+        "a value is noted after it was looked who waits for it",
+        "advance_while_watching_a_threshold",
+        PURGATORY,
+        """
+-            known = values.get(key)
+-            if known is None or value > known:
+-                values[key] = value
+             operations = self._watchers.take_reached(key, value)
+
++        values[key] = max(value, values.get(key, value))
+         return _check_each(operations) if operations else 0
+""",
+    ),
+    Mutant(
+        "a lower value takes the place of a higher one",
+        "a_lower_and_a_higher_advance",
+        PURGATORY,
+        """
+-            if known is None or value > known:
++            if known != value:
+                 values[key] = value
+""",
+    ),
+    Mutant(
+        "numbers are looked up without the lists' lock",
+        "two_advances_while_watching_a_threshold",
+        PURGATORY,
+        """
+         values = self._values
+-        lock = self._lock
++        lock = __import__("threading").Lock()
+""",
+    ),
+    Mutant(
+        "an operation is put among the numbers though it was settled",
+        "cancel_while_watching_a_threshold",
+        WATCHERS,
+        """
+         for key, number in thresholds.items():
+-            if operation._op_outcome is not _PENDING:
+-                return
+             watchers = self.thresholds_by_key.get(key)
+             if watchers is None:
+""",
+    ),
+    Mutant(
+        "who has one of two numbers reached leaves the key's list",
+        "two_halves_of_two_thresholds",
+        THRESHOLDS,
+        """
+-                self.reached.update(waiting)
+""",
+    ),
+    Mutant(
+        "who expires with its number reached stays counted on the key",
+        "advance_and_expiry",
+        THRESHOLDS,
+        """
+-            return self.reached.pop(identity, None) is not None
++            return False
+""",
+    ),
+    Mutant(
+        "listeners are looked for before the outcome counts as told",
+        "a_listener_comes_while_it_settles",
+        OPERATION,
+        """
+-                self._op_settled = True
+                 if self._op_listeners is not None:
+                     self._op_tell()
++                self._op_settled = True
+""",
+    ),
+    Mutant(
+        "two who listen make two lists",
+        "two_listeners_come_while_it_settles",
+        OPERATION,
+        """
+                 listeners = self._op_listeners
+-                if listeners is None:
++                if True:
+                     listeners = self._op_listeners = made
+""",
+    ),
+    Mutant(
+        "who was let go of is not told",
+        "a_listener_comes_while_it_is_let_go_of",
+        CLOSING,
+        """
+-        operation._op_tell()  # nobody else will wake those who wait for it
 """,
     ),
 ]

@@ -109,6 +109,16 @@ class World(Setting):
         except PurgatoryClosedError:
             self.operations.remove(operation)
 
+    def watch_threshold(self, operation: Waiting, *pairs: Hashable) -> None:
+        """Submit ``operation``, to wait for values alone: key, number, key, number."""
+        thresholds = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        self.won(operation, self.purgatory.try_complete_else_watch(operation, (), thresholds))  # type: ignore[arg-type]
+
+    def advance(self, operation: Waiting, key: Hashable, value: int) -> None:
+        """Tell of the value of a key that ``operation`` alone waits on."""
+        point()
+        self.won(operation, self.purgatory.advance(key, value))
+
     def event(self, operation: Waiting, key: Hashable) -> None:
         """Make the condition true, and then tell of it."""
         operation.ready = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,37 @@ def test_a_purgatory_that_leaves_its_operations_tells_their_futures() -> None:
     setting.purgatory.close("leave")
     with pytest.raises(PurgatoryClosedError, match="'Manual' was closed, and left <Probe PENDING"):
         future.result(0)
+
+
+WAYS_TO_WAIT: dict[str, dict[str, Any]] = {
+    "for an event": {"keys": ["key"]},
+    "for a value": {"thresholds": {"key": 1}},
+    "for both": {"keys": ["key"], "thresholds": {"other": 1}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WAIT)
+def test_all_who_wait_for_what_is_let_go_of_are_told_once(way: str) -> None:
+    setting = Setting()
+    probe = Probe()
+    told: list[Outcome] = []
+    probe.call_when_settled(lambda: told.append(probe.outcome))  # before it is submitted
+    future = setting.purgatory.future(probe, **WAYS_TO_WAIT[way])
+    woken: list[Outcome] = []
+    waiter = threading.Thread(target=lambda: woken.append(probe.wait(60)))
+    waiter.start()
+    while len(probe._op_listeners or ()) < 3:
+        pass
+    setting.purgatory.close("leave")
+    waiter.join(60)
+    assert told == woken == [probe.wait(60)] == [Outcome.PENDING]
+    with pytest.raises(PurgatoryClosedError, match="'Manual' was closed, and left <Probe PENDING"):
+        future.result(60)
+    probe.call_when_settled(lambda: told.append(probe.outcome))  # after the end: at once
+    assert told == [Outcome.PENDING] * 2
+    assert probe.force_complete()
+    assert told == [Outcome.PENDING] * 2
+    setting.assert_empty()
 
 
 def test_many_futures_are_waited_for_as_usual() -> None:

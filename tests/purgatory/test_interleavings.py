@@ -1,8 +1,8 @@
 """Two or three threads around one purgatory, through the interleavings of their steps.
 
 One outcome, no completion lost, no deadlock, nothing left on any list: after each schedule of each
-of fifty programs. All schedules with one preemption are tried for each program of two threads, all
-with two for the smallest (some 6,500 in sum), and 50 seeded random ones for every program (2,500 in
+of sixty programs. All schedules with one preemption are tried for each program of two threads, all
+with two for the smallest (some 6,500 in sum), and 50 seeded random ones for every program (3,000 in
 sum). With ``PURGATORY_SCHEDULES=20000`` each program runs under so many random schedules.
 
 A failure prints the program and its schedule. To repeat it, run from the project's folder::

@@ -134,7 +134,7 @@ def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: An
     run = shipped(name)
     head = json.loads((run.trace / "run.json").read_text())
     assert head["complete"] is True
-    assert (head["schema_version"], head["run_id"]) == (1, f"{name}-1")
+    assert (head["schema_version"], head["run_id"]) == (2, f"{name}-1")
     scenario = load_scenario(name).scenario
     assert [fault["kind"] for fault in head["faults"]] == [one.kind for one in scenario.faults]
     assert [fault["at_ms"] for fault in head["faults"]] == [one.at_ms for one in scenario.faults]

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from purgatory.kafka import TopicPartition
 from purgatory.simulation import TraceError
 from purgatory.simulation.trace import (
+    OPERATIONS,
     READS,
     ROWS_PER_PART,
     SCHEMA_VERSION,
@@ -98,3 +100,21 @@ def test_an_empty_folder_takes_a_trace(tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     writer(tmp_path / "trace").finish(1, {})
     assert run_file(tmp_path / "trace")["complete"] is True
+
+
+def test_keys_come_back_as_names_in_the_order_in_which_they_were_given(tmp_path: Path) -> None:
+    table = TableWriter(tmp_path / "operations", OPERATIONS, "test-1")
+    first, second = TopicPartition("events", 0), TopicPartition("events", 11)
+    given = [(first,), (second, first), (), (first, second), (first,)]
+    for number, keys in enumerate(given):
+        table.add((0, "Fetch", number, len(keys), 5, 1, 2, 1, "completed", "consumer", keys))
+    table.close()
+    back = pq.read_table(tmp_path / "operations")
+    assert back.schema == OPERATIONS
+    assert back["watch_keys"].to_pylist() == [
+        ["events-0"],
+        ["events-11", "events-0"],
+        [],
+        ["events-0", "events-11"],
+        ["events-0"],
+    ]

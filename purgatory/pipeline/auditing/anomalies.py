@@ -1,0 +1,54 @@
+"""The anomalies that an audit knows: their names, and which promise each of them breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ANOMALIES: Mapping[str, str] = {
+    "inconsistent_offset": "one offset of a partition holds two or more values",
+    "duplicate": "one value lies at two or more offsets",
+    "lost_ack_duplicate": "a duplicate whose earlier attempt was stored, and the client never knew",
+    "lost_write": "an acknowledged value below what readers reached, that nobody read",
+    "unseen": "an acknowledged value above what readers reached",
+    "aborted_read": "a value was read though its send definitely failed",
+    "retry_reorder": "a record that was sent again lies behind a later one of its producer",
+    "nonmonotonic_send": "a record that was sent once lies behind a later one of its producer",
+    "sequence_gap": "a producer's record is missing between stored ones",
+    "multi_writer": "two producers wrote to a partition at the same time",
+    "poll_skip": "a reader's polls jump over known offsets",
+    "nonmonotonic_poll": "a reader's next poll goes back",
+    "key_order_violation": "an older version of a key was applied after a newer one",
+    "reprocess": "one input offset was delivered twice or more, and applied once",
+    "effect_duplicate": "one input offset was applied more than once",
+    "offset_without_result": "a committed offset covers an input that has no result",
+    "result_without_offset": "a result is stored whose offset is not committed",
+}
+"""Each anomaly in a sentence, in the order in which they are shown."""
+
+VIOLATION, PERMITTED, INDETERMINATE, NONE = "violation", "permitted", "indeterminate", "none"
+VERDICTS = (VIOLATION, INDETERMINATE, PERMITTED, NONE)
+"""What a count comes to; `none` where nothing was found. The worst comes first."""
+
+EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
+    "order": (
+        "retry_reorder",
+        "nonmonotonic_send",
+        "nonmonotonic_poll",
+        "key_order_violation",
+    ),
+    "once": ("duplicate", "lost_ack_duplicate", "reprocess", "effect_duplicate"),
+    "no-loss": ("lost_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
+    "one-writer": ("multi_writer",),
+}
+"""What somebody may expect of a log whatever the settings permit, and the anomalies against it."""
+
+OF_ABSENCE = (
+    "lost_write",
+    "aborted_read",
+    "sequence_gap",
+    "poll_skip",
+    "reprocess",
+    "offset_without_result",
+    "result_without_offset",
+)
+"""Found because something is not in the trace: in an incomplete one, that proves nothing."""

@@ -1,0 +1,90 @@
+"""What was found, one row per case: what happened where, and what the verdict depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+_PLACE = "struct<group: string, topic: string, partition: int, offset: bigint>"
+
+CASE: Mapping[str, str] = {
+    "anomaly": "string",
+    # Whose settings decide: a producer group, the other one of two, or a consumer group.
+    "producer_group": "string",
+    "other_group": "string",
+    "consumer_group": "string",
+    # Where and what, for people.
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "producer": "bigint",
+    "consumer": "bigint",
+    "key": "bigint",
+    "value_id": "bigint",
+    "sequence": "bigint",
+    "time_us": "bigint",
+    # How many cases this row stands for.
+    "weight": "bigint",
+    # What the rows themselves say for the verdict: a setting that permits it, whether the group's
+    # settings may excuse it, how often the record was sent, and why nobody can tell.
+    "permit": "string",
+    "excusable": "boolean",
+    "attempts": "bigint",
+    "doubt": "string",
+    "broken": "string",
+    # Which rows a witness shows: those with these values, and those of these inputs.
+    "values": "array<bigint>",
+    "inputs": f"array<{_PLACE}>",
+}
+"""The columns of a case after `run_id`; a violation breaks the promise of the setting `broken`."""
+
+
+def case(anomaly: str, **columns: Column) -> Column:
+    """One case, of which the columns that are not given are null; `weight` is 1.
+
+    Raises:
+        ValueError: no such column.
+    """
+    strange = columns.keys() - CASE.keys()
+    if strange:
+        raise ValueError(f"a case has no column {min(strange)!r}; it has {', '.join(CASE)}")
+    given = {"weight": f.lit(1), **columns, "anomaly": f.lit(anomaly)}
+    return f.struct(
+        *(given.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in CASE.items())
+    )
+
+
+def place(group: Column | None = None, suffix: str = "") -> Column:
+    """The input that the columns `topic`, `partition` and `offset` name; `suffix` ends the names.
+
+    Args:
+        group: the consumer group that read it; any, if none is given.
+    """
+    return f.struct(
+        (f.lit(None).cast("string") if group is None else group).alias("group"),
+        f.col("topic" + suffix).alias("topic"),
+        f.col("partition" + suffix).alias("partition"),
+        f.col("offset" + suffix).alias("offset"),
+    )
+
+
+def cases_of(rows: DataFrame, found: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+    """The cases in some rows, in one pass. A row may have several.
+
+    Args:
+        rows: with a column `run_id`.
+        found: by a name: when a row has such a case, and the case.
+    """
+    conditions = [f.coalesce(condition, f.lit(False)) for condition, _ in found.values()]
+    cases = [
+        f.when(condition, one)
+        for condition, (_, one) in zip(conditions, found.values(), strict=True)
+    ]
+    return (
+        rows.where(reduce(lambda left, right: left | right, conditions))
+        .select("run_id", f.explode(f.array_compact(f.array(*cases))).alias("case"))
+        .select("run_id", "case.*")
+    )

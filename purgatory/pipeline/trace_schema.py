@@ -1,0 +1,153 @@
+"""What a trace is made of: its tables, their columns and types, and what must hold in a row.
+
+Schema version 2, described in `docs/traces.md`; version 1 lacks what is named `ADDED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SCHEMA_VERSIONS = (1, 2)
+"""The versions that are read. The last one is written."""
+
+RUN_FILE = "run.json"
+
+REQUIRED_TABLES = ("operations", "sends", "reads")
+"""What a trace in Parquet always has; in JSON lines, a table without rows may be missing."""
+
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "operations": {
+        "run_id": "string",
+        "broker": "int",
+        "purgatory": "string",
+        "operation": "bigint",
+        "keys": "int",
+        "timeout_ms": "bigint",
+        "start_us": "bigint",
+        "end_us": "bigint",
+        "wait_us": "bigint",
+        "outcome": "string",
+        "kind": "string",
+        "watch_keys": "array<string>",
+    },
+    "sends": {
+        "run_id": "string",
+        "group": "string",
+        "producer": "bigint",
+        "sequence": "bigint",
+        "attempt": "int",
+        "key": "bigint",
+        "value_id": "bigint",
+        "acks": "int",
+        "outcome": "string",
+        "error": "string",
+        "send_us": "bigint",
+        "answer_us": "bigint",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "size_bytes": "bigint",
+    },
+    "reads": {
+        "run_id": "string",
+        "group": "string",
+        "consumer": "bigint",
+        "poll": "bigint",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "value_id": "bigint",
+        "time_us": "bigint",
+        "applied": "boolean",
+    },
+    "effects": {
+        "run_id": "string",
+        "group": "string",
+        "consumer": "bigint",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "key": "bigint",
+        "version": "bigint",
+        "time_us": "bigint",
+    },
+    "commits": {
+        "run_id": "string",
+        "group": "string",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "time_us": "bigint",
+    },
+}
+"""The columns of each table and their types in Spark's words. More columns are let pass."""
+
+NULLABLE: Mapping[str, frozenset[str]] = {
+    "operations": frozenset({"watch_keys"}),
+    "sends": frozenset({"error", "answer_us", "offset"}),
+    "reads": frozenset(),
+    "effects": frozenset(),
+    "commits": frozenset(),
+}
+"""The columns that may be null, and may be missing."""
+
+DERIVED: Mapping[str, Mapping[str, str]] = {
+    "operations": {"wait_us": "end_us - start_us", "keys": "coalesce(size(watch_keys), 1)"}
+}
+"""What a column is where it is null or missing, in Spark's words over the other columns."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that never holds in a row: an SQL condition that is true of bad rows."""
+
+    reason: str
+    condition: str
+    detail: str
+    """An SQL expression of a text that says what is wrong in the row."""
+
+
+TIME = "impossible time"
+NEGATIVE = "negative number"
+
+
+def _negative(*columns: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(NEGATIVE, f"`{name}` < 0", f"concat('{name} is ', `{name}`)") for name in columns
+    )
+
+
+def _before_start(column: str) -> Rule:
+    return Rule(TIME, f"`{column}` < 0", f"concat('{column} is ', `{column}`)")
+
+
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "operations": (
+        _before_start("start_us"),
+        Rule(
+            TIME,
+            "end_us < start_us",
+            "concat('end_us ', end_us, ' is before start_us ', start_us)",
+        ),
+        Rule(
+            TIME,
+            "wait_us <> end_us - start_us",
+            "concat('wait_us is ', wait_us, ', and end_us - start_us is ', end_us - start_us)",
+        ),
+        *_negative("keys", "timeout_ms"),
+    ),
+    "sends": (
+        _before_start("send_us"),
+        Rule(
+            TIME,
+            "answer_us < send_us",
+            "concat('answer_us ', answer_us, ' is before send_us ', send_us)",
+        ),
+        *_negative("sequence", "attempt", "partition", "offset", "size_bytes"),
+    ),
+    "reads": (_before_start("time_us"), *_negative("poll", "partition", "offset")),
+    "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
+    "commits": (_before_start("time_us"), *_negative("partition", "offset")),
+}
+"""What must not be in a row, in the order in which it is looked for; null fits everything."""

@@ -1,0 +1,204 @@
+"""Which waits an event looks at, counted; and that no change of leadership makes it miss one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from purgatory.kafka import ErrorCode, FetchCase, FetchIsolation, LogConfig, RecordBatch
+from purgatory.kafka.term_numbers import NEVER, in_term
+from tests.kafka.conftest import TP
+
+if TYPE_CHECKING:
+    from tests.kafka.conftest import Broker
+
+WAITING = 1_000
+LOG_END = FetchIsolation.LOG_END
+
+
+@pytest.fixture
+def roomy(make_broker: Callable[..., Broker]) -> Broker:
+    """Leads the partition, whose log has one large segment with a record in it."""
+    broker = make_broker(0)
+    broker.lead()
+    broker.produce(acks=1)
+    broker.followers_fetch(1, 1, 2)
+    return broker
+
+
+def checks(broker: Broker) -> int:
+    return broker.fetches.counters.checks + broker.produces.counters.checks
+
+
+def test_an_append_that_completes_none_of_a_thousand_fetches_checks_none(roomy: Broker) -> None:
+    for isolation in FetchIsolation:
+        for number in range(WAITING):
+            roomy.fetch(1, isolation=isolation, min_bytes=5_000 + number, tps=(TP,))
+    roomy.produce(acks=1)  # the first look at this segment
+    roomy.followers_fetch(2, 1, 2)
+    before = checks(roomy)
+
+    for offset in range(3, 8):
+        roomy.produce(acks=1)
+        roomy.followers_fetch(offset, 1, 2)
+
+    assert checks(roomy) == before
+    assert roomy.fetches.num_delayed == 3 * WAITING
+
+
+def test_an_append_checks_the_fetches_that_it_fills(roomy: Broker) -> None:
+    answers = [roomy.fetch(1, 1, min_bytes=100 + 100 * (number // 10)) for number in range(100)]
+    roomy.produce(acks=1)
+    before = checks(roomy)
+
+    roomy.produce(acks=1)
+
+    assert checks(roomy) == before + 10
+    assert [answer.given for answer in answers] == [True] * 20 + [False] * 80
+
+
+def test_a_high_watermark_checks_the_produces_below_it(roomy: Broker) -> None:
+    answers = [roomy.produce() for _ in range(WAITING)]
+    before = checks(roomy)
+
+    roomy.followers_fetch(11, 1, 2)
+
+    assert checks(roomy) == before + 10
+    assert [answer.given for answer in answers] == [True] * 10 + [False] * (WAITING - 10)
+
+
+def test_each_partition_of_a_produce_is_waited_for(leader: Broker) -> None:
+    other = TP._replace(partition=1)
+    leader.lead(tp=other)
+    answer = leader.produce(tps=(TP, other))
+
+    leader.followers_fetch(1, 1, 2)
+    assert not answer.given
+    for replica_id in (1, 2):
+        leader.fetch(1, replica_id, max_wait_ms=0, tps=(other,))
+
+    assert answer.of(TP).error is answer.of(other).error is ErrorCode.NONE
+
+
+# ---- values that fall with a change of leadership
+
+
+def shorten(leader: Broker, to: int) -> None:
+    """Broker 1 leads for a while, and what it hasn't goes; then broker 0 leads again."""
+    epoch = leader.replica().leader_epoch
+    leader.manager.become_follower(TP, 1, epoch + 1, (0, 1, 2))
+    leader.replica().log.truncate_to(to)
+    leader.lead(epoch=epoch + 2)
+
+
+def test_a_produce_is_not_completed_by_the_watermark_of_an_earlier_term(roomy: Broker) -> None:
+    for _ in range(99):
+        roomy.produce(acks=1)
+    roomy.followers_fetch(100, 1, 2)
+    earlier = in_term(roomy.replica().leadership, 100)
+    shorten(roomy, to=50)
+    answer = roomy.produce(RecordBatch(0, 30, 100))
+    assert roomy.replica().high_watermark == 50
+
+    roomy.produces.advance(TP, earlier)  # by a thread that comes late
+    roomy.followers_fetch(79, 1, 2)
+    assert not answer.given
+
+    roomy.followers_fetch(80, 1, 2)
+
+    assert answer.of().error is ErrorCode.NONE
+
+
+def test_a_fetch_is_not_passed_over_for_the_bytes_of_an_earlier_term(roomy: Broker) -> None:
+    for _ in range(99):
+        roomy.produce(acks=1)
+    partition = roomy.replica()
+    earlier = in_term(partition.leadership, partition.log.position_of(100))
+    shorten(roomy, to=50)
+    answer = roomy.fetch(50, 1, min_bytes=200)
+
+    roomy.fetches.advance(partition.end_keys.log_end, earlier)
+    roomy.produce(acks=1)
+    assert not answer.given
+    roomy.produce(acks=1)
+
+    assert answer.given
+
+
+def test_a_fetch_ends_with_the_term_it_came_in_though_nobody_saw_the_change(
+    leader: Broker,
+) -> None:
+    leader.produce(acks=1)
+    answer = leader.fetch(1, 1, min_bytes=200)
+    operation = leader.waiting(leader.fetches)
+    partition = leader.replica()
+
+    partition.make_follower(1, 2)
+    partition.make_leader(3, (0, 1, 2), (0, 1, 2), now_ms=0)
+    leader.check_all_that_waits()
+
+    assert operation.case is FetchCase.NOT_LEADER
+    assert answer.of().error is ErrorCode.NONE  # it leads now, so there is an answer
+
+
+def test_a_replica_that_comes_back_has_none_of_its_former_terms(leader: Broker) -> None:
+    terms = set()
+    for epoch in (2, 3, 4):
+        leader.lead(epoch=epoch)
+        terms.add(leader.replica().leadership)
+        leader.manager.stop_replica(TP, delete=True)
+    leader.lead(epoch=5)
+
+    assert len(terms) == 3
+    assert leader.replica().leadership > max(terms)
+
+
+def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> None:
+    leader.fetch(0, 1, min_bytes=5_000)
+    leader.produce()
+    leader.followers_fetch(1, 1, 2)
+    assert leader.produces.value(TP) is not None
+
+    leader.manager.delete_topic("topic")
+
+    assert not leader.produces._values
+    assert not leader.fetches._values
+
+
+# ---- what no number tells
+
+
+def test_a_fetch_counts_no_more_than_it_takes_from_a_partition(roomy: Broker) -> None:
+    roomy.produce(acks=1)
+    answer = roomy.fetch(2, 1, min_bytes=200, partition_max_bytes=150)
+
+    for _ in range(5):
+        roomy.produce(acks=1)
+
+    assert not answer.given
+    roomy.pass_time(500)
+    assert answer.given
+
+
+@pytest.mark.parametrize("isolation", FetchIsolation)
+def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
+    make_broker: Callable[..., Broker], isolation: FetchIsolation
+) -> None:
+    broker = make_broker(0, log_config=LogConfig(segment_bytes=300))
+    broker.lead()
+    for _ in range(3):
+        broker.produce(acks=1)
+    broker.followers_fetch(3, 1, 2)
+    answer = broker.fetch(3, isolation=isolation, min_bytes=5_000)
+
+    broker.produce(acks=1)
+    assert answer.given == (isolation is LOG_END)
+    broker.followers_fetch(4, 1, 2)
+
+    assert answer.given
+
+
+def test_numbers_of_a_later_term_are_above_all_of_an_earlier_one() -> None:
+    assert in_term(1, 100) < in_term(1, NEVER) < in_term(2, 0) < in_term(2, 80)
