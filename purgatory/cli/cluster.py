@@ -130,9 +130,9 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
 
 
 def _run(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:
-    import asyncio
+    import uvloop
 
-    asyncio.run(_serve(config, control_port, tls))
+    uvloop.run(_serve(config, control_port, tls))
 
 
 async def _serve(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:

@@ -6,7 +6,7 @@ _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
-    "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual"}),
+    "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "analyze": ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"}),
     "sweep": (
         "simulation,spark",
