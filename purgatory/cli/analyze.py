@@ -47,6 +47,7 @@ def _print(analysis: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from purgatory.pipeline.audit_report import verdict_line
     from purgatory.pipeline.rows import shown_waits
 
     console = Console()
@@ -58,6 +59,10 @@ def _print(analysis: Analysis) -> None:
                 "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
                 "counted"
             )
+        audited = [row for row in analysis.audit if row["run_id"] == run["run_id"]]
+        if audited:
+            said = f"Order and duplicates: {verdict_line(audited)}"
+            console.print(escape(said), highlight=False)
     left_out = len(analysis.runs) - MOST_PRINTED_RUNS
     if left_out > 0:
         console.print(f"... and {left_out} more runs, in the report")

@@ -4,10 +4,7 @@ For each partition the wait ends when the low watermark, the least log start off
 replicas, reached the asked offset; or when the partition is gone from here or led by another.
 Each starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces.
 
-Ground rules
-------------
-* The statuses are touched by the callbacks alone, which never overlap.
-* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+Ground rules: those of `delayed_request`.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka.delayed_request import DelayedRequest
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition import Partition
@@ -61,7 +58,7 @@ class DeleteRecordsStatus(PartitionStatus):
         return PartitionDeleteRecordsResponse(self.error, self.low_watermark, self.message)
 
 
-class DelayedDeleteRecords(DelayedOperation):
+class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRecordsResponse]):
     """Waits for the low watermarks.
 
     Args:
@@ -72,7 +69,9 @@ class DelayedDeleteRecords(DelayedOperation):
         respond: takes the answers.
     """
 
-    __slots__ = ("_answered", "_low_watermark", "_partitions", "_respond", "statuses")
+    __slots__ = ("_low_watermark",)
+
+    waits_for = "the replicas"
 
     def __init__(
         self,
@@ -82,12 +81,8 @@ class DelayedDeleteRecords(DelayedOperation):
         statuses: list[DeleteRecordsStatus],
         respond: RespondDeleteRecords,
     ) -> None:
-        super().__init__(timeout_ms)
-        self.statuses = statuses
-        self._partitions = partitions
+        super().__init__(timeout_ms, partitions, statuses, respond)
         self._low_watermark = low_watermark
-        self._respond = respond
-        self._answered = False
 
     def try_complete(self) -> bool:
         waiting = False
@@ -118,13 +113,5 @@ class DelayedDeleteRecords(DelayedOperation):
         status.end_wait(DeleteRecordsCase.DELETED, ErrorCode.NONE)
         return True
 
-    def on_complete(self) -> None:
-        self._answered = True
-        self._respond({status.topic_partition: status.response() for status in self.statuses})
-
-    def on_failure(self, error: BaseException) -> None:
-        if self._answered:
-            return
-        for status in self.statuses:
-            status.fail(f"the wait for the replicas failed: {error!r}")
-        self.on_complete()
+    def response_of(self, status: DeleteRecordsStatus) -> PartitionDeleteRecordsResponse:
+        return status.response()

@@ -10,10 +10,7 @@ For each partition one of these ends the wait:
 Each partition starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces. So
 when the time is up, every partition gets the answer that is true for it.
 
-Ground rules
-------------
-* The statuses are touched by the callbacks alone, which never overlap.
-* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+Ground rules: those of `delayed_request`.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka.delayed_request import DelayedRequest
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.partition import Partition
 from purgatory.kafka.partition_status import PartitionStatus
@@ -77,7 +73,7 @@ class ProduceStatus(PartitionStatus):
         )
 
 
-class DelayedProduce(DelayedOperation):
+class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
     """Waits for the replication of what was appended.
 
     Args:
@@ -87,20 +83,9 @@ class DelayedProduce(DelayedOperation):
         respond: takes the answers.
     """
 
-    __slots__ = ("_answered", "_partitions", "_respond", "statuses")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        timeout_ms: int,
-        partitions: HostedPartitions,
-        statuses: list[ProduceStatus],
-        respond: RespondProduce,
-    ) -> None:
-        super().__init__(timeout_ms)
-        self.statuses = statuses
-        self._partitions = partitions
-        self._respond = respond
-        self._answered = False
+    waits_for = "replication"
 
     def try_complete(self) -> bool:
         waiting = False
@@ -134,13 +119,5 @@ class DelayedProduce(DelayedOperation):
             status.end_wait(ProduceCase.FAILED, result, "appended, but too few are in sync now")
         return True
 
-    def on_complete(self) -> None:
-        self._answered = True
-        self._respond({status.topic_partition: status.response() for status in self.statuses})
-
-    def on_failure(self, error: BaseException) -> None:
-        if self._answered:
-            return
-        for status in self.statuses:
-            status.fail(f"the wait for replication failed: {error!r}")
-        self.on_complete()
+    def response_of(self, status: ProduceStatus) -> PartitionProduceResponse:
+        return status.response()

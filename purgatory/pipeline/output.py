@@ -15,7 +15,16 @@ from pathlib import Path
 from purgatory.pipeline.errors import OutputError
 
 REPORT = "report.html"
-TABLES = ("waits", "occupancy", "runs")
+TABLES = (
+    "waits",
+    "occupancy",
+    "audit",
+    "witnesses",
+    "runs",
+    "distribution",
+    "expiry",
+    "waits_over_time",
+)
 _RESULTS = frozenset({REPORT, *TABLES})
 
 

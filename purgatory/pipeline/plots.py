@@ -26,7 +26,7 @@ COLORS: Mapping[str, str] = {
     "pending": "#e69f00",
     "all": "#333333",
 }
-_OTHER_COLOR = "#56b4e9"
+OTHER_COLOR = "#56b4e9"
 _BROKER_COLORS = ("#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#999999")
 _SYMBOLS = {
     "wait_p50_us": ("p50", "circle"),
@@ -35,7 +35,7 @@ _SYMBOLS = {
     "wait_max_us": ("max", "line-ns-open"),
 }
 _SMALLEST_MS = 0.001
-_GRID = {"gridcolor": "#e5e7eb", "zerolinecolor": "#9ca3af", "automargin": True, "fixedrange": True}
+GRID = {"gridcolor": "#e5e7eb", "zerolinecolor": "#9ca3af", "automargin": True, "fixedrange": True}
 _FAULT_COLOR = "rgba(213, 94, 0, 0.14)"
 _LABELLED_ROW_PX = 50
 
@@ -58,20 +58,20 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
             "insidetextanchor": "middle",
             "insidetextfont": {"color": "#ffffff"},
             "hovertemplate": "%{y}, " + outcome + ": %{x:.3f} % (%{customdata:,})<extra></extra>",
-            "marker": {"color": COLORS.get(outcome, _OTHER_COLOR), "line": {"width": 0}},
+            "marker": {"color": COLORS.get(outcome, OTHER_COLOR), "line": {"width": 0}},
         }
-        for outcome, of_outcome in sorted(grouped(rows, "outcome").items(), key=_outcome_place)
+        for outcome, of_outcome in sorted(grouped(rows, "outcome").items(), key=outcome_place)
     ]
-    layout = _labelled_rows(list(grouped(rows, "label")))
+    layout = labelled_rows(list(grouped(rows, "label")))
     layout |= {
         "barmode": "stack",
         "uniformtext": {"minsize": 11, "mode": "hide"},
-        "xaxis": {**_GRID, "ticksuffix": " %", "range": [0, 100], "title": _title("operations")},
+        "xaxis": {**GRID, "ticksuffix": " %", "range": [0, 100], "title": axis_title("operations")},
     }
     return {"data": data, "layout": layout}
 
 
-def _outcome_place(of_outcome: tuple[str, Sequence[Row]]) -> int:
+def outcome_place(of_outcome: tuple[str, Sequence[Row]]) -> int:
     """Where an outcome stands in every plot; one that is not known stands last."""
     outcomes = list(COLORS)
     return outcomes.index(of_outcome[0]) if of_outcome[0] in COLORS else len(outcomes)
@@ -92,12 +92,12 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
     """A line per label and outcome of one run's shown waits, from the median to the longest."""
     rows = waited(waits)
     labels = [f"{row['label']}, {row['outcome']}" for row in rows]
-    colors = [COLORS.get(row["outcome"], _OTHER_COLOR) for row in rows]
+    colors = [COLORS.get(row["outcome"], OTHER_COLOR) for row in rows]
     data: list[Figure] = [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": [_drawn_ms(row["wait_p50_us"]), _drawn_ms(row["wait_max_us"])],
+            "x": [drawn_ms(row["wait_p50_us"]), drawn_ms(row["wait_max_us"])],
             "y": [label, label],
             "line": {"color": color, "width": 2},
             "hoverinfo": "skip",
@@ -111,7 +111,7 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
-                "x": [_drawn_ms(row[column]) for row in rows],
+                "x": [drawn_ms(row[column]) for row in rows],
                 "y": labels,
                 "customdata": [row[column] / 1000 for row in rows],
                 "hovertemplate": "%{y}: " + name + " %{customdata:,.3f} ms<extra></extra>",
@@ -123,9 +123,9 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
                 },
             }
         )
-    drawn = [_drawn_ms(row[column]) for row in rows for column in _SYMBOLS]
-    layout = _labelled_rows(labels)
-    layout["xaxis"] = {**_GRID, **_wait_axis(min(drawn), max(drawn)), "title": _title("wait")}
+    drawn = [drawn_ms(row[column]) for row in rows for column in _SYMBOLS]
+    layout = labelled_rows(labels)
+    layout["xaxis"] = {**GRID, **wait_axis(min(drawn), max(drawn)), "title": axis_title("wait")}
     return {"data": data, "layout": layout}
 
 
@@ -139,14 +139,14 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
     by_purgatory = grouped(occupancy, "purgatory")
     data: list[Figure] = []
     end_s = max(row["bucket_end_us"] for row in occupancy) / 1e6
-    layout = _layout(height=130 + 200 * len(by_purgatory))
-    layout["annotations"], layout["shapes"] = [], [_fault_band(fault, end_s) for fault in faults]
+    layout = blank_layout(height=130 + 200 * len(by_purgatory))
+    layout["annotations"], layout["shapes"] = [], [fault_band(fault, end_s) for fault in faults]
     height = 1 / len(by_purgatory)
     for number, (purgatory, rows) in enumerate(by_purgatory.items(), start=1):
         top = 1 - (number - 1) * height
         axis = "" if number == 1 else str(number)
         layout["yaxis" + axis] = {
-            **_GRID,
+            **GRID,
             "domain": [max(0.0, top - height), top - 0.16 * height],
             "rangemode": "tozero",
             "nticks": 5,
@@ -154,23 +154,23 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
             "tickcolor": "rgba(0,0,0,0)",
         }
         label = f"{purgatory}: operations that wait"
-        layout["annotations"].append(_label(label, y=top - 0.15 * height, yref="paper"))
+        layout["annotations"].append(edge_label(label, y=top - 0.15 * height, yref="paper"))
         for broker, of_broker in grouped(rows, "broker").items():
             data += _size_lines(of_broker, broker, "y" + axis, first=number == 1)
     last = "" if len(by_purgatory) == 1 else str(len(by_purgatory))
     layout["xaxis"] = {
-        **_GRID,
+        **GRID,
         "range": [0, end_s],
         "ticksuffix": " s",
         "ticks": "outside",
         "tickcolor": "rgba(0,0,0,0)",
-        "title": _title("time since the start of the run"),
+        "title": axis_title("time since the start of the run"),
         "anchor": "y" + last,
     }
     return {"data": data, "layout": layout}
 
 
-def _fault_band(fault: Row, end_s: float) -> Figure:
+def fault_band(fault: Row, end_s: float) -> Figure:
     """A band from the start of a fault to its end; to the end of the run if it has none."""
     start_s = fault["at_ms"] / 1000
     lasts_ms = fault["duration_ms"]
@@ -234,12 +234,12 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
     ]
 
 
-def _drawn_ms(wait_us: float) -> float:
+def drawn_ms(wait_us: float) -> float:
     """Where a wait lies on an axis of powers of ten, which has no place for 0."""
     return max(wait_us / 1000, _SMALLEST_MS)
 
 
-def _wait_axis(shortest_ms: float, longest_ms: float) -> Figure:
+def wait_axis(shortest_ms: float, longest_ms: float) -> Figure:
     """An axis of powers of ten from at most the shortest to beyond the longest wait."""
     first, last = math.floor(math.log10(shortest_ms)), math.ceil(math.log10(longest_ms) + 1e-9)
     powers = range(first, max(last, first + 1) + 1)
@@ -260,9 +260,9 @@ def _duration(power: int) -> str:
     return f"{10**power} ms" if power < 3 else f"{10 ** (power - 3):,} s"
 
 
-def _labelled_rows(labels: Sequence[str]) -> dict[str, Any]:
+def labelled_rows(labels: Sequence[str]) -> dict[str, Any]:
     """A layout with a row per label, the first on top, each with its label over it."""
-    layout = _layout(height=120 + _LABELLED_ROW_PX * len(labels))
+    layout = blank_layout(height=120 + _LABELLED_ROW_PX * len(labels))
     layout["yaxis"] = {
         "type": "category",
         "categoryorder": "array",
@@ -273,11 +273,11 @@ def _labelled_rows(labels: Sequence[str]) -> dict[str, Any]:
         "zeroline": False,
         "fixedrange": True,
     }
-    layout["annotations"] = [_label(label, y=label, yshift=21) for label in labels]
+    layout["annotations"] = [edge_label(label, y=label, yshift=21) for label in labels]
     return layout
 
 
-def _label(text: str, **place: Any) -> Figure:
+def edge_label(text: str, **place: Any) -> Figure:
     """A label at the left edge. Its text must have no markup that plotly knows."""
     return {
         "text": text.replace("<", "&lt;"),
@@ -292,11 +292,11 @@ def _label(text: str, **place: Any) -> Figure:
     }
 
 
-def _title(text: str) -> dict[str, Any]:
+def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 8}
 
 
-def _layout(height: int) -> dict[str, Any]:
+def blank_layout(height: int) -> dict[str, Any]:
     return {
         "height": height,
         "margin": {"l": 20, "r": 24, "t": 40, "b": 50},

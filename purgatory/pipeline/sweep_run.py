@@ -187,12 +187,19 @@ def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 def write_table(session: SparkSession, rows: DataFrame, out: Path, name: str) -> DataFrame:
     """Write a table beside its place, put it there when it is whole, and return it."""
     working = out / PARTS / f".{name}-{secrets.token_hex(4)}"
+    aside = working.with_suffix(".replaced")
     try:
         rows.write.parquet(spark_path(working))
-        shutil.rmtree(out / name, ignore_errors=True)
+        if (out / name).exists():
+            (out / name).rename(aside)
         working.rename(out / name)
+    except OSError:
+        if aside.exists() and not (out / name).exists():
+            aside.rename(out / name)
+        raise
     finally:
-        shutil.rmtree(working, ignore_errors=True)
+        for folder in (working, aside):
+            shutil.rmtree(folder, ignore_errors=True)
     return session.read.parquet(spark_path(out / name))
 
 
@@ -233,7 +240,7 @@ def _run(
 
     def job() -> None:
         try:
-            session.addTag(task.run)
+            _tag(session, task.run)
             count = len(task.batches)
             spread = session.range(0, count, 1, count).mapInArrow(task, TASK_DDL)
             spread.write.format("noop").mode("append").save()
@@ -249,11 +256,27 @@ def _run(
                 on_progress(Progress(rows_written(task.parts, task.run), todo, earlier))
     except BaseException:
         with suppress(PySparkException, Py4JError):
-            session.interruptTag(task.run)
+            _cancel(session, task.run)
         thread.join(_CANCEL_TIMEOUT_S)
         raise
     if failed:
         raise _worded(failed[0])
+
+
+def _tag(session: SparkSession, name: str) -> None:
+    """Give what this thread runs a name by which it can be cancelled."""
+    if is_connect(session):
+        session.addTag(name)
+    else:
+        # Spark's `interruptTag` finds nothing that another thread of this process runs.
+        session.sparkContext.addJobTag(name)
+
+
+def _cancel(session: SparkSession, name: str) -> None:
+    if is_connect(session):
+        session.interruptTag(name)
+    else:
+        session.sparkContext.cancelJobsWithTag(name)
 
 
 def _worded(error: BaseException) -> BaseException:

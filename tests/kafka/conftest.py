@@ -26,6 +26,7 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 
 Response = TypeVar("Response")
 TP = TopicPartition("topic", 0)
+OTHER = TopicPartition("topic", 1)
 
 
 class Answer(Generic[Response]):
@@ -162,6 +163,17 @@ class Broker:
             assert purgatory.counters.missed_wakeups == 0, purgatory.name
             errors += sum(purgatory.counters.callback_errors.values())
         assert errors == self.expected_callback_errors
+
+
+def offsets(response: PartitionFetchResponse) -> list[int]:
+    """The base offsets of the batches that a fetch was answered with."""
+    return [batch.base_offset for batch in response.batches]
+
+
+def append(leader: Broker, count: int, tp: TopicPartition = TP) -> None:
+    """Append so many batches of one record and 100 bytes, with acks=1."""
+    for _ in range(count):
+        leader.produce(acks=1, tps=(tp,))
 
 
 @pytest.fixture

@@ -22,23 +22,11 @@ from purgatory.kafka import (
     PartitionFetch,
     PartitionFetchResponse,
     RecordBatch,
-    TopicPartition,
 )
+from tests.kafka.conftest import OTHER, TP, append, offsets
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Broker
-
-TP = TopicPartition("topic", 0)
-OTHER = TopicPartition("topic", 1)
-
-
-def offsets(response: PartitionFetchResponse) -> list[int]:
-    return [batch.base_offset for batch in response.batches]
-
-
-def append(leader: Broker, count: int, tp: TopicPartition = TP) -> None:
-    for _ in range(count):
-        leader.produce(acks=1, tps=(tp,))
 
 
 # ---- the cases

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from purgatory.kafka import ErrorCode, FetchCase, FetchIsolation, LogConfig, RecordBatch
+from purgatory.kafka import (
+    AppendOrigin,
+    EndTransaction,
+    ErrorCode,
+    FetchCase,
+    FetchIsolation,
+    LogConfig,
+    RecordBatch,
+)
 from purgatory.kafka.term_numbers import NEVER, in_term
 from tests.kafka.conftest import TP
 
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
 
 WAITING = 1_000
 LOG_END = FetchIsolation.LOG_END
+COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
 @pytest.fixture
@@ -188,6 +197,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 ) -> None:
     broker = make_broker(0, log_config=LogConfig(segment_bytes=300))
     broker.lead()
+    broker.fetch(0, min_bytes=5_000)  # somebody waits from the start: each event is looked at
     for _ in range(3):
         broker.produce(acks=1)
     broker.followers_fetch(3, 1, 2)
@@ -196,6 +206,24 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
     broker.produce(acks=1)
     assert answer.given == (isolation is LOG_END)
     broker.followers_fetch(4, 1, 2)
+
+    assert answer.given
+
+
+def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Broker) -> None:
+    """A transaction ends, and shows what came after its first record."""
+    opening = RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True)
+    marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=EndTransaction.COMMIT)
+    leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)
+    leader.produce(opening, acks=1)
+    answer = leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)
+    for _ in range(3):
+        leader.produce(acks=1)
+    leader.followers_fetch(4, 1, 2)
+    leader.produce(marker, acks=1, origin=AppendOrigin.COORDINATOR)
+    assert not answer.given
+
+    leader.followers_fetch(5, 1, 2)
 
     assert answer.given
 

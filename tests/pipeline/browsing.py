@@ -67,8 +67,13 @@ class Browser:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def print_pdf(self) -> bytes:
-        """The page as it would be printed."""
-        answer = self.call("Page.printToPDF", printBackground=False)
+        """The page as it would be printed, with its headings as the document's outline."""
+        answer = self.call(
+            "Page.printToPDF",
+            printBackground=False,
+            generateTaggedPDF=True,
+            generateDocumentOutline=True,
+        )
         return base64.b64decode(answer["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:

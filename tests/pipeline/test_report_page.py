@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from purgatory.pipeline.auditing.witnesses import EVENT
 from purgatory.pipeline.plots import outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.report import MOST_PLOTTED_RUNS, report_page
+from purgatory.pipeline.report import Results, report_page
 from purgatory.pipeline.rows import shown_waits
+from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
 from tests.pipeline.browsing import Browser, headless_browser
 
 Row = dict[str, Any]
@@ -90,11 +92,117 @@ def _occupancy(run_id: str) -> list[Row]:
 
 
 def _page(*run_ids: str) -> str:
+    def of_all(rows: Callable[[str], list[Row]]) -> list[Row]:
+        return [row for run_id in run_ids for row in rows(run_id)]
+
     return report_page(
-        [_run(run_id, complete=run_id != EVIL) for run_id in run_ids],
-        [row for run_id in run_ids for row in _waits(run_id)],
-        [row for run_id in run_ids for row in _occupancy(run_id)],
+        Results(
+            [_run(run_id, complete=run_id != EVIL) for run_id in run_ids],
+            waits=of_all(_waits),
+            occupancy=of_all(_occupancy),
+            over_time=of_all(_over_time),
+            distribution=of_all(_distribution),
+            expiry=of_all(_expiry),
+            audit=of_all(_audit),
+            witnesses=of_all(_witnesses),
+        )
     )
+
+
+def _over_time(run_id: str) -> list[Row]:
+    return [
+        {
+            "run_id": run_id,
+            "window_start_us": start_us,
+            "window_end_us": start_us + 500_000,
+            "purgatory": purgatory,
+            "kind": "all",
+            "outcome": "all",
+            "operations": 5,
+            **{f"wait_{name}_us": 1000.0 * start_us for name in ("p50", "p99", "max")},
+        }
+        for purgatory in ("Fetch", "Produce")
+        for start_us in range(0, 2_000_000, 500_000)
+    ]
+
+
+def _distribution(run_id: str) -> list[Row]:
+    return [
+        {
+            "run_id": run_id,
+            "purgatory": purgatory,
+            "outcome": outcome,
+            "low_us": 10.0**power,
+            "high_us": 10.0 ** (power + 0.2),
+            "operations": 3,
+        }
+        for purgatory in ("Fetch", "Produce")
+        for outcome in ("completed", "expired")
+        for power in (2, 3)
+    ]
+
+
+def _expiry(run_id: str, *, keyed: bool = True) -> list[Row]:
+    return [
+        {
+            "run_id": run_id,
+            "purgatory": "Produce",
+            "broker": broker,
+            "watch_key": key,
+            "operations": 10 * (broker + 1),
+            "expired": 5 * broker,
+            "expiry_ratio": 0.5 * broker / (broker + 1),
+        }
+        for broker in (0, 1)
+        for key in ([None, f"{run_id}-2", f"{run_id}-10"] if keyed else [None])
+    ]
+
+
+def _audit(run_id: str) -> list[Row]:
+    found = [
+        ("duplicate", run_id, "violation", "idempotence=true", 2),
+        ("retry_reorder", run_id, "permitted", "max_in_flight=5", 7),
+        ("key_order_violation", None, "indeterminate", "no effects in the trace", 0),
+        ("lost_write", None, "none", None, 0),
+    ]
+    names = ("anomaly", "group", "verdict", "setting", "count")
+    return [{"run_id": run_id, **dict(zip(names, row, strict=True))} for row in found]
+
+
+def _event(event: str, time_us: int, **columns: Any) -> Row:
+    return {**dict.fromkeys(EVENT), "event": event, "time_us": time_us, **columns}
+
+
+def _witnesses(run_id: str) -> list[Row]:
+    place = {"group": run_id, "topic": run_id, "partition": 3}
+    events = [
+        _event("send", 1000, until_us=1500, outcome="unknown", attempt=1, **place, value_id=77),
+        _event("read", 1200, consumer=4, **place, offset=8, value_id=77),
+        _event("send", 1600, until_us=2500, outcome="ok", attempt=2, **place, value_id=77),
+        _event("effect", 1700, consumer=4, **place, offset=8, key=5, version=2),
+        _event("commit", 1800, **place, offset=9),
+    ]
+    none = dict.fromkeys(("consumer", "key", "sequence", "offset", "setting"))
+    return [
+        {
+            "run_id": run_id,
+            "anomaly": anomaly,
+            "rank": rank,
+            "verdict": verdict,
+            **none,
+            **place,
+            "producer": 1,
+            "value_id": 77,
+            "count": 1,
+            "time_us": 1000,
+            "events": events * longer,
+        }
+        for anomaly, verdict, rank, longer in (
+            ("retry_reorder", "permitted", 1, 1),
+            ("duplicate", "violation", 1, 1),
+            ("duplicate", "violation", 2, 9),
+        )
+    ]
 
 
 class _Elements(HTMLParser):
@@ -136,11 +244,20 @@ def test_names_are_text_and_never_markup() -> None:
 def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
     page = _page("run-1")
     tags = _elements(page)
-    figures = [attributes for tag, attributes in tags if attributes.get("role") == "img"]
-    assert len(figures) == 3
-    assert all("run-1" in (attributes["aria-label"] or "") for attributes in figures)
+    labels = [attributes["aria-label"] for _, attributes in tags if attributes.get("role") == "img"]
+    assert [(label or "").partition(" in run-1")[0].partition(";")[0] for label in labels] == [
+        "Shares of outcomes",
+        "Percentiles of the waits",
+        "Distribution of the waits",
+        "Waits over time",
+        "Size of each purgatory over time",
+        "Expired operations by broker and partition",
+        "Timeline of Duplicate, case 1",
+        "Timeline of Duplicate, case 2",
+        "Timeline of Retry reorder, case 1",
+    ]
     tables = [attributes for tag, attributes in tags if tag == "table"]
-    assert len(tables) == 2
+    assert len(tables) == 7
     assert all(attributes["aria-label"] for attributes in tables)
     row = re.search(r"<td>Fetch \(follower\)</td><td>completed</td>.*", page)
     assert row is not None
@@ -151,7 +268,7 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
 def test_many_runs_have_their_tables_but_no_more_plots_than_a_browser_takes() -> None:
     run_ids = [f"run-{number:02}" for number in range(MOST_PLOTTED_RUNS + 2)]
     page = _page(*run_ids)
-    assert page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 3 * MOST_PLOTTED_RUNS
+    assert page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 9 * MOST_PLOTTED_RUNS
     assert page.count(f"Plots are drawn for the first {MOST_PLOTTED_RUNS} runs") == 2
     assert all(f">{run_id}</h2>" in page for run_id in run_ids)
 
@@ -209,9 +326,11 @@ def test_a_browser_draws_all_of_the_page_alone(
     assert {url for url in browser.requests if not url.startswith("data:")} == {page.as_uri()}
     assert browser.evaluate("document.title") == "Waits in 2 runs"
     assert browser.evaluate("document.querySelectorAll('img').length") == 0
-    # Six figures, each of which became a drawing with its axis title in it.
+    # Each figure became a drawing with its axis title in it.
     titles = browser.evaluate("[...document.querySelectorAll('.xtitle')].map(e => e.textContent)")
-    assert titles == ["operations", "wait", "time since the start of the run"] * 2
+    since_start = "time since the start of the run"
+    of_run = ["operations", "wait", "wait", "start of the operation", since_start, "broker"]
+    assert titles == [*of_run, *[since_start] * 3] * 2
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(CUT_OFF) == []
     light_on_dark = browser.evaluate(
@@ -254,4 +373,8 @@ def test_the_page_prints(browser: Browser, tmp_path: Path) -> None:
     assert browser.evaluate(widths) == on_screen
     pdf = browser.print_pdf()
     assert pdf.startswith(b"%PDF-")
-    assert 2 <= len(re.findall(rb"/Type /Page\b", pdf)) <= 4
+    assert 4 <= len(re.findall(rb"/Type /Page\b", pdf)) <= 15
+    outline = [title.decode() for title in re.findall(rb"/Title \(([^)]*)\)", pdf)]
+    headings = "[...document.querySelectorAll('title, h1, h2, h3, h4')].map(e => e.textContent)"
+    assert sorted(outline) == sorted(browser.evaluate(headings))
+    assert {"When they waited", "Where they expired", "Order and duplicates"} < set(outline)
