@@ -8,11 +8,13 @@ from purgatory.broker.groups import GroupConfig
 from purgatory.broker.state import cluster_state
 from purgatory.broker.storage import Fsync
 from purgatory.broker.threaded_cluster import ThreadedCluster, ThreadedFault
+from purgatory.broker.trace import ClusterTrace, start_trace
 
 __all__ = [
     "Cluster",
     "ClusterConfig",
     "ClusterError",
+    "ClusterTrace",
     "Control",
     "Fault",
     "Faults",
@@ -22,4 +24,5 @@ __all__ = [
     "ThreadedFault",
     "TopicSpec",
     "cluster_state",
+    "start_trace",
 ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,8 +98,7 @@ class Broker:
         config = self.cluster.config
         broker_id = self.broker_id
         produces, fetches, deletions = (
-            AsyncPurgatory(name, broker_id=broker_id)
-            for name in ("Produce", "Fetch", "DeleteRecords")
+            self._purgatory(name) for name in ("Produce", "Fetch", "DeleteRecords")
         )
         self.manager = ReplicaManager(
             broker_id,
@@ -113,9 +113,14 @@ class Broker:
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
-        self.groups = GroupCoordinator(broker_id, config.groups)
+        self.groups = GroupCoordinator(config.groups, self._purgatory)
         self.offsets = GroupOffsets(self.manager)
         self.purgatories = [produces, fetches, deletions, *self.groups.purgatories]
+
+    def _purgatory(self, name: str) -> AsyncPurgatory:
+        trace = self.cluster.trace
+        on_settled = None if trace is None else partial(trace.settled, self.broker_id, name)
+        return AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
 
     def _load_logs(self, folder: Path) -> Mapping[TopicPartition, Log]:
         """Read back what is on the disk; what is left of deleted topics goes."""
@@ -217,9 +222,7 @@ class Broker:
     # Serving clients.
 
     def _new_connection(self) -> Connection:
-        return Connection(
-            self._serve, self._send, self.limits, self._opened, self._connections.discard
-        )
+        return Connection(self._serve, self._send, self.limits, self._opened, self._closed)
 
     @property
     def connection_count(self) -> int:
@@ -238,6 +241,11 @@ class Broker:
         self._connections.add(connection)
         return True
 
+    def _closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self.cluster.trace is not None:
+            self.cluster.trace.closed(connection)
+
     async def _serve(self, request: Request, connection: Connection) -> Answer:
         if self.cluster.fault.active:
             await self.cluster.fault.pass_pause(self.broker_id)
@@ -250,4 +258,6 @@ class Broker:
         return await handler(self, request, connection)
 
     async def _send(self, connection: Connection, request: Request, frame: bytes) -> None:
-        await self.cluster.fault.send(self.broker_id, connection, request, frame)
+        arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
+        if self.cluster.trace is not None:
+            self.cluster.trace.delivered(connection, request, arrived)

@@ -22,6 +22,7 @@ from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
 from purgatory.broker.storage import Fsync, load_metadata, save_metadata
+from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import LogConfig
 
 
@@ -85,10 +86,17 @@ class Cluster:
     """Brokers, the controller, and what lies between them.
 
     ``async with Cluster(config) as cluster`` starts and stops it.
+
+    Args:
+        config: what it is to be.
+        trace: takes down what happens.
     """
 
-    def __init__(self, config: ClusterConfig | None = None) -> None:
+    def __init__(
+        self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
+    ) -> None:
         self.config = config = config or ClusterConfig()
+        self.trace = trace
         if config.brokers < 1:
             raise ClusterError(f"a cluster of {config.brokers} brokers: it takes at least 1")
         self.cluster_id = "purgatory"

@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         if peer:
             self.peer = f"{peer[0]}:{peer[1]}"
         if not self._on_open(self):
-            transport.abort()
+            self._transport.abort()
             return
         self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -132,13 +132,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def write(self, frame: bytes) -> None:
-        """Send an answer; wait while the client takes none."""
-        if self._transport is not None:
-            self._transport.write(frame)
+    async def write(self, frame: bytes) -> bool:
+        """Send an answer, and wait while the client takes none; False where it is gone."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        self._transport.write(frame)
         if self._may_write is not None:
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(self._may_write)
+        return True
 
     # Serving.
 

@@ -287,11 +287,14 @@ class Faults:
 
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
-    ) -> None:
-        """Bring an answer to a client, or do to it what the faults in force say."""
+    ) -> bool:
+        """Bring an answer to a client, or do to it what the faults in force say.
+
+        Returns:
+            Whether the client was sent it.
+        """
         if not self.active:
-            await connection.write(frame)
-            return
+            return await connection.write(frame)
         await self.pass_pause(broker)
         copies = 1
         for fault in list(self.active):
@@ -301,13 +304,15 @@ class Faults:
             if fault.kind == "lose_answers":
                 if fault.settings["cut"]:
                     connection.abort()
-                return
+                return False
             if fault.kind == "delay_answers":
                 await asyncio.sleep(fault.settings["by_ms"] / 1_000)
             if fault.kind == "duplicate_answers":
                 copies += 1
+        arrived = False
         for _ in range(copies):
-            await connection.write(frame)
+            arrived = await connection.write(frame)
+        return arrived
 
     # Keeping the books.
 

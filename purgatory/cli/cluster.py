@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import ssl
 
-    from purgatory.broker import ClusterConfig, Fsync, TopicSpec
+    from purgatory.broker import ClusterConfig, ClusterTrace, Fsync, TopicSpec
 
 CONTROL_PORT = 9990
 """Where faults are asked for, and metrics scraped, unless it is said otherwise."""
@@ -52,6 +52,9 @@ def cluster(
     fsync: Annotated[
         str, typer.Option(help="never: when the system likes; always: before any answer.")
     ] = "never",
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the trace of what happens into this folder.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
     user: Annotated[
@@ -77,7 +80,7 @@ def cluster(
             users=dict(_user(text) for text in user) if user else None,
         )
         tls = _tls(tls_cert, tls_key)
-        _run(config, control_port, tls)
+        _run(config, control_port, tls, trace)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -129,19 +132,40 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     return context
 
 
-def _run(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:
+def _run(
+    config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None, trace: Path | None
+) -> None:
     import uvloop
 
-    uvloop.run(_serve(config, control_port, tls))
+    if trace is None:
+        uvloop.run(_serve(config, control_port, tls, None))
+        return
+    from purgatory.broker import ClusterError, start_trace
+
+    try:
+        written, writer = start_trace(trace, "cluster")
+    except ValueError as error:
+        raise ClusterError(f"--trace {error}") from error
+    try:
+        uvloop.run(_serve(config, control_port, tls, written))
+    except BaseException:
+        writer.abandon(written.duration_ms, "the cluster failed")
+        raise
+    writer.finish(written.duration_ms, {})
 
 
-async def _serve(config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None) -> None:
+async def _serve(
+    config: ClusterConfig,
+    control_port: int,
+    tls: ssl.SSLContext | None,
+    trace: ClusterTrace | None,
+) -> None:
     import asyncio
     import signal
 
     from purgatory.broker import Cluster, Control
 
-    running = Cluster(config)
+    running = Cluster(config, trace)
     control = Control(running, config.host, control_port)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

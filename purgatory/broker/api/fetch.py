@@ -58,6 +58,9 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
         for partition in topic.partitions
     }
     answers = await _read(broker, params, fetches)
+    if broker.cluster.trace is not None:
+        from_offsets = {key: asked.fetch_offset for key, asked in fetches.items()}
+        broker.cluster.trace.fetched(connection, request, answers, from_offsets)
     return {
         "throttle_time": 0,
         "error_code": 0,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from purgatory.broker.connection import Answer, Connection
-from purgatory.broker.record_times import TimedOffset, first_at_or_after, latest
+from purgatory.broker.record_times import first_at_or_after, latest
+from purgatory.broker.records import Record
 from purgatory.broker.wire import Request
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 
@@ -18,7 +19,7 @@ _LATEST = -1
 _EARLIEST = -2
 _OF_MAX_TIMESTAMP = -3
 _NO_TIME = -1
-_NOTHING = TimedOffset(-1, _NO_TIME)
+_NOTHING = Record(-1, _NO_TIME, None, None)
 
 _log = structlog.get_logger("purgatory.broker")
 
@@ -68,12 +69,12 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
     }
 
 
-def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> TimedOffset:
+def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
     if timestamp_ms == _EARLIEST:
-        return TimedOffset(partition.log_start_offset, _NO_TIME)
+        return Record(partition.log_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp_ms == _LATEST:
-        return TimedOffset(end, _NO_TIME)
+        return Record(end, _NO_TIME, None, None)
     if timestamp_ms == _OF_MAX_TIMESTAMP:
         return latest(partition.log, end) or _NOTHING
     return first_at_or_after(partition.log, timestamp_ms, end) or _NOTHING

@@ -30,7 +30,8 @@ Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
 async def produce(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Append, and answer once the records are as safe as ``acks`` asks."""
-    body = request.body
+    body, trace = request.body, broker.cluster.trace
+    came_us = 0 if trace is None else trace.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[TopicPartition, PartitionProduceResponse] = {}
     for topic in body.topic_data:
@@ -43,6 +44,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                     error.code, message=error.message
                 )
     answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+    if trace is not None:
+        trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
     return {"responses": _by_topic({**refused, **answers}), "throttle_time": 0}

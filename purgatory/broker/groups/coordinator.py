@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import structlog
@@ -57,16 +57,18 @@ class GroupCoordinator:
     """Coordinates the groups of one broker.
 
     Args:
-        broker_id: whose.
         config: what groups are allowed.
+        new_purgatory: makes a purgatory of this name.
     """
 
-    def __init__(self, broker_id: int, config: GroupConfig) -> None:
+    def __init__(
+        self, config: GroupConfig, new_purgatory: Callable[[str], AsyncPurgatory] = AsyncPurgatory
+    ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
-        self.rebalances = AsyncPurgatory("Rebalance", broker_id=broker_id)
-        self.syncs = AsyncPurgatory("Sync", broker_id=broker_id)
-        self.heartbeats = AsyncPurgatory("Heartbeat", broker_id=broker_id)
+        self.rebalances = new_purgatory("Rebalance")
+        self.syncs = new_purgatory("Sync")
+        self.heartbeats = new_purgatory("Heartbeat")
 
     @property
     def purgatories(self) -> list[AsyncPurgatory]:

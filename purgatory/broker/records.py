@@ -1,0 +1,114 @@
+"""The records inside batches, compressed or not: for seeks by time, and for traces.
+
+A broker has no need to look into batches to store and deliver them; here is the one place where
+this one does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import cramjam
+
+from purgatory.kafka import RecordBatch
+
+_ATTRIBUTES_AT = 21
+_BASE_TIMESTAMP_AT = 27
+_RECORDS_AT = 61
+_CODEC_BITS = 0x07
+_APPEND_TIME_BIT = 0x08
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+
+
+class Record(NamedTuple):
+    """One record. The time is in milliseconds since 1970."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def records_of(batch: RecordBatch) -> Iterator[Record]:
+    """Yield each record of a batch; none, where it has no bytes.
+
+    Raises:
+        ValueError: the batch can't be decompressed, or its records are no records.
+    """
+    payload = batch.payload
+    if payload is None:
+        return
+    (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
+    base_ms, max_ms = struct.unpack_from(">qq", payload, _BASE_TIMESTAMP_AT)
+    data = _decompressed(attributes & _CODEC_BITS, payload[_RECORDS_AT:])
+    at = 0
+    for _ in range(batch.record_count):
+        length, at = _varint(data, at)
+        delta_ms, after = _varint(data, at + 1)  # behind the attributes, one byte
+        offset_delta, after = _varint(data, after)
+        key, after = _bytes(data, after)
+        value, _ = _bytes(data, after)
+        timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
+        yield Record(batch.base_offset + offset_delta, timestamp_ms, key, value)
+        at += length
+
+
+def _decompressed(codec: int, data: bytes) -> bytes:
+    decompress = _CODECS.get(codec)
+    if decompress is None:
+        raise ValueError(f"a batch with the unknown compression {codec}")
+    try:
+        return decompress(data)
+    except (OSError, EOFError, cramjam.DecompressionError) as error:
+        raise ValueError(f"a batch can't be decompressed: {error}") from error
+
+
+def _snappy(data: bytes) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return bytes(cramjam.snappy.decompress_raw(data))
+    # Java's framing: a header, then blocks with their lengths.
+    out = bytearray()
+    at = _XERIAL_HEADER_BYTES
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+        out += bytes(cramjam.snappy.decompress_raw(data[at : at + length]))
+        at += length
+    return bytes(out)
+
+
+_CODECS: Mapping[int, Callable[[bytes], bytes]] = {
+    0: bytes,
+    1: gzip.decompress,
+    2: _snappy,
+    3: lambda data: bytes(cramjam.lz4.decompress(data)),
+    4: lambda data: bytes(cramjam.zstd.decompress(data)),
+}
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    if length < 0:
+        return None, at
+    if at + length > len(data):
+        raise ValueError("a record ends within a field")
+    return data[at : at + length], at + length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a zigzag number, and where it ends."""
+    number = shift = 0
+    while True:
+        try:
+            byte = data[at]
+        except IndexError:
+            raise ValueError("a record ends within a number") from None
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7

@@ -1,0 +1,287 @@
+"""What happened in a cluster, as the tables of a trace: operations, sends and reads.
+
+As the brokers saw it: a send is what a broker was asked to append, with what it answered; one whose
+answer was lost on the way (a fault, a connection that was cut) counts as unknown. A read is what
+was delivered to a client. Keys and values are told apart by 63 bits of their hash.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from purgatory.broker.records import records_of
+from purgatory.delayed_operation import DelayedOperation
+from purgatory.kafka import (
+    DelayedFetch,
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from purgatory.broker.connection import Connection
+    from purgatory.broker.wire import Request
+
+_NS_PER_US = 1_000
+_UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
+
+Row = tuple[Any, ...]
+
+
+class Tables(Protocol):
+    """Where rows go: `purgatory.simulation.trace.TraceWriter` is one."""
+
+    def operation(self, row: Row) -> None:
+        """Take a row of the table of operations."""
+
+    def send(self, row: Row) -> None:
+        """Take a row of the table of sends."""
+
+    def read(self, row: Row) -> None:
+        """Take a row of the table of reads."""
+
+
+class ClusterTrace:
+    """Writes down what a cluster does.
+
+    Args:
+        tables: where rows go.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._start_ns = time.monotonic_ns()
+        self._operations = 0
+        self._attempts: dict[tuple[int, str], int] = {}
+        self._sequences: dict[tuple[int, TopicPartition], int] = {}
+        self._clients: dict[int, int] = {}
+        self._polls: dict[int, int] = {}
+        self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
+
+    @property
+    def duration_ms(self) -> int:
+        """How long it has been written."""
+        return (time.monotonic_ns() - self._start_ns) // 1_000_000
+
+    # ---- operations
+
+    def settled(
+        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
+    ) -> None:
+        """Note an operation that a purgatory settled."""
+        self._operations += 1
+        end_us = self._now_us()
+        wait_us = min(wait_ns // _NS_PER_US, end_us)
+        keys = [*operation._op_keys, *(operation._op_thresholds or ())]
+        self._tables.operation(
+            (
+                broker,
+                purgatory,
+                self._operations,
+                len(keys),
+                operation.delay_ms,
+                end_us - wait_us,
+                end_us,
+                wait_us,
+                outcome,
+                _kind(purgatory, operation),
+                tuple(keys),
+            )
+        )
+
+    # ---- sends
+
+    def appended(
+        self,
+        connection: Connection,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+        came_us: int,
+    ) -> None:
+        """Note what a produce asked and what it is answered; it counts once that is delivered."""
+        acks = request.body.acks
+        rows: list[list[Any]] = []
+        for topic_partition, batches in entries.items():
+            answer = answers.get(topic_partition)
+            if answer is not None:
+                rows += self._sends(connection, request, topic_partition, batches, answer, came_us)
+        if acks == 0:  # nobody is told
+            self._write_sends(rows, None)
+        else:
+            self._unanswered[id(connection), request.correlation_id] = rows
+
+    def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
+        """Note whether the answer to a produce reached the client."""
+        rows = self._unanswered.pop((id(connection), request.correlation_id), None)
+        if rows is not None:
+            self._write_sends(rows, arrived)
+
+    def _write_sends(self, rows: Iterable[list[Any]], arrived: bool | None) -> None:
+        now_us = self._now_us()
+        for row in rows:
+            if arrived is not None:
+                row[10] = now_us if arrived else None
+            if arrived is False:
+                row[7], row[8] = "unknown", "answer lost"
+            self._tables.send(tuple(row))
+
+    def _sends(
+        self,
+        connection: Connection,
+        request: Request,
+        topic_partition: TopicPartition,
+        batches: Sequence[RecordBatch],
+        answer: PartitionProduceResponse,
+        came_us: int,
+    ) -> list[list[Any]]:
+        client = self._client(connection)
+        outcome, error = _outcome(answer.error)
+        offset = answer.base_offset if answer.base_offset >= 0 else None
+        rows = []
+        for batch in batches:
+            producer = batch.producer_id if batch.producer_id >= 0 else -client
+            for number, record in enumerate(_readable(batch)):
+                value_id = _number(record.value)
+                attempt = self._attempts.get((value_id, topic_partition.topic), 0) + 1
+                self._attempts[value_id, topic_partition.topic] = attempt
+                sequence = self._sequence(batch, number, producer, topic_partition, attempt)
+                rows.append(
+                    [
+                        request.client_id or "",
+                        producer,
+                        sequence,
+                        attempt,
+                        _number(record.key),
+                        value_id,
+                        request.body.acks,
+                        outcome,
+                        error,
+                        came_us,
+                        None,
+                        topic_partition.topic,
+                        topic_partition.partition,
+                        None if offset is None else offset + number,
+                        len(record.key or b"") + len(record.value or b""),
+                    ]
+                )
+            if offset is not None:
+                offset += batch.record_count
+        return rows
+
+    def _sequence(
+        self,
+        batch: RecordBatch,
+        number: int,
+        producer: int,
+        topic_partition: TopicPartition,
+        attempt: int,
+    ) -> int:
+        """Return the record's number in its producer's order: its own, or the order of arrival."""
+        if batch.base_sequence >= 0:
+            return batch.base_sequence + number
+        place = (producer, topic_partition)
+        sequence = self._sequences.get(place, 0) + (1 if attempt == 1 else 0)
+        self._sequences[place] = sequence
+        return sequence
+
+    # ---- reads
+
+    def fetched(
+        self,
+        connection: Connection,
+        request: Request,
+        answers: Mapping[TopicPartition, PartitionFetchResponse],
+        from_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        """Note the records that a consumer is sent."""
+        client = self._client(connection)
+        poll = self._polls[client] = self._polls.get(client, 0) + 1
+        now_us = self._now_us()
+        for (topic, partition), answer in answers.items():
+            first = from_offsets[TopicPartition(topic, partition)]
+            for batch in answer.batches:
+                for number, record in enumerate(_readable(batch)):
+                    offset = batch.base_offset + number
+                    if offset < first:
+                        continue
+                    self._tables.read(
+                        (
+                            request.client_id or "",
+                            client,
+                            poll,
+                            topic,
+                            partition,
+                            offset,
+                            _number(record.value),
+                            now_us,
+                            True,
+                        )
+                    )
+
+    # ---- the parts of all these
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection is gone: what wasn't delivered never is."""
+        for key in [key for key in self._unanswered if key[0] == id(connection)]:
+            self._write_sends(self._unanswered.pop(key), False)
+        self._clients.pop(id(connection), None)
+
+    def _client(self, connection: Connection) -> int:
+        return self._clients.setdefault(id(connection), len(self._clients) + 1)
+
+    def now_us(self) -> int:
+        """Return the time since the trace began, in microseconds."""
+        return self._now_us()
+
+    def _now_us(self) -> int:
+        return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
+
+
+def start_trace(folder: Path, name: str) -> tuple[ClusterTrace, Any]:
+    """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Raises:
+        ValueError: the folder can't be made, or holds something.
+    """
+    from purgatory.simulation.trace import TraceWriter
+
+    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    writer = TraceWriter(folder, run_id=run_id, scenario=name, seed=0)
+    return ClusterTrace(writer), writer
+
+
+def _readable(batch: RecordBatch) -> list[Any]:
+    try:
+        return list(records_of(batch))
+    except ValueError:
+        return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _kind(purgatory: str, operation: DelayedOperation) -> str:
+    if isinstance(operation, DelayedFetch):
+        return "consumer" if operation.params.replica_id < 0 else "follower"
+    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
+
+
+def _outcome(error: ErrorCode) -> tuple[str, str | None]:
+    if error is ErrorCode.NONE:
+        return "ok", None
+    return ("unknown" if error in _UNCERTAIN else "fail"), error.name
+
+
+def _number(data: bytes | None) -> int:
+    if data is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
