@@ -150,6 +150,19 @@ async def begin_fault(faults: Faults, asked: object) -> dict[str, Any]:
     Raises:
         ClusterError: no such kind, or not its arguments.
     """
+    kind, settings = check_fault(asked)
+    result = FAULTS[kind](faults, **settings)
+    if inspect.isawaitable(result):
+        result = await result
+    return result.as_dict() if isinstance(result, Fault) else {"kind": kind, "result": result}
+
+
+def check_fault(asked: object) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the arguments of a fault that is asked for.
+
+    Raises:
+        ClusterError: no such kind, or not its arguments.
+    """
     if not isinstance(asked, dict) or "kind" not in asked:
         raise ClusterError('a fault is an object with a "kind": ' + ", ".join(FAULTS))
     settings = dict(asked)
@@ -159,14 +172,11 @@ async def begin_fault(faults: Faults, asked: object) -> dict[str, Any]:
         raise ClusterError(f"there is no fault {kind!r}; there are {', '.join(FAULTS)}")
     signature = inspect.signature(method)
     try:
-        signature.bind(faults, **settings)
+        signature.bind(None, **settings)
     except TypeError as error:
         known = ", ".join(name for name in signature.parameters if name != "self")
         raise ClusterError(f"{kind}: {error}; it takes {known}") from None
-    result = method(faults, **settings)
-    if inspect.isawaitable(result):
-        result = await result
-    return result.as_dict() if isinstance(result, Fault) else {"kind": kind, "result": result}
+    return kind, settings
 
 
 @web.middleware

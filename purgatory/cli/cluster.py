@@ -11,7 +11,8 @@ import typer
 if TYPE_CHECKING:
     import ssl
 
-    from purgatory.broker import ClusterConfig, ClusterTrace, Fsync, TopicSpec
+    from purgatory.broker import Fsync, TopicSpec
+    from purgatory.broker.serving import Serving
 
 CONTROL_PORT = 9990
 """Where faults are asked for, and metrics scraped, unless it is said otherwise."""
@@ -55,6 +56,12 @@ def cluster(
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace of what happens into this folder.")
     ] = None,
+    faults: Annotated[
+        Path | None, typer.Option(help="A plan of faults (TOML) that come by themselves.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it live, with faults that can be pressed.")
+    ] = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
     user: Annotated[
@@ -64,6 +71,8 @@ def cluster(
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
     from purgatory.broker import ClusterConfig, ClusterError, GroupConfig
+    from purgatory.broker.fault_plan import load_fault_plan
+    from purgatory.broker.serving import Serving
 
     try:
         config = ClusterConfig(
@@ -79,8 +88,14 @@ def cluster(
             fsync=_fsync(fsync),
             users=dict(_user(text) for text in user) if user else None,
         )
-        tls = _tls(tls_cert, tls_key)
-        _run(config, control_port, tls, trace)
+        serving = Serving(
+            config,
+            control_port,
+            _tls(tls_cert, tls_key),
+            plan=() if faults is None else load_fault_plan(faults),
+            watch=watch,
+        )
+        _run(serving, trace)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -132,13 +147,15 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     return context
 
 
-def _run(
-    config: ClusterConfig, control_port: int, tls: ssl.SSLContext | None, trace: Path | None
-) -> None:
+def _run(serving: Serving, trace: Path | None) -> None:
+    import dataclasses
+
     import uvloop
 
+    from purgatory.broker.serving import serve
+
     if trace is None:
-        uvloop.run(_serve(config, control_port, tls, None))
+        uvloop.run(serve(serving))
         return
     from purgatory.broker import ClusterError, start_trace
 
@@ -147,36 +164,8 @@ def _run(
     except ValueError as error:
         raise ClusterError(f"--trace {error}") from error
     try:
-        uvloop.run(_serve(config, control_port, tls, written))
+        uvloop.run(serve(dataclasses.replace(serving, trace=written)))
     except BaseException:
         writer.abandon(written.duration_ms, "the cluster failed")
         raise
     writer.finish(written.duration_ms, {})
-
-
-async def _serve(
-    config: ClusterConfig,
-    control_port: int,
-    tls: ssl.SSLContext | None,
-    trace: ClusterTrace | None,
-) -> None:
-    import asyncio
-    import signal
-
-    from purgatory.broker import Cluster, Control
-
-    running = Cluster(config, trace)
-    control = Control(running, config.host, control_port)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        await running.start(tls)
-        await control.start()
-        print(f"bootstrap.servers={running.bootstrap_servers}")
-        print(f"control: {control.url} (faults, /state, /metrics)", flush=True)
-        await stop.wait()
-    finally:
-        await control.stop()
-        await running.stop()

@@ -1,0 +1,90 @@
+"""A process that is a cluster: brokers, control, faults by a plan, a live view; until it ends.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from purgatory.broker.cluster import Cluster, ClusterConfig
+from purgatory.broker.control import Control, begin_fault
+from purgatory.broker.fault_plan import PlannedFault, follow_fault_plan
+from purgatory.broker.state import cluster_state
+from purgatory.broker.trace import ClusterTrace
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What goes with a cluster that is a process.
+
+    Args:
+        config: what the cluster is to be.
+        control_port: where it is controlled.
+        tls: what brokers speak TLS by; None for plain connections.
+        trace: takes down what happens.
+        plan: the faults that come by themselves.
+        watch: whether to show it live in the terminal.
+    """
+
+    config: ClusterConfig
+    control_port: int = 0
+    tls: ssl.SSLContext | None = None
+    trace: ClusterTrace | None = None
+    plan: Sequence[PlannedFault] = ()
+    watch: bool = False
+
+
+async def serve(serving: Serving) -> None:
+    """Run a cluster until SIGINT or SIGTERM, or until its live view is left.
+
+    Raises:
+        ClusterError: it can't start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    cluster = Cluster(serving.config, serving.trace)
+    control = Control(cluster, serving.config.host, serving.control_port)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(cluster.stop)
+        await cluster.start(serving.tls)
+        stack.push_async_callback(control.stop)
+        await control.start()
+        following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
+        stack.callback(following.cancel)
+        if serving.watch:
+            await _watch(cluster, stop)
+        else:
+            print(f"bootstrap.servers={cluster.bootstrap_servers}")
+            print(f"control: {control.url} (faults, /state, /metrics)", flush=True)
+            await stop.wait()
+
+
+async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
+    from purgatory.broker.watch import ClusterWatch, RecentEvents
+
+    events = RecentEvents()
+    structlog.configure(processors=[events])
+    app = ClusterWatch(
+        partial(cluster_state, cluster),
+        partial(begin_fault, cluster.fault),
+        cluster.fault.end_all,
+        events,
+    )
+    leave = asyncio.get_running_loop().create_task(stop.wait())
+    leave.add_done_callback(lambda _: app.exit())
+    try:
+        await app.run_async()
+    finally:
+        leave.cancel()
+        structlog.reset_defaults()

@@ -1,0 +1,75 @@
+"""Clusters for the tests, and the clients that they run against them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import purgatory.pytest_plugin
+from purgatory.broker import ClusterConfig, GroupConfig, ThreadedCluster
+from tests.broker.aiokafka_client import AiokafkaClient
+from tests.broker.confluent_client import ConfluentClient
+from tests.broker.kafka_client import KafkaClient
+from tests.broker.kafka_python_client import KafkaPythonClient
+from tests.broker.kcat_client import KcatClient
+
+PYTHON_CLIENTS = {
+    "confluent-kafka": ConfluentClient,
+    "aiokafka": AiokafkaClient,
+    "kafka-python": KafkaPythonClient,
+}
+
+CLIENTS: dict[str, Callable[[str], KafkaClient]] = {**PYTHON_CLIENTS, "kcat": KcatClient}
+"""How to make a client of each kind, from the bootstrap servers."""
+
+_numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the fixtures of the plugin where the package is not installed with its entry points."""
+    plugin = purgatory.pytest_plugin
+    if not config.pluginmanager.is_registered(plugin):
+        config.pluginmanager.register(plugin, "purgatory")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ThreadedCluster]:
+    """Three brokers for all tests of a module: each uses topics and groups of its own.
+
+    Who breaks something in it mends it before the test ends.
+    """
+    groups = GroupConfig(initial_rebalance_delay_ms=0)
+    with ThreadedCluster(ClusterConfig(groups=groups, min_insync_replicas=2)) as running:
+        yield running
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses, for a topic or a group."""
+    return f"test-{next(_numbers)}"
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, cluster: ThreadedCluster) -> KafkaClient:
+    """Each of the four clients in turn."""
+    require_client(request.param)
+    return CLIENTS[request.param](cluster.bootstrap_servers)
+
+
+@pytest.fixture(params=PYTHON_CLIENTS)
+def python_client(request: pytest.FixtureRequest, cluster: ThreadedCluster) -> KafkaClient:
+    """Each of the clients that are Python packages in turn."""
+    return CLIENTS[request.param](cluster.bootstrap_servers)
+
+
+def require_client(client_name: str) -> None:
+    """Skip the test if a client is not there; under CI it must be."""
+    if client_name != "kcat" or shutil.which("kcat"):
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail("kcat is missing: install the package kcat")
+    pytest.skip("kcat is not installed")

@@ -1,0 +1,122 @@
+"""Real clients write and read: every acks, every compression, by offset, by time, in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from purgatory.broker import ThreadedCluster
+from purgatory.kafka import TopicPartition
+from tests.broker.confluent_client import ConfluentClient
+from tests.broker.conftest import CLIENTS, require_client
+from tests.broker.kafka_client import CODECS, KafkaClient
+
+VALUES = [b"value-%03d" % number for number in range(100)]
+FIRST_MS = 1_700_000_000_000
+
+
+def stored_codecs(cluster: ThreadedCluster, topic: str) -> set[str]:
+    """Return how the batches of partition 0 are compressed in the leader's log."""
+    partition = TopicPartition(topic, 0)
+
+    def look() -> set[str]:
+        state = cluster.running.controller.state_of(partition)
+        assert state is not None
+        found = cluster.running.brokers[state.leader].manager.partition(partition)
+        assert found is not None
+        batches = found.log.read(0, 10_000_000, found.log_end_offset)
+        return {CODECS[int.from_bytes(batch.to_bytes()[21:23], "big") & 7] for batch in batches}
+
+    codecs: set[str] = cluster.call(look)
+    return codecs
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_what_is_sent_with_any_acks_is_read_back_in_order(
+    cluster: ThreadedCluster, client: KafkaClient, name: str, acks: str
+) -> None:
+    cluster.create_topic(name)
+    client.produce(name, VALUES, acks=acks)
+    read = client.read(name, 0, len(VALUES))
+    assert [record.value for record in read] == VALUES
+    assert [record.offset for record in read] == list(range(len(VALUES)))
+
+
+def test_an_idempotent_producer_leaves_no_duplicate_when_its_answer_is_lost(
+    cluster: ThreadedCluster, client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    leader = leader_of(cluster, name)
+    with cluster.fault.lose_answers(broker=leader, count=1, api="produce") as lost:
+        client.produce(name, VALUES, idempotent=True)
+    assert lost.uses == 1
+    # One more tells where the log ends.
+    client.produce(name, [b"end"], idempotent=True)
+    assert [record.value for record in client.read(name, 0, 101)] == [*VALUES, b"end"]
+
+
+def test_each_compression_reaches_the_log_and_is_read_by_every_client(
+    cluster: ThreadedCluster, client: KafkaClient, name: str, subtests: pytest.Subtests
+) -> None:
+    for codec in CODECS:
+        topic = f"{name}-{codec}"
+        cluster.create_topic(topic)
+        client.produce(topic, VALUES, codec=codec)
+        with subtests.test(codec):
+            assert stored_codecs(cluster, topic) == {codec}
+        for reader_name, new_reader in CLIENTS.items():
+            require_client(reader_name)
+            with subtests.test(codec, reader=reader_name):
+                read = new_reader(cluster.bootstrap_servers).read(topic, 0, len(VALUES))
+                assert [record.value for record in read] == VALUES
+
+
+def test_reading_begins_at_the_offset_asked_for(
+    cluster: ThreadedCluster, client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    client.produce(name, VALUES)
+    read = client.read(name, 42, 10)
+    assert [(record.offset, record.value) for record in read] == [
+        (offset, VALUES[offset]) for offset in range(42, 52)
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_seeking_by_time_finds_the_first_record_at_or_after_it(
+    cluster: ThreadedCluster, client: KafkaClient, name: str, codec: str
+) -> None:
+    cluster.create_topic(name)
+    times_ms = [FIRST_MS + 10 * number for number in range(len(VALUES))]
+    writer = ConfluentClient(cluster.bootstrap_servers)
+    writer.produce(name, VALUES, codec=codec, times_ms=times_ms)
+    for time_ms, offset in ((FIRST_MS - 1, 0), (FIRST_MS + 500, 50), (FIRST_MS + 501, 51)):
+        assert client.read_from_time(name, time_ms, 3) == client.read(name, offset, 3)
+
+
+def test_a_group_goes_on_where_it_committed(
+    cluster: ThreadedCluster, client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    client.produce(name, VALUES)
+    assert client.read_in_group(name, name, 30) == VALUES[:30]
+    assert client.read_in_group(name, name, 50) == VALUES[30:80]
+    assert client.read_in_group(name, name, 20) == VALUES[80:]
+
+
+def test_what_one_client_committed_is_where_the_next_goes_on(
+    cluster: ThreadedCluster, name: str
+) -> None:
+    cluster.create_topic(name)
+    clients: list[Callable[[str], KafkaClient]] = list(CLIENTS.values())
+    require_client("kcat")
+    clients[0](cluster.bootstrap_servers).produce(name, VALUES)
+    read = [new(cluster.bootstrap_servers).read_in_group(name, name, 25) for new in clients]
+    assert b"".join(map(b"".join, read)) == b"".join(VALUES)
+
+
+def leader_of(cluster: ThreadedCluster, topic: str) -> int:
+    """Return who leads partition 0."""
+    state = cluster.call(lambda: cluster.running.controller.state_of(TopicPartition(topic, 0)))
+    return int(state.leader)
