@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, ClassVar
 
 import structlog
-from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -135,10 +134,9 @@ class ClusterWatch(App[None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Begin the fault that was pressed."""
-        self.begin(self._offered[event.option_index])
+        self.run_worker(self._begin_and_tell(self._offered[event.option_index]))
 
-    @work
-    async def begin(self, fault: dict[str, Any]) -> None:
+    async def _begin_and_tell(self, fault: dict[str, Any]) -> None:
         """Begin a fault, and say so, or why not."""
         try:
             await self._begin(fault)

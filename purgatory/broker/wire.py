@@ -2,8 +2,9 @@
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
 and a body. Which versions this broker speaks stands in ``SUPPORTED``; all others are refused as
-Kafka refuses them. Answers are written as plain values by name: what a version doesn't have is
-left out, and times are numbers of milliseconds.
+Kafka refuses them. Tagged fields that nobody knows are ignored, as Kafka does. Answers are written
+as plain values by name: what a version doesn't have is left out, and times are numbers of
+milliseconds.
 
 Ground rules
 ------------
@@ -28,6 +29,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from purgatory.broker.errors import BadRequestError, UnsupportedVersionError
+from purgatory.broker.frame_check import checked_frame
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
     0: (3, 9),  # Produce
@@ -96,18 +98,19 @@ def decode_request(frame: bytes) -> Request:
         )
     if not versions[0] <= api_version <= versions[1]:
         raise UnsupportedVersionError(api_key, api_version, correlation_id)
-    read_header, read_body = _readers(api_key, api_version)
+    name = f"{api_key_map[api_key]} v{api_version}"
+    request_class, read_header, read_body = _readers(api_key, api_version)
     try:
+        frame = checked_frame(frame, request_class.__header_schema__, request_class)
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
+    except BadRequestError as error:
+        raise BadRequestError(f"{name}: {error}") from None
     except Exception as error:  # whatever the codec stumbles over: the frame is to blame
-        raise BadRequestError(
-            f"{api_key_map[api_key]} v{api_version} can't be decoded: {error!r}"
-        ) from error
+        raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
     if header_bytes + body_bytes != len(frame):
         raise BadRequestError(
-            f"{api_key_map[api_key]} v{api_version} has {len(frame)} bytes, and its fields "
-            f"{header_bytes + body_bytes}"
+            f"{name} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
         )
     return Request(api_key, api_version, correlation_id, header.client_id, body)
 
@@ -157,9 +160,10 @@ def milliseconds(duration: timedelta) -> int:
 
 
 @cache
-def _readers(api_key: int, api_version: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _readers(api_key: int, api_version: int) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
     request_class = load_request_schema(api_key, api_version)
-    return entity_reader(request_class.__header_schema__), entity_reader(request_class)
+    read_header = entity_reader(request_class.__header_schema__)
+    return request_class, read_header, entity_reader(request_class)
 
 
 @cache

@@ -32,6 +32,7 @@ BENCHMARKS = (
     "simulation_speed",
     "metrics_cost",
     "long_poll",
+    "cluster_speed",
 )
 
 

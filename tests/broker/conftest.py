@@ -10,21 +10,24 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import purgatory.pytest_plugin
-from purgatory.broker import ClusterConfig, GroupConfig, ThreadedCluster
+from purgatory.broker import Cluster, ClusterConfig, GroupConfig, ThreadedCluster
+from purgatory.kafka import TopicPartition
 from tests.broker.aiokafka_client import AiokafkaClient
 from tests.broker.confluent_client import ConfluentClient
 from tests.broker.kafka_client import KafkaClient
 from tests.broker.kafka_python_client import KafkaPythonClient
 from tests.broker.kcat_client import KcatClient
 
-PYTHON_CLIENTS = {
+NewClient = Callable[[str], KafkaClient]
+"""Makes a client from the bootstrap servers."""
+
+PYTHON_CLIENTS: dict[str, NewClient] = {
     "confluent-kafka": ConfluentClient,
     "aiokafka": AiokafkaClient,
     "kafka-python": KafkaPythonClient,
 }
 
-CLIENTS: dict[str, Callable[[str], KafkaClient]] = {**PYTHON_CLIENTS, "kcat": KcatClient}
-"""How to make a client of each kind, from the bootstrap servers."""
+CLIENTS: dict[str, NewClient] = {**PYTHON_CLIENTS, "kcat": KcatClient}
 
 _numbers = itertools.count(1)
 
@@ -73,3 +76,10 @@ def require_client(client_name: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail("kcat is missing: install the package kcat")
     pytest.skip("kcat is not installed")
+
+
+def leader_of(cluster: Cluster, topic: str) -> int:
+    """Return who leads partition 0; to be called on the cluster's thread."""
+    state = cluster.controller.state_of(TopicPartition(topic, 0))
+    assert state is not None
+    return state.leader

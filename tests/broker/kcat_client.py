@@ -24,10 +24,14 @@ class KcatClient:
         codec: str = "none",
         **settings: object,
     ) -> None:
-        own = {"acks": acks, "enable.idempotence": str(idempotent).lower(), "linger.ms": 20}
-        own |= {"compression.codec": codec, **settings}
-        chosen = [f"-X{name}={value}" for name, value in own.items()]
-        self.run("-P", "-t", topic, "-p", "0", *chosen, given=b"\n".join(values))
+        own: dict[str, object] = {
+            "acks": acks,
+            "enable.idempotence": str(idempotent).lower(),
+            "linger.ms": 20,
+        }
+        own |= settings
+        chosen = [f"-X{name}={value}" for name, value in {**own, **settings}.items()]
+        self.run("-P", "-t", topic, "-p", "0", "-z", codec, *chosen, given=b"\n".join(values))
 
     def read(self, topic: str, start: int, count: int) -> list[Record]:
         return self._read(topic, str(start), count)

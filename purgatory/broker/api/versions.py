@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
 
 _UNSUPPORTED_VERSION = 35
+_PRODUCE = 0
+_PRODUCE_OLDEST_TOLD = 0
+"""Not served, but told, as Kafka 4 does: without it, older releases of librdkafka don't compress."""
 
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -20,7 +23,11 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
     return {
         "error_code": _UNSUPPORTED_VERSION if request.body is None else 0,
         "api_keys": [
-            {"api_key": key, "min_version": oldest, "max_version": newest}
+            {
+                "api_key": key,
+                "min_version": _PRODUCE_OLDEST_TOLD if key == _PRODUCE else oldest,
+                "max_version": newest,
+            }
             for key, (oldest, newest) in SUPPORTED.items()
             if key in HANDLERS or key == API_VERSIONS
         ],

@@ -1,0 +1,199 @@
+"""The clients of the cluster's benchmark: a raw one that costs little, and librdkafka's.
+
+Run as a process of its own, so that it does not share the interpreter with what it measures::
+
+    python -m tests.benchmarks.cluster_clients KIND HOST:PORT,... SECONDS_OR_COUNT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+import time
+from typing import Any
+
+from crc32c import crc32c
+
+TOPIC = "bench"
+CONNECTIONS = 200
+VALUE = b"x" * 100
+
+_PRODUCE, _FETCH = 0, 1
+_PRODUCE_VERSION, _FETCH_VERSION = 7, 11
+
+
+def record_batch(value: bytes) -> bytes:
+    """Return a batch of one record."""
+    # attributes, time and offset deltas 0, no key, the value, no headers
+    record = b"\0\0\0\x01" + _varint(len(value)) + value + b"\0"
+    body = _varint(len(record)) + record
+    now_ms = 1_700_000_000_000
+    checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + body
+    rest = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(rest)) + rest
+
+
+def _varint(number: int) -> bytes:
+    number <<= 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _request(api_key: int, version: int, number: int, body: bytes) -> bytes:
+    header = struct.pack(">hhih", api_key, version, number, 5) + b"bench"
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def produce_request(number: int, partition: int, batch: bytes) -> bytes:
+    """Return a produce with acks=all."""
+    head = struct.pack(">hhiih", -1, -1, 30_000, 1, len(TOPIC)) + TOPIC.encode()
+    return _request(
+        _PRODUCE,
+        _PRODUCE_VERSION,
+        number,
+        head + struct.pack(">iii", 1, partition, len(batch)) + batch,
+    )
+
+
+def fetch_request(number: int, partition: int, offset: int, max_wait_ms: int) -> bytes:
+    """Return a fetch that waits for one byte."""
+    head = struct.pack(">iiiibii", -1, max_wait_ms, 1, 1 << 20, 0, 0, -1)
+    topic = struct.pack(">ih", 1, len(TOPIC)) + TOPIC.encode()
+    one = struct.pack(">iiiqqi", 1, partition, -1, offset, -1, 1 << 20)
+    return _request(_FETCH, _FETCH_VERSION, number, head + topic + one + struct.pack(">ih", 0, 0))
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """Read one answer, without its length."""
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(length)
+
+
+def _address(servers: list[str], partition: int) -> tuple[str, int]:
+    # The first topic's partitions are led by the brokers in turn.
+    host, _, port = servers[partition % len(servers)].rpartition(":")
+    return host, int(port)
+
+
+async def produce_rate(servers: list[str], seconds: float) -> dict[str, float]:
+    """Send produces over many connections, one at a time on each."""
+    batch = record_batch(VALUE)
+    done = 0
+    until = time.monotonic() + seconds
+
+    async def work(number: int) -> None:
+        nonlocal done
+        partition = number % len(servers)
+        reader, writer = await asyncio.open_connection(*_address(servers, partition))
+        sent = 0
+        while time.monotonic() < until:
+            writer.write(produce_request(sent, partition, batch))
+            data = await answer(reader)
+            assert struct.unpack_from(">i", data)[0] == sent, "answers come in order"
+            sent += 1
+            done += 1
+        writer.close()
+
+    start = time.monotonic()
+    await asyncio.gather(*(work(number) for number in range(CONNECTIONS)))
+    return {"per_s": done / (time.monotonic() - start)}
+
+
+async def wake_ms(servers: list[str], rounds: int) -> dict[str, list[float]]:
+    """Append to a partition on which a fetch waits, and measure until it is answered."""
+    producer_in, producer = await asyncio.open_connection(*_address(servers, 0))
+    consumer_in, consumer = await asyncio.open_connection(*_address(servers, 0))
+    batch = record_batch(VALUE)
+    producer.write(produce_request(0, 0, batch))
+    data = await answer(producer_in)
+    (offset,) = struct.unpack_from(">q", data, 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2)
+    waits = []
+    for number in range(rounds):
+        offset += 1
+        consumer.write(fetch_request(number, 0, offset, 30_000))
+        await asyncio.sleep(0.01)  # it waits by now
+        start = time.monotonic()
+        producer.write(produce_request(number, 0, batch))
+        await answer(consumer_in)
+        waits.append((time.monotonic() - start) * 1e3)
+        await answer(producer_in)
+    return {"ms": sorted(waits)}
+
+
+async def idle(
+    servers: list[str], count: int, seconds: float, max_wait_ms: int
+) -> dict[str, float]:
+    """Have consumers wait for what does not come; say when all do."""
+    readers = []
+    for number in range(count):
+        reader, writer = await asyncio.open_connection(*_address(servers, 0))
+        readers.append((reader, writer))
+        writer.write(fetch_request(number, 0, 0, max_wait_ms))
+
+    async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = 0
+        while True:
+            await answer(reader)
+            number += 1
+            writer.write(fetch_request(number, 0, 0, max_wait_ms))
+
+    tasks = [asyncio.ensure_future(again(*one)) for one in readers]
+    print("ready", flush=True)
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    return {"consumers": count}
+
+
+def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]:
+    """Send messages by one idempotent producer of librdkafka with acks=all."""
+    from confluent_kafka import KafkaError, Message, Producer
+
+    config: dict[str, Any] = {"acks": "all", "enable.idempotence": True, "linger.ms": 5}
+    config |= {"test.mock.num.brokers": 3} if mock else {"bootstrap.servers": servers}
+    producer = Producer(config)
+    delivered = 0
+
+    def count(error: KafkaError | None, message: Message) -> None:
+        nonlocal delivered
+        delivered += error is None
+
+    producer.produce(TOPIC, VALUE)  # the topic, the connections, the producer's id
+    producer.flush(30)
+    start = time.monotonic()
+    for _ in range(messages):
+        while True:
+            try:
+                producer.produce(TOPIC, VALUE, on_delivery=count)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    spent_s = time.monotonic() - start
+    assert delivered == messages
+    return {"per_s": messages / spent_s}
+
+
+def main(kind: str, servers: str, *numbers: str) -> None:
+    addresses = servers.split(",")
+    if kind == "produce":
+        result: Any = asyncio.run(produce_rate(addresses, float(numbers[0])))
+    elif kind == "wake":
+        result = asyncio.run(wake_ms(addresses, int(numbers[0])))
+    elif kind == "idle":
+        count, seconds, max_wait_ms = numbers
+        result = asyncio.run(idle(addresses, int(count), float(seconds), int(max_wait_ms)))
+    else:
+        result = librdkafka_rate(servers, int(numbers[0]), kind == "mock")
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

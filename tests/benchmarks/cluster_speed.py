@@ -1,0 +1,145 @@
+"""How much a cluster takes, how soon it wakes a consumer, and what it costs while it waits.
+
+    python -m tests.benchmarks.cluster_speed
+
+Cluster and clients are processes of their own, on loopback; so two cores are shared by both. What
+the cluster itself costs is also told in processor time. Beside it, librdkafka's own mock cluster,
+which lives inside the client and replicates nothing, takes the same messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from tests.benchmarks.cluster_clients import CONNECTIONS, TOPIC
+from tests.benchmarks.measurement import Figure, Size, run_alone, say
+
+ROOT = Path(__file__).parents[2]
+MESSAGES = 90_000
+IDLE_CONSUMERS = 1_000
+ROUNDS = 3
+
+
+class Process(NamedTuple):
+    """A cluster that runs."""
+
+    servers: str
+    pid: int
+    ready_s: float
+
+    def cpu_s(self) -> float:
+        """Return the processor time that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def cluster() -> Iterator[Process]:
+    """Run `purgatory cluster`."""
+    command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
+    start = time.monotonic()
+    with subprocess.Popen(
+        [*command, "--topic", f"{TOPIC}:3"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        servers = process.stdout.readline().strip().partition("=")[2]
+        try:
+            yield Process(servers, process.pid, time.monotonic() - start)
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def client(kind: str, servers: str, *numbers: float) -> dict[str, Any]:
+    """Run one client to its end, and return what it measured."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.cluster_clients", kind, servers or "-"]
+        + [str(number) for number in numbers],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    result: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return result
+
+
+def librdkafka(messages: int, rounds: int) -> list[Figure]:
+    rates: dict[str, list[float]] = {"cluster": [], "mock": []}
+    with cluster() as running:
+        for _ in range(rounds):
+            rates["cluster"].append(client("librdkafka", running.servers, messages)["per_s"])
+            rates["mock"].append(client("mock", "", messages)["per_s"])
+    what = f"{messages:,} messages by one idempotent producer, acks=all"
+    return [
+        Figure(what, median(rates["cluster"]), "per s", 100_000, "higher"),
+        Figure("the same into librdkafka's mock cluster", median(rates["mock"]), "per s"),
+    ]
+
+
+def requests(seconds: float) -> list[Figure]:
+    with cluster() as running:
+        client("produce", running.servers, min(1, seconds))
+        before_s = running.cpu_s()
+        rate = client("produce", running.servers, seconds)["per_s"]
+        spent_s = max(running.cpu_s() - before_s, 0.01)
+    what = f"produce requests, acks=all, {CONNECTIONS} connections"
+    per_core = rate * seconds / spent_s
+    return [
+        Figure(f"{what}, by the clock", rate, "per s"),
+        Figure(f"{what}, per second of the cluster's core", per_core, "per s", 10_000, "higher"),
+    ]
+
+
+def wake(rounds: int) -> list[Figure]:
+    with cluster() as running:
+        waits = client("wake", running.servers, rounds)["ms"]
+    return [
+        Figure("a waiting consumer has the append, p50", waits[len(waits) // 2], "ms"),
+        Figure("a waiting consumer has the append, p99", waits[int(len(waits) * 0.99)], "ms", 10),
+    ]
+
+
+def idle(count: int, seconds: float, max_wait_ms: int, target: float | None) -> Figure:
+    with cluster() as running:
+        command = [sys.executable, "-m", "tests.benchmarks.cluster_clients", "idle"]
+        numbers = [str(count), str(seconds + 1), str(max_wait_ms)]
+        with subprocess.Popen(
+            [*command, running.servers, *numbers], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        ) as consumers:
+            assert consumers.stdout is not None
+            assert consumers.stdout.readline() == "ready\n"
+            before_s = running.cpu_s()
+            time.sleep(seconds)
+            share = (running.cpu_s() - before_s) / seconds
+    what = f"{count:,} idle consumers that ask every {max_wait_ms / 1_000:g} s"
+    return Figure(what, 100 * share, "% of a core", target)
+
+
+def measure(size: Size = Size.USUAL) -> list[Figure]:
+    figures = librdkafka(size.pick(500, MESSAGES), size.pick(1, ROUNDS))
+    figures += requests(size.pick(0.3, 8))
+    figures += wake(size.pick(10, 500))
+    consumers, seconds = size.pick(10, IDLE_CONSUMERS), size.pick(0.3, 10)
+    figures.append(idle(consumers, seconds, 30_000, 2))
+    figures.append(idle(consumers, seconds, 500, None))
+    ready = []
+    for _ in range(size.pick(1, 5)):
+        with cluster() as running:
+            ready.append(running.ready_s)
+    say(f"ready after {', '.join(f'{one:.2f}' for one in sorted(ready))} s")
+    figures.append(Figure("cluster ready after the command", median(ready), "s", 1))
+    return figures
+
+
+if __name__ == "__main__":
+    run_alone(measure)
