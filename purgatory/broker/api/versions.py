@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _UNSUPPORTED_VERSION = 35
 _PRODUCE = 0
 _PRODUCE_OLDEST_TOLD = 0
-"""Not served, but told, as Kafka 4 does: without it, older releases of librdkafka don't compress."""
+"""Not served, but told, as Kafka 4 does: without it, older librdkafkas don't compress."""
 
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
