@@ -24,6 +24,7 @@ from purgatory.broker.cluster import Cluster, ClusterConfig
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Fault, Faults
 from purgatory.broker.state import cluster_state
+from purgatory.broker.trace import ClusterTrace
 
 T = TypeVar("T")
 
@@ -35,12 +36,16 @@ class ThreadedCluster:
 
     Args:
         config: what it is to be; by default three brokers on ports that the system chooses.
+        trace: takes down what happens.
 
     ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
     """
 
-    def __init__(self, config: ClusterConfig | None = None) -> None:
+    def __init__(
+        self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
+    ) -> None:
         self.config = config or ClusterConfig()
+        self._trace = trace
         self.fault = ThreadedFaults(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
@@ -146,7 +151,7 @@ class ThreadedCluster:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._cluster = Cluster(self.config)
+        self._cluster = Cluster(self.config, self._trace)
         try:
             await self._cluster.start()
             self._started.set()

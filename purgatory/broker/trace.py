@@ -63,9 +63,9 @@ class ClusterTrace:
         self._tables = tables
         self._start_ns = time.monotonic_ns()
         self._operations = 0
-        self._attempts: dict[tuple[int, str], int] = {}
+        self._sent: dict[tuple[int, TopicPartition], _Sent] = {}
         self._sequences: dict[tuple[int, TopicPartition], int] = {}
-        self._clients: dict[int, int] = {}
+        self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
 
@@ -146,7 +146,7 @@ class ClusterTrace:
         answer: PartitionProduceResponse,
         came_us: int,
     ) -> list[list[Any]]:
-        client = self._client(connection)
+        client = self._client(request)
         outcome, error = _outcome(answer.error)
         offset = answer.base_offset if answer.base_offset >= 0 else None
         rows = []
@@ -154,15 +154,17 @@ class ClusterTrace:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
             for number, record in enumerate(_readable(batch)):
                 value_id = _number(record.value)
-                attempt = self._attempts.get((value_id, topic_partition.topic), 0) + 1
-                self._attempts[value_id, topic_partition.topic] = attempt
-                sequence = self._sequence(batch, number, producer, topic_partition, attempt)
+                sent = self._sent.get((value_id, topic_partition))
+                if sent is None:
+                    sequence = self._sequence(batch, number, producer, topic_partition)
+                    sent = self._sent[value_id, topic_partition] = _Sent(sequence)
+                sent.attempts += 1
                 rows.append(
                     [
                         request.client_id or "",
                         producer,
-                        sequence,
-                        attempt,
+                        sent.sequence,
+                        sent.attempts,
                         _number(record.key),
                         value_id,
                         request.body.acks,
@@ -181,19 +183,13 @@ class ClusterTrace:
         return rows
 
     def _sequence(
-        self,
-        batch: RecordBatch,
-        number: int,
-        producer: int,
-        topic_partition: TopicPartition,
-        attempt: int,
+        self, batch: RecordBatch, number: int, producer: int, topic_partition: TopicPartition
     ) -> int:
         """Return the record's number in its producer's order: its own, or the order of arrival."""
         if batch.base_sequence >= 0:
             return batch.base_sequence + number
         place = (producer, topic_partition)
-        sequence = self._sequences.get(place, 0) + (1 if attempt == 1 else 0)
-        self._sequences[place] = sequence
+        sequence = self._sequences[place] = self._sequences.get(place, -1) + 1
         return sequence
 
     # ---- reads
@@ -206,7 +202,7 @@ class ClusterTrace:
         from_offsets: Mapping[TopicPartition, int],
     ) -> None:
         """Note the records that a consumer is sent."""
-        client = self._client(connection)
+        client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self._now_us()
         for (topic, partition), answer in answers.items():
@@ -236,10 +232,10 @@ class ClusterTrace:
         """Note that a connection is gone: what wasn't delivered never is."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_sends(self._unanswered.pop(key), False)
-        self._clients.pop(id(connection), None)
 
-    def _client(self, connection: Connection) -> int:
-        return self._clients.setdefault(id(connection), len(self._clients) + 1)
+    def _client(self, request: Request) -> int:
+        """Return the number of a client: of one name, whatever connections it has."""
+        return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
 
     def now_us(self) -> int:
         """Return the time since the trace began, in microseconds."""
@@ -249,8 +245,29 @@ class ClusterTrace:
         return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
 
 
-def start_trace(folder: Path, name: str) -> tuple[ClusterTrace, Any]:
+class _Sent:
+    """What is known of a value that was sent: its place in the producer's order."""
+
+    __slots__ = ("attempts", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.attempts = 0
+
+
+def start_trace(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> tuple[ClusterTrace, Any]:
     """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Args:
+        folder: to be made.
+        name: of the run.
+        producers, consumers: how clients are configured, by their client ids (`group`), for the
+            audit: the settings that a broker doesn't see.
 
     Raises:
         ValueError: the folder can't be made, or holds something.
@@ -258,7 +275,9 @@ def start_trace(folder: Path, name: str) -> tuple[ClusterTrace, Any]:
     from purgatory.simulation.trace import TraceWriter
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    writer = TraceWriter(folder, run_id=run_id, scenario=name, seed=0)
+    writer = TraceWriter(
+        folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
+    )
     return ClusterTrace(writer), writer
 
 
