@@ -23,7 +23,7 @@ import structlog
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.api import HANDLERS
 from purgatory.broker.api.sasl import BEFORE_AUTHENTICATION
-from purgatory.broker.connection import Answer, Connection, Limits
+from purgatory.broker.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
@@ -59,6 +59,7 @@ class Broker:
         self.alive = False
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
+        self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._logs: Mapping[TopicPartition, Log] = {}
         self.purgatories: list[AsyncPurgatory] = []
@@ -222,7 +223,9 @@ class Broker:
     # Serving clients.
 
     def _new_connection(self) -> Connection:
-        return Connection(self._serve, self._send, self.limits, self._opened, self._closed)
+        return Connection(
+            self._serve, self._send, self.limits, self._held, self._opened, self._closed
+        )
 
     @property
     def connection_count(self) -> int:
