@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -16,11 +15,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.broker import Cluster, ClusterConfig, TopicSpec
-from purgatory.broker.connection import Limits
+from purgatory.broker.connection import Connection, Limits
 from tests.broker.raw_client import RawClient
 from tests.broker.wire_values import record_batch, request_frame
-
-_STALL_S = 0.7
 
 _API_VERSIONS = request_frame(18, 0, 1)
 _METADATA = request_frame(3, 1, 1, {"topics": [{"name": "t"}]})
@@ -57,15 +54,23 @@ async def _eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def _send_until_it_stalls(client: RawClient, frame: bytes) -> None:
-    """Send requests until the broker takes no more, and look at it for a while after that."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_STALL_S):
-            while True:
-                for _ in range(1 + 10_000 // len(frame)):
-                    client.send(frame)
-                await client.writer.drain()
-    assert client.writer.transport.get_write_buffer_size(), "it is not read from any more"  # type: ignore[attr-defined]
+async def _send_until_it_is_not_read(
+    cluster: Cluster, client: RawClient, frame: bytes
+) -> Connection:
+    """Send requests until the broker reads no more of them; return its side of the connection."""
+
+    async def send() -> None:
+        while True:
+            client.send(frame)
+            await client.writer.drain()
+
+    port = client.writer.get_extra_info("sockname")[1]
+    connections = cluster.brokers[1]._connections
+    (served,) = [one for one in connections if one.peer.endswith(f":{port}")]
+    sending = asyncio.create_task(send())
+    await _eventually(lambda: not served._reading)
+    sending.cancel()
+    return served
 
 
 @pytest.mark.parametrize("data", _RUBBISH.values(), ids=_RUBBISH.keys())
@@ -237,7 +242,7 @@ def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> Non
                 "topics": [{"topic": "t", "partitions": partitions}],
             }
             client.send(request_frame(1, 4, 1, wait))
-            await _send_until_it_stalls(client, _METADATA)
+            await _send_until_it_is_not_read(cluster, client, _METADATA)
             # What is held is the limit, and what one read may bring beyond it.
             assert cluster.brokers[1]._held.total < 10_000 + 2 * 262_144
             await other.ask(18, 0)
@@ -249,12 +254,8 @@ def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client, await RawClient.to(cluster) as other:
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await _send_until_it_stalls(client, _MUCH_METADATA)
-            (served,) = [
-                one
-                for one in cluster.brokers[1]._connections
-                if one.peer.endswith(f":{client.writer.get_extra_info('sockname')[1]}")
-            ]
+            served = await _send_until_it_is_not_read(cluster, client, _MUCH_METADATA)
+            await _eventually(lambda: served._may_write is not None)
             assert served._transport is not None
             assert served._transport.get_write_buffer_size() < 200_000
             assert served._held_bytes < 10_000 + 2 * 262_144
