@@ -21,7 +21,6 @@ from tests.broker.wire_values import record_batch, request_frame
 
 _API_VERSIONS = request_frame(18, 0, 1)
 _METADATA = request_frame(3, 1, 1, {"topics": [{"name": "t"}]})
-_MUCH_METADATA = request_frame(3, 1, 1, {"topics": [{"name": "t"}] * 500})
 
 _RUBBISH = {
     "a length of 2 GiB": struct.pack(">i", 2**31 - 1),
@@ -253,11 +252,14 @@ def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> Non
 def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client, await RawClient.to(cluster) as other:
+            await other.ask(0, 9, _produce(record_batch([bytes(1_000_000)])))
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            served = await _send_until_it_is_not_read(cluster, client, _MUCH_METADATA)
+            partitions = [{"partition": 0, "partition_max_bytes": 1}]
+            read_it = request_frame(1, 4, 1, {"topics": [{"topic": "t", "partitions": partitions}]})
+            served = await _send_until_it_is_not_read(cluster, client, read_it)
             await _eventually(lambda: served._may_write is not None)
             assert served._transport is not None
-            assert served._transport.get_write_buffer_size() < 200_000
+            assert served._transport.get_write_buffer_size() < 1_200_000
             assert served._held_bytes < 10_000 + 2 * 262_144
             await other.ask(18, 0)
         await _eventually(lambda: cluster.brokers[1].connection_count == 0)
