@@ -2,8 +2,9 @@
 
 Ground rules
 ------------
-* As for every log, the lock of its partition guards it. It is all the model's, and each change is
-  followed by that of the files; an append that the disk refuses is taken back.
+* As for every log, the lock of its partition guards it. It is all the model's. An append is written
+  first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
+  afterwards.
 * ``start`` holds the log's start offset where records were deleted within a segment.
 """
 
@@ -17,6 +18,14 @@ from purgatory.broker.storage.segment_file import Fsync, SegmentFile, StoredBatc
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
 
 START_FILE = "start"
+
+
+def saved_start(folder: Path) -> int:
+    """Return the start offset that a log's folder notes; 0 without one."""
+    try:
+        return int((folder / START_FILE).read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 class StoredLog(Log):
@@ -38,7 +47,7 @@ class StoredLog(Log):
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_start = start_offset
+        self._saved_start = saved_start(folder)
         folder.mkdir(parents=True, exist_ok=True)
 
     # ---- what the model does, and the files after it
@@ -49,19 +58,22 @@ class StoredLog(Log):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; else as for any log.
         """
-        end_offset = self.end_offset
-        stored = StoredBatch.of(batch)
-        base_offset = super().append(stored)
-        file = self._file_of(self._bases[-1])
+        if batch.base_offset != self.end_offset and not self._resumes_within(batch):
+            return super().append(batch)  # which refuses it
+        if self._active.size_bytes + batch.size_bytes > self._segment_bytes:
+            self._roll()
+        # Written first: where the disk refuses it, the log is as it was.
         try:
-            at = file.append(stored.to_bytes(), self._fsync)
+            file = self._file_of(self._bases[-1])
+            at = file.append(batch.to_bytes(), self._fsync)
         except OSError as error:
-            super().truncate_to(end_offset)
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{file.path} can't be written: {error.strerror}"
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self._folder} can't be written: {error.strerror}",
             ) from error
+        stored = StoredBatch.of(batch)
         stored.stored_at(file, at)
-        return base_offset
+        return super().append(stored)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log, and its files."""
@@ -135,6 +147,10 @@ class StoredLog(Log):
         if self.start_offset == self._saved_start:
             return
         new = self._folder / f"{START_FILE}.new"
-        new.write_text(f"{self.start_offset}\n")
+        with new.open("w") as file:
+            file.write(f"{self.start_offset}\n")
+            if self._fsync is Fsync.ALWAYS:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(new, self._folder / START_FILE)
         self._saved_start = self.start_offset
