@@ -207,6 +207,17 @@ class Broker:
             if isinstance(log, StoredLog):
                 log.remove()
 
+    def forget_topic(self, topic: str) -> None:
+        """Take a deleted topic off the disks of a broker that is dead.
+
+        It must not find them when it is revived: a topic of that name would be another one.
+        """
+        assert not self.alive
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic and isinstance(log, StoredLog):
+                log.remove()
+        self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
+
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
         self.manager.set_live_brokers(broker_ids)

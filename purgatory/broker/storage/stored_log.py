@@ -14,10 +14,14 @@ import os
 import shutil
 from pathlib import Path
 
+import structlog
+
 from purgatory.broker.storage.segment_file import Fsync, SegmentFile, StoredBatch
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
 
 START_FILE = "start"
+
+_log = structlog.get_logger("purgatory.broker")
 
 
 def saved_start(folder: Path) -> int:
@@ -32,7 +36,7 @@ class StoredLog(Log):
     """The records of one replica, in ``folder``.
 
     Args:
-        folder: made if it isn't there; `load_log` reads one that is.
+        folder: made with the first record; `load_log` reads one that is there.
         config: the settings of the log.
         fsync: when what was written is forced onto the disk.
         start_offset: where it begins.
@@ -48,7 +52,6 @@ class StoredLog(Log):
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
         self._saved_start = saved_start(folder)
-        folder.mkdir(parents=True, exist_ok=True)
 
     # ---- what the model does, and the files after it
 
@@ -128,6 +131,7 @@ class StoredLog(Log):
     def _file_of(self, base_offset: int) -> SegmentFile:
         file = self._files.get(base_offset)
         if file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             file = self._files[base_offset] = SegmentFile(self._folder, base_offset)
             file.truncate(0)
         return file
@@ -146,6 +150,16 @@ class StoredLog(Log):
         """Note the log's start, so that what was deleted does not come back."""
         if self.start_offset == self._saved_start:
             return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write_start()
+        except OSError as error:
+            # What was deleted may come back after a restart; the next deletion tries again.
+            _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
+        else:
+            self._saved_start = self.start_offset
+
+    def _write_start(self) -> None:
         new = self._folder / f"{START_FILE}.new"
         with new.open("w") as file:
             file.write(f"{self.start_offset}\n")
@@ -153,4 +167,3 @@ class StoredLog(Log):
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(new, self._folder / START_FILE)
-        self._saved_start = self.start_offset
