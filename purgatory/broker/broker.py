@@ -28,7 +28,8 @@ from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
-from purgatory.broker.storage import StoredLog, load_logs
+from purgatory.broker.retention import drop_older_than
+from purgatory.broker.storage import MemoryBudget, MemoryLog, StoredLog, load_logs
 from purgatory.broker.topic_settings import log_config, value_of
 from purgatory.broker.wire import Request
 from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
@@ -65,6 +66,7 @@ class Broker:
         self.purgatories: list[AsyncPurgatory] = []
         data_dir = cluster.config.data_dir
         self._folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
+        self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.manager: ReplicaManager
         self.groups: GroupCoordinator
         self.offsets: GroupOffsets
@@ -134,14 +136,24 @@ class Broker:
 
     def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
         settings = self.cluster.settings_of(topic_partition.topic)
-        return log_config(settings, self.cluster.config.log_config)
+        config = log_config(settings, self.cluster.log_config)
+        if self._folder is not None:
+            return config
+        # Memory is freed by whole segments: they may not be larger here.
+        most = self.cluster.log_config.segment_bytes
+        return config._replace(segment_bytes=min(config.segment_bytes, most))
 
     def _new_log(self, topic_partition: TopicPartition) -> Log:
         config = self._log_config_of(topic_partition)
         if self._folder is None:
-            return Log(config)
+            return MemoryLog(config, self.memory, self._may_drop(topic_partition.topic))
         fsync = self.cluster.config.fsync
         return StoredLog(self._folder / str(topic_partition), config, fsync)
+
+    def _may_drop(self, topic: str) -> bool:
+        """Whether old records of a topic may go; those of one to be compacted may not."""
+        policy = value_of(self.cluster.settings_of(topic), "cleanup.policy", self.cluster.setting)
+        return "compact" not in policy
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
@@ -169,6 +181,17 @@ class Broker:
         for connection in connections:
             connection.abort()
         return len(connections)
+
+    def apply_retention(self, now_ms: int) -> None:
+        """Drop records that are older than their topics keep them."""
+        if not self.alive:
+            return
+        cluster = self.cluster
+        for partition in self.manager.partitions():
+            topic = partition.topic_partition.topic
+            keep_ms = int(value_of(cluster.settings_of(topic), "retention.ms", cluster.setting))
+            if keep_ms >= 0 and self._may_drop(topic):
+                drop_older_than(partition.log, now_ms - keep_ms)
 
     def shrink_isrs(self) -> None:
         """Drop from the ISRs who lags for too long."""
@@ -204,7 +227,7 @@ class Broker:
         logs = [p.log for p in self.manager.partitions() if p.topic_partition.topic == topic]
         self.manager.delete_topic(topic)
         for log in logs:
-            if isinstance(log, StoredLog):
+            if isinstance(log, StoredLog | MemoryLog):
                 log.remove()
 
     def forget_topic(self, topic: str) -> None:
@@ -214,7 +237,7 @@ class Broker:
         """
         assert not self.alive
         for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic and isinstance(log, StoredLog):
+            if topic_partition.topic == topic and isinstance(log, StoredLog | MemoryLog):
                 log.remove()
         self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,10 @@ from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
 from purgatory.broker.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import LogConfig
+
+_LEAST_MEMORY_BYTES = 4 * 1024 * 1024
+_LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
+_SEGMENTS_IN_SHARE = 64
 
 _log = structlog.get_logger("purgatory.broker")
 
@@ -64,6 +69,8 @@ class ClusterConfig:
         users: passwords by user, for SASL/PLAIN; None: nobody is asked.
         data_dir: where logs and metadata are kept; None keeps them in memory.
         fsync: when what is written there is forced onto the disk.
+        memory_bytes: what the logs of all brokers may take together, where they are in memory.
+        retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
         limits: what a client may ask.
     """
@@ -82,6 +89,8 @@ class ClusterConfig:
     users: Mapping[str, str] | None = None
     data_dir: Path | None = None
     fsync: Fsync = Fsync.NEVER
+    memory_bytes: int = 1024 * 1024 * 1024
+    retention_ms: int | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
 
@@ -103,6 +112,17 @@ class Cluster:
         self.trace = trace
         if config.brokers < 1:
             raise ClusterError(f"a cluster of {config.brokers} brokers: it takes at least 1")
+        self.memory_share_bytes = config.memory_bytes // config.brokers
+        if self.memory_share_bytes < _LEAST_MEMORY_BYTES:
+            raise ClusterError(
+                f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
+                f"least {_LEAST_MEMORY_BYTES}"
+            )
+        self.log_config = config.log_config
+        if config.data_dir is None:
+            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, self.memory_share_bytes // _SEGMENTS_IN_SHARE)
+            segment_bytes = min(config.log_config.segment_bytes, most)
+            self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
         self.cluster_id = "purgatory"
         ids = range(1, config.brokers + 1)
         self.controller = Controller(ids)
@@ -211,7 +231,8 @@ class Cluster:
         config = self.config
         own = {
             "min.insync.replicas": config.min_insync_replicas,
-            "segment.bytes": config.log_config.segment_bytes,
+            "retention.ms": config.retention_ms,
+            "segment.bytes": self.log_config.segment_bytes,
             "retention.bytes": config.log_config.retention_bytes,
             "max.message.bytes": config.log_config.max_batch_bytes,
         }
@@ -277,5 +298,7 @@ class Cluster:
             await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
             if self._unsaved:
                 self._save_metadata()
+            now_ms = time.time_ns() // 1_000_000
             for broker in self.brokers.values():
+                broker.apply_retention(now_ms)
                 broker.shrink_isrs()

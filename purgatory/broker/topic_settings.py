@@ -45,6 +45,9 @@ SETTINGS: Mapping[str, Setting] = {
     "retention.bytes": Setting(
         "-1", _LONG, least=-1, doc="How much of a partition is kept; -1 keeps all."
     ),
+    "retention.ms": Setting(
+        "-1", _LONG, least=-1, doc="How long records are kept, in milliseconds; -1 keeps all."
+    ),
     "segment.bytes": Setting(
         "1073741824", _INT, least=14, doc="How large a segment grows before the next is begun."
     ),

@@ -53,6 +53,12 @@ def cluster(
     fsync: Annotated[
         str, typer.Option(help="never: when the system likes; always: before any answer.")
     ] = "never",
+    memory_mb: Annotated[
+        int, typer.Option(min=1, help="What logs in memory may take; then the oldest records go.")
+    ] = 1024,
+    retention_ms: Annotated[
+        int | None, typer.Option(min=0, help="How long records are kept; without it, always.")
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace of what happens into this folder.")
     ] = None,
@@ -86,6 +92,8 @@ def cluster(
             groups=GroupConfig(initial_rebalance_delay_ms=group_delay_ms),
             data_dir=data_dir,
             fsync=_fsync(fsync),
+            memory_bytes=memory_mb * 1024 * 1024,
+            retention_ms=retention_ms,
             users=dict(_user(text) for text in user) if user else None,
         )
         serving = Serving(

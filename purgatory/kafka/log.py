@@ -109,6 +109,10 @@ class Log:
         empty = self.start_offset == self.end_offset and not self._active.batches
         return empty and batch.base_offset < self.end_offset < batch.next_offset
 
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is still empty."""
+        self._roll()
+
     def _roll(self) -> Segment:
         """Begin a new segment at the log's end, unless the active one is still empty."""
         if not self._active.batches:

@@ -22,12 +22,13 @@ class RawClient:
         self._next_id = 0
 
     @classmethod
-    async def to(cls, cluster: Cluster, broker: int = 1) -> Self:
-        """Connect, with small buffers in between."""
+    async def to(cls, cluster: Cluster, broker: int = 1, small_buffers: bool = False) -> Self:
+        """Connect; with small buffers in between, which are soon full."""
         one = cluster.brokers[broker]
         connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+        if small_buffers:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, (one.host, one.port))
         return cls(*await asyncio.open_connection(sock=connection))

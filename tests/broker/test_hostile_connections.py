@@ -233,7 +233,10 @@ def test_who_writes_into_the_cluster_s_own_topic_is_refused() -> None:
 
 def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> None:
     async def main(cluster: Cluster) -> None:
-        async with await RawClient.to(cluster) as client, await RawClient.to(cluster) as other:
+        async with (
+            await RawClient.to(cluster, 1, True) as client,
+            await RawClient.to(cluster) as other,
+        ):
             partitions = [{"partition": 0, "partition_max_bytes": 1}]
             wait = {
                 "max_wait": timedelta(seconds=60),
@@ -251,7 +254,10 @@ def test_a_client_that_asks_faster_than_it_is_answered_is_not_read_from() -> Non
 
 def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
     async def main(cluster: Cluster) -> None:
-        async with await RawClient.to(cluster) as client, await RawClient.to(cluster) as other:
+        async with (
+            await RawClient.to(cluster, 1, True) as client,
+            await RawClient.to(cluster) as other,
+        ):
             await other.ask(0, 9, _produce(record_batch([bytes(1_000_000)])))
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             partitions = [{"partition": 0, "partition_max_bytes": 1}]

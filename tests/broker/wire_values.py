@@ -27,6 +27,9 @@ ALL_VERSIONS = [
 
 CLIENT_ID = "a-test"
 
+RECORD_TIME_MS = 1_700_000_000_000
+"""When all records were made."""
+
 
 def request_frame(
     api_key: int, version: int, correlation_id: int, values: Mapping[str, Any] | None = None
@@ -109,7 +112,7 @@ def record_batch(
     values: list[bytes], producer_id: int = -1, base_sequence: int = -1, epoch: int = -1
 ) -> bytes:
     """Return one record batch in Kafka's format 2."""
-    now = datetime.fromtimestamp(1_700_000_000, UTC)
+    now = datetime.fromtimestamp(RECORD_TIME_MS / 1_000, UTC)
     records = tuple(
         Record(attributes=0, timestamp=now, offset=n, key=None, value=value, headers=())  # type: ignore[arg-type]
         for n, value in enumerate(values)
