@@ -155,10 +155,10 @@ class Broker:
         if server is not None:
             server.close()
         self.cut_connections()
-        for fetcher in self._fetchers.values():
-            fetcher.stop()
-        self._fetchers.clear()
+        fetchers, self._fetchers = self._fetchers, {}
         self._logs = self.manager.take_logs()
+        for fetcher in fetchers.values():
+            await fetcher.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
 
