@@ -156,11 +156,12 @@ class Broker:
             server.close()
         self.cut_connections()
         fetchers, self._fetchers = self._fetchers, {}
-        self._logs = self.manager.take_logs()
         for fetcher in fetchers.values():
             await fetcher.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
+        # Only now: nothing must wait any more when the partitions go, or it would be answered.
+        self._logs = self.manager.take_logs()
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
