@@ -23,7 +23,7 @@ import structlog
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.api import HANDLERS
 from purgatory.broker.api.sasl import BEFORE_AUTHENTICATION
-from purgatory.broker.connection import Answer, Connection, Limits
+from purgatory.broker.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.broker.controller import PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
@@ -59,6 +59,7 @@ class Broker:
         self.alive = False
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
+        self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._logs: Mapping[TopicPartition, Log] = {}
         self.purgatories: list[AsyncPurgatory] = []
@@ -207,6 +208,17 @@ class Broker:
             if isinstance(log, StoredLog):
                 log.remove()
 
+    def forget_topic(self, topic: str) -> None:
+        """Take a deleted topic off the disks of a broker that is dead.
+
+        It must not find them when it is revived: a topic of that name would be another one.
+        """
+        assert not self.alive
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic and isinstance(log, StoredLog):
+                log.remove()
+        self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
+
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
         self.manager.set_live_brokers(broker_ids)
@@ -223,7 +235,9 @@ class Broker:
     # Serving clients.
 
     def _new_connection(self) -> Connection:
-        return Connection(self._serve, self._send, self.limits, self._opened, self._closed)
+        return Connection(
+            self._serve, self._send, self.limits, self._held, self._opened, self._closed
+        )
 
     @property
     def connection_count(self) -> int:

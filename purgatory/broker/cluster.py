@@ -15,15 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from purgatory.broker.broker import Broker
 from purgatory.broker.connection import Limits
 from purgatory.broker.controller import Controller
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
-from purgatory.broker.storage import Fsync, load_metadata, save_metadata
+from purgatory.broker.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import LogConfig
+
+_log = structlog.get_logger("purgatory.broker")
 
 
 @dataclass(frozen=True)
@@ -110,21 +114,29 @@ class Cluster:
         }
         self.fault = Faults(self)
         self.controller.bars_from_isr = self.fault.bars_from_isr
+        self.controller.on_topic_deleted = self._forget_topic
         self._next_producer_id = 1_000
         self._chores: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext | None = None
+        self._lock: FolderLock | None = None
+        self._unsaved = False
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
 
         Raises:
-            ClusterError: a broker can't listen.
+            ClusterError: a broker can't listen, or the data folder can't be used.
         """
         self._tls = tls
-        self._load_metadata()
-        for broker in self.brokers.values():
-            await broker.start(tls)
+        try:
+            self._load_metadata()
+            for broker in self.brokers.values():
+                await broker.start(tls)
+        except BaseException:
+            await self.stop()
+            raise
+        self.controller.elect_preferred()
         for topic in self.config.topics:
             if topic.name in self.controller.topics:
                 continue  # from the data folder
@@ -137,23 +149,38 @@ class Cluster:
         folder = self.config.data_dir
         if folder is None:
             return
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ClusterError(f"{folder} can't be made: {error.strerror}") from error
+        self._lock = FolderLock(folder)
         self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
         self.controller.on_change = self._save_metadata
 
     def _save_metadata(self) -> None:
-        assert self.config.data_dir is not None
-        save_metadata(self.config.data_dir, self.controller, self._next_producer_id)
+        """Save; where the disk refuses it, it is tried again with the next change and chore."""
+        folder = self.config.data_dir
+        assert folder is not None
+        try:
+            save_metadata(folder, self.controller, self._next_producer_id)
+        except OSError as error:
+            self._unsaved = True
+            _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)
+        else:
+            self._unsaved = False
+
+    def _forget_topic(self, topic: str) -> None:
+        for broker in self.brokers.values():
+            if not broker.alive:
+                broker.forget_topic(topic)
 
     async def stop(self) -> None:
         """Stop everything."""
         if self._chores is not None:
             self._chores.cancel()
+        self.fault.forget_all()
+        for task in list(self._tasks):
+            task.cancel()
         for broker in self.brokers.values():
             await broker.kill()
+        if self._lock is not None:
+            self._lock.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -215,10 +242,16 @@ class Cluster:
         return len(topic.partitions)
 
     def new_producer_id(self) -> int:
-        """Return an id that no producer had before."""
+        """Return an id that no producer had before.
+
+        Raises:
+            ClusterError: it can't be saved, and might be given out again.
+        """
         self._next_producer_id += 1
         if self.config.data_dir is not None:
             self._save_metadata()
+            if self._unsaved:
+                raise ClusterError(f"{self.config.data_dir} can't be written to")
         return self._next_producer_id
 
     # Brokers that go and come; `fault` does it for users.
@@ -242,5 +275,7 @@ class Cluster:
         """What a broker does from time to time."""
         while True:
             await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
+            if self._unsaved:
+                self._save_metadata()
             for broker in self.brokers.values():
                 broker.shrink_isrs()

@@ -7,6 +7,8 @@ Ground rules
 ------------
 * Everything happens on the loop's thread. ``_frames`` holds whole frames that wait for their turn;
   when they are more than ``limits.queued_bytes``, nothing more is read from the client.
+* What all connections of a broker hold, in requests that are not answered yet, is counted in one
+  `HeldBytes`; whoever brings it above ``limits.held_bytes`` is cut off.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
 """
 
@@ -15,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import structlog
@@ -42,12 +43,23 @@ class Limits(NamedTuple):
     Args:
         frame_bytes: the longest request.
         queued_bytes: so much of a client's requests may wait; then it is not read from.
+        held_bytes: so much may the requests of all clients of a broker take together.
         connections: how many clients a broker serves at the same time.
     """
 
     frame_bytes: int = 100 * 1024 * 1024
     queued_bytes: int = 16 * 1024 * 1024
     connections: int = 10_000
+    held_bytes: int = 1024 * 1024 * 1024
+
+
+class HeldBytes:
+    """How much the requests of all clients of a broker take: begun, waiting, being served."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
 
 
 class Connection(asyncio.Protocol):
@@ -57,6 +69,8 @@ class Connection(asyncio.Protocol):
         serve: answers one request.
         send: brings the answer to the client.
         limits: what the client may ask.
+        held: what all connections of the broker hold.
+        on_open: called first; the client is turned away if it says False.
         on_close: called once the connection is gone.
     """
 
@@ -65,6 +79,7 @@ class Connection(asyncio.Protocol):
         serve: Serve,
         send: Send,
         limits: Limits,
+        held: HeldBytes,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -75,6 +90,9 @@ class Connection(asyncio.Protocol):
         self._serve = serve
         self._send = send
         self._limits = limits
+        self._all_held = held
+        self._held_bytes = 0
+        self._refused = False
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
@@ -99,8 +117,12 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         self._unread += data
+        self._hold(len(data))
         try:
+            self._check_held()
             self._take_frames()
         except BadRequestError as error:
             self._refuse(error)
@@ -121,6 +143,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.resume_writing()
+        self._hold(-self._held_bytes)
         if self._task is not None:
             self._task.cancel()
             self._on_close(self)
@@ -140,11 +163,23 @@ class Connection(asyncio.Protocol):
             return False
         self._transport.write(frame)
         if self._may_write is not None:
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(self._may_write)
+            await asyncio.shield(self._may_write)
         return True
 
     # Serving.
+
+    def _hold(self, size: int) -> None:
+        if self._transport is None:
+            return  # it is gone, and what it held is counted no more
+        self._held_bytes += size
+        self._all_held.total += size
+
+    def _check_held(self) -> None:
+        if self._all_held.total > self._limits.held_bytes:
+            raise BadRequestError(
+                f"the clients' requests take {self._all_held.total} bytes, "
+                f"at most {self._limits.held_bytes} are held"
+            )
 
     def _take_frames(self) -> None:
         unread = self._unread
@@ -176,6 +211,7 @@ class Connection(asyncio.Protocol):
                 self._open_transport.resume_reading()
             try:
                 await self._answer(frame)
+                self._hold(-_LENGTH_BYTES - len(frame))
             except BadRequestError as error:
                 self._refuse(error)
                 return
@@ -202,6 +238,9 @@ class Connection(asyncio.Protocol):
         await self._send(self, request, encoded)
 
     def _refuse(self, error: BadRequestError) -> None:
+        if self._refused:
+            return
+        self._refused = True
         _log.warning("bad_request", peer=self.peer, reason=str(error))
         self.abort()
 

@@ -69,6 +69,7 @@ class Controller:
         self.elections = 0
         self._next_first_replica = 0
         self.on_change: Callable[[], object] = lambda: None
+        self.on_topic_deleted: Callable[[str], object] = lambda _: None
         self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
 
     # Topics.
@@ -110,6 +111,7 @@ class Controller:
         del self.topics[name]
         for member in list(self.live.values()):
             member.drop_topic(name)
+        self.on_topic_deleted(name)
         self.on_change()
 
     def _add_partitions(self, topic: Topic, count: int, replication: int) -> None:
@@ -170,6 +172,13 @@ class Controller:
         else:
             state.leader = NO_LEADER
         self._tell(topic_partition, state)
+
+    def elect_preferred(self) -> None:
+        """Have the first replica of each partition lead, where it lives and is in sync."""
+        for topic_partition, state in self.partitions():
+            preferred = state.replicas[0]
+            if preferred != state.leader and preferred in self.live and preferred in state.isr:
+                self._elect(topic_partition, state)
 
     def change_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, isr: tuple[int, ...]

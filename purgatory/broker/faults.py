@@ -78,6 +78,12 @@ class Fault:
         if self._on_end is not None:
             self._on_end()
 
+    def forget(self) -> None:
+        """Have nothing happen when its time is up."""
+        self.ended_s = time.time()
+        if self._timer is not None:
+            self._timer.cancel()
+
     def use(self) -> None:
         """Note that it struck; the last of ``count`` strikes ends it."""
         self.uses += 1
@@ -253,6 +259,13 @@ class Faults:
         """End every fault."""
         for fault in list(self.active):
             fault.end()
+
+    def forget_all(self) -> None:
+        """Forget every fault without undoing it: the cluster stops."""
+        for fault in self.active:
+            fault.forget()
+        self.active.clear()
+        self._tell()
 
     # Where they strike.
 

@@ -138,7 +138,8 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
         item = _field_step(typing.get_args(hint)[0], kafka_type, compact)
         return _array_step(item, compact)
     if is_dataclass(hint):
-        return _entity_step(hint)
+        nested: Any = hint
+        return _entity_step(nested)
     assert kafka_type is not None, "only entities have none"
     if kafka_type in _FIXED:
         return _FIXED[kafka_type]

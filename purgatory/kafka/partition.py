@@ -108,8 +108,13 @@ class Partition(Replica):
                     True,
                 )
             base_offset = log.end_offset
-            for batch in batches:
-                log.append(batch.with_offset(log.end_offset, self.leader_epoch))
+            try:
+                for batch in batches:
+                    log.append(batch.with_offset(log.end_offset, self.leader_epoch))
+            except KafkaError:  # its disk is full: none is kept
+                if log.end_offset > base_offset:
+                    log.truncate_to(base_offset)
+                raise
             # With a follower in sync, that one holds the high watermark back.
             moved = not self._members.in_sync_followers and self._advance_high_watermark()
             return LeaderAppend(

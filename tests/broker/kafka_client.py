@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 20.0
@@ -28,6 +28,7 @@ class KafkaClient(Protocol):
         acks: str = "all",
         idempotent: bool = False,
         codec: str = "none",
+        **settings: Any,
     ) -> None:
         """Send the values to partition 0 in one go, and return when all are acknowledged.
 
@@ -37,6 +38,7 @@ class KafkaClient(Protocol):
             acks: "0", "1" or "all".
             idempotent: whether the producer is.
             codec: how batches are compressed.
+            settings: more, in the client's own words.
 
         Raises:
             Exception: some value was not acknowledged.

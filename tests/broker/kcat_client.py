@@ -57,7 +57,7 @@ class KcatClient:
             RuntimeError: it failed; with what it says of it.
         """
         ran = subprocess.run(
-            ["kcat", "-q", "-b", self.bootstrap_servers, *arguments],
+            ["kcat", "-b", self.bootstrap_servers, *arguments],
             input=given,
             capture_output=True,
             timeout=2 * TIMEOUT_S,

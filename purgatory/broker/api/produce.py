@@ -37,6 +37,11 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     for topic in body.topic_data:
         for partition in topic.partition_data:
             topic_partition = TopicPartition(topic.name, partition.index)
+            if _is_internal(broker, topic.name):
+                refused[topic_partition] = PartitionProduceResponse(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, message=f"{topic.name} is the cluster's own"
+                )
+                continue
             try:
                 entries[topic_partition] = split_batches(partition.records or b"")
             except KafkaError as error:
@@ -49,6 +54,11 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     if body.acks == 0:
         return None
     return {"responses": _by_topic({**refused, **answers}), "throttle_time": 0}
+
+
+def _is_internal(broker: Broker, name: str) -> bool:
+    topic = broker.cluster.controller.topics.get(name)
+    return topic is not None and topic.internal
 
 
 async def _append(

@@ -15,7 +15,7 @@ import structlog
 from crc32c import crc32c
 
 from purgatory.broker.storage.segment_file import SUFFIX, Fsync, SegmentFile
-from purgatory.broker.storage.stored_log import START_FILE, StoredLog
+from purgatory.broker.storage.stored_log import StoredLog, saved_start
 from purgatory.kafka import KafkaError, LogConfig, RecordBatch, TopicPartition
 
 _HEADER_BYTES = 61
@@ -55,20 +55,22 @@ def load_logs(
 def load_log(folder: Path, config: LogConfig | None, fsync: Fsync) -> StoredLog:
     """Return the log of one folder, cut where it is torn. O(its bytes)."""
     bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
-    log = StoredLog(folder, config, fsync, bases[0] if bases else _saved_start(folder))
+    log = StoredLog(folder, config, fsync, bases[0] if bases else saved_start(folder))
     torn = False
     for base_offset in bases:
         file = SegmentFile(folder, base_offset)
-        if torn or (log.end_offset != base_offset and file.size):
+        if torn or log.end_offset != base_offset:
             file.remove()
-            torn = True
+            torn = torn or file.size > 0
             continue
         log.resume(file)
         torn = not _take_back(log, file)
-    start_offset = _saved_start(folder)
-    log.update_high_watermark(max(log.start_offset, min(start_offset, log.end_offset)))
-    if log.start_offset < start_offset <= log.end_offset:
-        log.delete_up_to(start_offset)
+    start_offset = saved_start(folder)
+    if start_offset > log.end_offset:
+        # What is left was deleted before: it must not come back.
+        log.truncate_fully_and_start_at(start_offset)
+    log.update_high_watermark(max(log.start_offset, start_offset))
+    log.delete_up_to(start_offset)
     return log
 
 
@@ -98,10 +100,3 @@ def _batches(file: SegmentFile) -> Iterator[FoundBatch]:
             return
         yield FoundBatch(RecordBatch.from_bytes(file.read(at, size), checksum=crc32c), at)
         at += size
-
-
-def _saved_start(folder: Path) -> int:
-    try:
-        return int((folder / START_FILE).read_text())
-    except (OSError, ValueError):
-        return 0

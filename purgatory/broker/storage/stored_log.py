@@ -2,8 +2,9 @@
 
 Ground rules
 ------------
-* As for every log, the lock of its partition guards it. It is all the model's, and each change is
-  followed by that of the files; an append that the disk refuses is taken back.
+* As for every log, the lock of its partition guards it. It is all the model's. An append is written
+  first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
+  afterwards.
 * ``start`` holds the log's start offset where records were deleted within a segment.
 """
 
@@ -13,17 +14,29 @@ import os
 import shutil
 from pathlib import Path
 
+import structlog
+
 from purgatory.broker.storage.segment_file import Fsync, SegmentFile, StoredBatch
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
 
 START_FILE = "start"
+
+_log = structlog.get_logger("purgatory.broker")
+
+
+def saved_start(folder: Path) -> int:
+    """Return the start offset that a log's folder notes; 0 without one."""
+    try:
+        return int((folder / START_FILE).read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 class StoredLog(Log):
     """The records of one replica, in ``folder``.
 
     Args:
-        folder: made if it isn't there; `load_log` reads one that is.
+        folder: made with the first record; `load_log` reads one that is there.
         config: the settings of the log.
         fsync: when what was written is forced onto the disk.
         start_offset: where it begins.
@@ -38,8 +51,7 @@ class StoredLog(Log):
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_start = start_offset
-        folder.mkdir(parents=True, exist_ok=True)
+        self._saved_start = saved_start(folder)
 
     # ---- what the model does, and the files after it
 
@@ -49,19 +61,22 @@ class StoredLog(Log):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; else as for any log.
         """
-        end_offset = self.end_offset
-        stored = StoredBatch.of(batch)
-        base_offset = super().append(stored)
-        file = self._file_of(self._bases[-1])
+        if batch.base_offset != self.end_offset and not self._resumes_within(batch):
+            return super().append(batch)  # which refuses it
+        if self._active.size_bytes + batch.size_bytes > self._segment_bytes:
+            self._roll()
+        # Written first: where the disk refuses it, the log is as it was.
         try:
-            at = file.append(stored.to_bytes(), self._fsync)
+            file = self._file_of(self._bases[-1])
+            at = file.append(batch.to_bytes(), self._fsync)
         except OSError as error:
-            super().truncate_to(end_offset)
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{file.path} can't be written: {error.strerror}"
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self._folder} can't be written: {error.strerror}",
             ) from error
+        stored = StoredBatch.of(batch)
         stored.stored_at(file, at)
-        return base_offset
+        return super().append(stored)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log, and its files."""
@@ -116,6 +131,7 @@ class StoredLog(Log):
     def _file_of(self, base_offset: int) -> SegmentFile:
         file = self._files.get(base_offset)
         if file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             file = self._files[base_offset] = SegmentFile(self._folder, base_offset)
             file.truncate(0)
         return file
@@ -134,7 +150,20 @@ class StoredLog(Log):
         """Note the log's start, so that what was deleted does not come back."""
         if self.start_offset == self._saved_start:
             return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write_start()
+        except OSError as error:
+            # What was deleted may come back after a restart; the next deletion tries again.
+            _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
+        else:
+            self._saved_start = self.start_offset
+
+    def _write_start(self) -> None:
         new = self._folder / f"{START_FILE}.new"
-        new.write_text(f"{self.start_offset}\n")
+        with new.open("w") as file:
+            file.write(f"{self.start_offset}\n")
+            if self._fsync is Fsync.ALWAYS:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(new, self._folder / START_FILE)
-        self._saved_start = self.start_offset
