@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+_SPARK = ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"})
 _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
-    "analyze": ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"}),
+    "analyze": _SPARK,
+    "waits": _SPARK,
+    "occupancy": _SPARK,
     "sweep": (
         "simulation,spark",
         {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},

@@ -15,8 +15,10 @@ import typer
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
 from purgatory.cli.extras import missing_extra
+from purgatory.cli.occupancy import occupancy
 from purgatory.cli.simulate import scenarios, simulate
 from purgatory.cli.sweep import sweep
+from purgatory.cli.waits import waits
 from purgatory.cli.wheel import wheel
 
 app = typer.Typer(
@@ -34,6 +36,8 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "simulate": simulate,
     "scenarios": scenarios,
     "analyze": analyze,
+    "waits": waits,
+    "occupancy": occupancy,
     "sweep": sweep,
 }
 for name, function in COMMANDS.items():

@@ -24,6 +24,11 @@ TABLES = (
     "distribution",
     "expiry",
     "waits_over_time",
+    "slowest",
+    "littles_law",
+    "peaks",
+    "hot_keys",
+    "key_occupancy",
 )
 _RESULTS = frozenset({REPORT, *TABLES})
 
