@@ -280,9 +280,10 @@ def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
         numbers_from=3,
     )
     scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+    left = "is" if failed == 1 else "are"
     return (
         '<section class="warning" role="note"><h3>Failed</h3>'
-        f"<p>{scenarios} failed and are in no mean.{more}</p>{table}</section>"
+        f"<p>{scenarios} failed and {left} in no mean.{more}</p>{table}</section>"
     )
 
 
