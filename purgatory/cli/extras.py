@@ -10,6 +10,7 @@ _EXTRA_OF_COMMAND = {
     "analyze": _SPARK,
     "waits": _SPARK,
     "occupancy": _SPARK,
+    "audit": _SPARK,
     "sweep": (
         "simulation,spark",
         {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},

@@ -14,6 +14,7 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
+from purgatory.cli.audit import audit
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.occupancy import occupancy
 from purgatory.cli.simulate import scenarios, simulate
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "analyze": analyze,
     "waits": waits,
     "occupancy": occupancy,
+    "audit": audit,
     "sweep": sweep,
 }
 for name, function in COMMANDS.items():
