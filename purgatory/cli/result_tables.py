@@ -35,6 +35,13 @@ def number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
+def short_ms(wait_us: float | None) -> str:
+    """A wait as text, in milliseconds with the digits that matter; a dash for none."""
+    if wait_us is None:
+        return "-"
+    return number(wait_us / 1000, 2 if wait_us < 99_995 else 1 if wait_us < 999_950 else 0)
+
+
 def percent(share: float | None) -> str:
     """A share as text, in percent; a dash for none."""
     return "-" if share is None else f"{100 * share:.2f}"

@@ -183,7 +183,7 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     made = table(
         f"The slowest in {run_id}",
         ("purgatory", "kind", "outcome", "keys"),
-        ("broker", "operation", "came at s", "waited ms"),
+        ("broker", "operation", "at s", "wait ms"),
     )
     for row in rows:
         made.add_row(
@@ -200,6 +200,6 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 
 def _times(row: Row) -> list[str]:
-    from purgatory.pipeline.rows import milliseconds
+    from purgatory.cli.result_tables import short_ms
 
-    return [milliseconds(row[f"wait_{name}_us"], digits=2) for name in _PERCENTILES]
+    return [short_ms(row[f"wait_{name}_us"]) for name in _PERCENTILES]

@@ -107,7 +107,9 @@ def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFr
 
 def width_us(duration_us: Column) -> Column:
     """What `bucket_width_us` says of lengths of runs, as a column."""
-    least = f.greatest(f.ceil(duration_us / MOST_POINTS), f.lit(1)).cast("bigint")
+    over = f.when(duration_us % MOST_POINTS > 0, 1).otherwise(0)
+    whole = (duration_us - duration_us % MOST_POINTS) / MOST_POINTS
+    least = f.greatest(whole.cast("bigint") + over, f.lit(1))
     unit = f.rpad(f.lit("1"), f.length(least.cast("string")), "0").cast("bigint")
     return (
         f.when(least <= unit, unit)
