@@ -1,75 +1,21 @@
-"""The log: one event per rare thing, none per operation, written as the program configured it."""
+"""The log: one event per rare thing, none per operation; one that raises harms nothing."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import structlog
 
-from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryFullError
-from tests.purgatory.probe import Logs, Probe
+from purgatory import AsyncPurgatory, DelayedOperationPurgatory, Outcome
+from tests.metrics.faulty_server import Named, Server
+from tests.purgatory.probe import Logs
 from tests.purgatory.test_supervision import kill
-from timer import InlineExecutor, ManualClock, SystemTimer
 from timer.safe_log import safe_repr
-
-ROOT = Path(__file__).parents[2]
-
-
-class Named(Probe):
-    """An operation whose text does not change with its outcome."""
-
-    def __repr__(self) -> str:
-        return "<the operation>"
-
-
-class Server:
-    """A purgatory that takes 2 operations, on a clock that is moved by hand, on this thread."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.timer = SystemTimer("manual", clock=self.clock, executor=InlineExecutor())
-        self.purgatory = DelayedOperationPurgatory(
-            "Produce", timer=self.timer, reaper_enabled=False, max_pending=2
-        )
-
-    def submit(self, probe: Named) -> Named:
-        self.purgatory.try_complete_else_watch(probe, ["key"])
-        return probe
-
-    def reject(self) -> Named:
-        waiting = [self.submit(Named()) for _ in range(2)]
-        rejected = Named()
-        with pytest.raises(PurgatoryFullError):
-            self.submit(rejected)
-        for probe in waiting:
-            probe.force_complete()
-        return rejected
-
-    def fail_in(self, stage: str) -> Named:
-        def raises() -> NoReturn:
-            raise ValueError("on purpose")
-
-        probe = self.submit(Named(1_000, hooks={stage: raises}))
-        self.purgatory.check_and_complete("key")
-        if stage != "try_complete":
-            self.pass_time(1_000)
-        return probe
-
-    def miss_a_wakeup(self) -> Named:
-        probe = self.submit(Named(1_000))
-        probe.ready = True
-        self.pass_time(1_000)
-        return probe
-
-    def pass_time(self, delta_ms: int) -> None:
-        self.clock.advance(delta_ms)
-        self.timer.advance_clock(0)
 
 
 @pytest.fixture
@@ -147,6 +93,25 @@ def test_a_reaper_that_is_started_anew_is_one_event(logs: Logs) -> None:
         assert logs == [{"event": "reaper_restarted", "log_level": "error", "purgatory": "Produce"}]
 
 
+def test_an_operation_that_ends_after_its_loop_is_one_event(logs: Logs) -> None:
+    operation = Named()
+
+    async def wait() -> None:
+        await AsyncPurgatory("Fetch").submit(operation, ["key"])
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(wait())
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    ender = threading.Thread(target=operation.force_complete)
+    ender.start()
+    ender.join(60)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    entry = {"event": "loop_closed", "log_level": "warning", "purgatory": "Fetch"}
+    assert logs == [entry | {"operation": "<the operation>"}]
+
+
 # None for each operation.
 
 
@@ -190,150 +155,6 @@ def test_a_thousand_operations_that_a_close_fails_leave_one_event(logs: Logs) ->
         purgatory.close("fail")
         assert purgatory.counters.outcomes["failed"] == 1_000
     assert [entry["event"] for entry in logs] == ["purgatory_closed"]
-
-
-# Whose configuration counts. pytest gives the standard library's root logger a handler of its own,
-# so what counts without it is seen in processes of their own.
-
-
-def test_a_users_structlog_comes_before_the_standard_library(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[Any] = []
-
-    def note(_logger: object, method: str, entry: structlog.typing.EventDict) -> NoReturn:
-        seen.append((method, entry["event"], entry["purgatory"]))
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[note])
-    server.miss_a_wakeup()
-    assert seen == [("warning", "missed_wakeup", "Produce")]
-    assert caplog.records == []
-
-
-def test_structlog_on_top_of_the_standard_library_names_its_loggers(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    structlog.configure(
-        processors=[structlog.stdlib.render_to_log_kwargs],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    server.miss_a_wakeup()
-    server.timer.call_later(0, lambda: 1 / 0)
-    found = [(record.name, record.levelname, record.message) for record in caplog.records]
-    assert found == [
-        ("purgatory", "WARNING", "missed_wakeup"),
-        ("timer", "ERROR", "timer_task_failed"),
-    ]
-
-
-def test_the_standard_librarys_records_have_the_values_in_text_and_beside_it(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    probe = server.fail_in("on_complete")
-    (record,) = caplog.records
-    assert record.name == "purgatory"
-    assert record.levelno == logging.ERROR
-    assert record.message == (
-        "callback_failed purgatory='Produce' operation='<the operation>' stage='on_complete'"
-    )
-    fields = {"event": "callback_failed", "purgatory": "Produce", "operation": "<the operation>"}
-    assert fields.items() <= vars(record).items()
-    assert record.exc_info is not None
-    assert record.exc_info[1] is probe.error
-
-
-NOTHING = ""
-BASIC = "logging.basicConfig(format='%(levelname)s:%(name)s:%(message)s', stream=sys.stdout)"
-CONFIGURED = [
-    pytest.param(NOTHING, ["missed_wakeup", "callback_failed"], id="nothing: structlog prints"),
-    pytest.param(
-        BASIC, ["WARNING:purgatory:missed_wakeup", "ERROR:purgatory:callback_failed"], id="root"
-    ),
-    pytest.param(
-        f"{BASIC}; logging.getLogger('purgatory').setLevel('ERROR')",
-        ["ERROR:purgatory:callback_failed"],
-        id="root and our level",
-    ),
-    pytest.param(
-        "handler = logging.StreamHandler(sys.stdout);"
-        "handler.setFormatter(logging.Formatter('mine:%(message)s'));"
-        "logging.getLogger('purgatory').addHandler(handler)",
-        ["mine:missed_wakeup", "mine:callback_failed"],
-        id="our handler",
-    ),
-    pytest.param("logging.getLogger('purgatory').setLevel('CRITICAL')", [], id="our level"),
-    pytest.param("logging.getLogger().setLevel('CRITICAL')", [], id="the root's level"),
-    pytest.param("logging.getLogger('purgatory').disabled = True", [], id="our logger disabled"),
-    pytest.param("logging.disable()", [], id="all disabled"),
-]
-PROGRAM = """
-import logging, sys
-{configuration}
-from tests.metrics.test_logs import Server
-server = Server()
-for _ in range(1_000):
-    server.purgatory.check_and_complete("key")
-server.miss_a_wakeup()
-server.fail_in("on_complete")
-"""
-
-
-def printed_by(program: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return ran.stdout + ran.stderr
-
-
-@pytest.mark.parametrize(("configuration", "wanted"), CONFIGURED)
-def test_a_program_that_configured_only_the_standard_library_is_respected(
-    configuration: str, wanted: list[str]
-) -> None:
-    printed = printed_by(PROGRAM.format(configuration=configuration))
-    events = [
-        line for line in printed.splitlines() if "missed_wakeup" in line or "callback_f" in line
-    ]
-    assert len(events) == len(wanted), printed
-    for line, start in zip(events, wanted, strict=True):
-        assert line.startswith(start) or (configuration == NOTHING and start in line), line
-    assert bool(wanted) == bool(printed), "a silenced log prints nothing at all"
-    assert ("ValueError: on purpose" in printed) == bool(wanted), "with its traceback"
-
-
-IMPORTS = """
-import logging
-import timer, purgatory, purgatory.metrics, purgatory.kafka, purgatory.simulation, purgatory.cli
-import structlog
-assert not structlog.is_configured()
-root = logging.getLogger()
-assert (root.handlers, root.level, root.manager.disable) == ([], logging.WARNING, 0)
-for name in root.manager.loggerDict:
-    if name.split(".")[0] in ("timer", "purgatory"):
-        logger = logging.getLogger(name)
-        assert (logger.handlers, logger.level) == ([], logging.NOTSET), name
-"""
-
-
-def test_importing_configures_nothing() -> None:
-    assert printed_by(IMPORTS) == ""
-
-
-def test_the_timer_alone_needs_no_purgatory() -> None:
-    program = (
-        "import sys, timer; t = timer.SystemTimer('alone', clock=timer.ManualClock(),"
-        " executor=timer.InlineExecutor());"
-        "t.call_later(0, int, 'no number'); print('purgatory' in sys.modules)"
-    )
-    printed = printed_by(program)
-    assert "timer_task_failed" in printed
-    assert printed.endswith("False\n")
 
 
 # A log that raises harms nothing.
