@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 _BASE = """
 name = "small"
-duration_ms = 2_000
+duration_ms = 1_000
 
 [[producers]]
 group = "load"
@@ -52,7 +52,7 @@ repetitions = {repetitions}
 [grid]
 "producers[load].timeout_ms" = [10, 50, 100, 500, 1_000]
 "followers.lag_ms" = [1, 5, 20, 100, 400]
-"producers[load].rate" = [2.0, 10.0, 40.0, 100.0]
+"producers[load].rate" = [2.0, 5.0, 15.0, 40.0]
 """
 _POINTS = 100
 
