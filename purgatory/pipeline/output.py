@@ -29,6 +29,7 @@ TABLES = (
     "peaks",
     "hot_keys",
     "key_occupancy",
+    "quarantine",
 )
 _RESULTS = frozenset({REPORT, *TABLES})
 

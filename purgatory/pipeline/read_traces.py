@@ -70,7 +70,8 @@ class TraceTables:
         """
         first = self.quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
         if first is not None:
-            raise TraceError(_place(first) + ": " + first["reason"] + ": " + first["detail"])
+            place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
+            raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
 
 
 def counts_of(quarantine: DataFrame) -> DataFrame:
@@ -117,7 +118,7 @@ def read_traces(
 
 def tables_of(session: SparkSession, found: Survey) -> TraceTables:
     """The tables of what a survey found; lazy."""
-    rows = {table: TableRows(session, found.traces, table, found.mapping) for table in TABLES}
+    rows = {table: TableRows(session, found.traces, table) for table in TABLES}
     bad = [one.bad() for one in rows.values()]
     if found.refused:
         refused = [_quarantined(one) for one in found.refused]
@@ -168,7 +169,3 @@ def _settings(
     groups: Sequence[Mapping[str, object]] | None, names: Sequence[str]
 ) -> list[tuple[object, ...]] | None:
     return None if groups is None else [tuple(group.get(n) for n in names) for group in groups]
-
-
-def _place(row: Mapping[str, Any] | Any) -> str:
-    return row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"

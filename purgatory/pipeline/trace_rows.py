@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
-from purgatory.pipeline.column_mapping import ColumnMapping, sources_of
+from purgatory.pipeline.column_mapping import sources_of
 from purgatory.pipeline.row_checks import detail_of, with_reason
 from purgatory.pipeline.trace_schema import TABLES
 from purgatory.pipeline.traces import Trace, spark_path
@@ -54,17 +54,14 @@ class TableRows:
 
     Args:
         session: reads.
-        traces: what `survey` found.
+        traces: what one `survey` found, with one mapping.
         table: its name.
-        mapping: where columns of other names are.
     """
 
-    def __init__(
-        self, session: SparkSession, traces: Sequence[Trace], table: str, mapping: ColumnMapping
-    ) -> None:
+    def __init__(self, session: SparkSession, traces: Sequence[Trace], table: str) -> None:
         self._session = session
         self._table = table
-        self._sources = sources_of(table, mapping)
+        self._sources = sources_of(table, traces[0].mapping if traces else None)
         together: dict[_Kinds, dict[Path, str]] = {}
         for trace in traces:
             for part in trace.files[table]:

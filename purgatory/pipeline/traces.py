@@ -76,6 +76,8 @@ class Trace:
     complete: bool
     files: Mapping[str, Sequence[Part]]
     """The files that are read, of each table."""
+    mapping: ColumnMapping = field(default_factory=dict)
+    """Where columns of other names are in these files."""
 
     @property
     def run_id(self) -> str:
@@ -124,7 +126,6 @@ class Survey:
 
     traces: Sequence[Trace]
     refused: Sequence[Refused]
-    mapping: ColumnMapping = field(default_factory=dict)
 
 
 class _Refusals:
@@ -175,7 +176,7 @@ def survey(
     if not by_run_id:
         raise TraceError(refusals.refused[0].detail)
     traces = [by_run_id[run_id] for run_id in sorted(by_run_id)]
-    return Survey(traces, refusals.refused, mapping or {})
+    return Survey(traces, refusals.refused)
 
 
 def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
@@ -199,13 +200,13 @@ def read_trace(folder: Path, mapping: ColumnMapping | None = None) -> Trace:
 
 
 def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
-    """The good rows of one table of traces that are in the schema's own columns. Lazy.
+    """The good rows of one table of traces. Lazy.
 
-    `read_traces` reads all tables, with a mapping, and the bad rows too.
+    `read_traces` reads all tables, and the bad rows too.
     """
     from purgatory.pipeline.trace_rows import TableRows
 
-    return TableRows(session, traces, table, {}).good()
+    return TableRows(session, traces, table).good()
 
 
 def _trace_folders(root: Path) -> Iterator[Path]:
@@ -243,7 +244,7 @@ def _read(folder: Path, mapping: ColumnMapping | None, refusals: _Refusals) -> T
         table: _read_parts(head, table, parquet_paths[table] + json_paths[table], mapping, refusals)
         for table in TABLES
     }
-    trace = Trace(folder, head, head.complete, files)
+    trace = Trace(folder, head, head.complete, files, mapping or {})
     for table in TABLES:
         _check_whole(trace, table, written_elsewhere, refusals)
     lost = len(refusals.refused) > known

@@ -51,9 +51,11 @@ def test_a_mistake_is_one_line_and_status_2(
     elif case == "part":
         part = trace / "operations" / "part-00000.parquet"
         part.write_bytes(part.read_bytes()[:-9])
+        arguments.append("--strict")
         expected = "part-00000.parquet: can't be read as Parquet"
     elif case == "rows":
         (trace / "operations" / "part-00000.parquet").unlink()
+        arguments.append("--strict")
         expected = "operations: has 0 parts, and run.json says 1"
     else:
         run_file = trace / "run.json"
