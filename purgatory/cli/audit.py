@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import Master, ShowProgress, one_line_errors
+from purgatory.cli.pipeline_run import ColumnMapping, Master, ShowProgress, Strict, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from purgatory.pipeline.auditing.results import AuditedTraces
     from purgatory.pipeline.rows import Row
 
 MOST_PRINTED_RUNS = 10
@@ -51,6 +52,8 @@ def audit(
         bool, typer.Option("--overwrite", help="Replace the results of an earlier audit.")
     ] = False,
     progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
 ) -> None:
     """Audit traces for order, duplicates and losses; exit with 1 if something is violated."""
     expected = expect or []
@@ -63,7 +66,7 @@ def audit(
     with one_line_errors("audit"):
         from purgatory.pipeline.auditing.results import audit_traces
 
-        rows = audit_traces(
+        audited = audit_traces(
             traces,
             out,
             master=master,
@@ -71,9 +74,11 @@ def audit(
             expect=expected,
             witnesses=witnesses,
             progress=progress,
+            mapping=mapping,
+            strict=strict,
         )
-    _print(rows, out)
-    if _violations(rows):
+    _print(audited, out)
+    if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
 
 
@@ -81,13 +86,14 @@ def _violations(rows: Sequence[Row]) -> int:
     return sum(row["count"] for row in rows if row["verdict"] == "violation")
 
 
-def _print(rows: Sequence[Row], out: Path | None) -> None:
+def _print(audited: AuditedTraces, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     from purgatory.pipeline.rows import grouped
 
     console = Console(highlight=False)
+    rows = audited.rows
     runs = grouped(rows, "run_id")
     worst_first = sorted(runs, key=lambda run_id: not _violations(runs[run_id]))
     for run_id in worst_first[:MOST_PRINTED_RUNS]:
@@ -97,6 +103,9 @@ def _print(rows: Sequence[Row], out: Path | None) -> None:
         else:
             console.print(f"{escape(run_id)}: no anomalies")
         _print_unchecked(console, runs[run_id])
+        if run_id in audited.bad_rows:
+            bad = audited.bad_rows[run_id]
+            console.print(f"left out: {bad:,} bad rows; the run counts as incomplete")
     if len(runs) > MOST_PRINTED_RUNS:
         console.print(f"... and {len(runs) - MOST_PRINTED_RUNS} more runs")
     guilty = sum(bool(_violations(of_run)) for of_run in runs.values())
