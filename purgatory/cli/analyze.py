@@ -34,6 +34,14 @@ def analyze(
     progress: ShowProgress = None,
     mapping: ColumnMapping = None,
     strict: Strict = False,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Show a sweep's answers and surfaces in the report: the folder of its results.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Analyze traces with Spark: how long requests waited, and how many did at each time."""
     with one_line_errors("analyze"):
@@ -47,6 +55,7 @@ def analyze(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            sweep=sweep,
         )
     _print(analysis)
 

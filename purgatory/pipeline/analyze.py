@@ -26,6 +26,7 @@ from purgatory.pipeline.report import Results, report_page
 from purgatory.pipeline.rows import Row
 from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.swept import swept_sections
 from purgatory.pipeline.traces import Refused, Survey, Trace, spark_path, survey
 from purgatory.pipeline.waits import waits, waits_order
 
@@ -87,6 +88,7 @@ def analyze(
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
+    sweep: Path | None = None,
 ) -> Analysis:
     """Analyze all traces in some folders, in a Spark session of its own.
 
@@ -98,6 +100,7 @@ def analyze(
         progress: show on standard error how far Spark is; None does so on a terminal only.
         mapping: a file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it goes into the table `quarantine`.
+        sweep: the folder of a sweep's results, to be shown in the report too.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
@@ -106,12 +109,15 @@ def analyze(
     found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
     traces = found.traces
     check_output(out, [trace.folder for trace in traces], overwrite)
+    notes = [] if sweep is None else [swept_sections(sweep)]
     small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
     with (
         output_folder(out) as folder,
         spark_session(master, small=small, progress=progress) as session,
     ):
-        result = write_results(session, traces, folder, refused=found.refused, strict=strict)
+        result = write_results(
+            session, traces, folder, refused=found.refused, strict=strict, notes=notes
+        )
     return replace(result, report=out / REPORT)
 
 
@@ -122,8 +128,16 @@ def write_results(
     *,
     refused: Sequence[Refused] = (),
     strict: bool = False,
+    notes: Sequence[str] = (),
 ) -> Analysis:
     """Compute everything with an open session, and write it into a folder that exists.
+
+    Args:
+        session: any open session.
+        traces, refused: what a survey found.
+        folder: where to.
+        strict: stop at a bad row or file.
+        notes: sections to stand in the report before those of the runs, as HTML.
 
     Raises:
         TraceError: strict, and a row or file is bad.
@@ -147,7 +161,7 @@ def write_results(
     _write_drawn(operations, plotted, folder)
     results = _results(folder, runs_rows, [run["run_id"] for run in plotted])
     report = folder / REPORT
-    report.write_text(report_page(results), encoding="utf-8")
+    report.write_text(report_page(results, notes), encoding="utf-8")
     return Analysis(runs_rows, results.waits, report, results.audit, quarantine)
 
 
