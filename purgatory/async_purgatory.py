@@ -34,6 +34,7 @@ from purgatory.safe_log import log_safely
 from purgatory.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
 from purgatory.watch_keys import check_hashable
 from timer import Clock, InlineExecutor, SystemTimer
+from timer.safe_log import safe_repr
 
 T = TypeVar("T")
 
@@ -278,7 +279,7 @@ class AsyncPurgatory:
         if operation._op_is_over():
             return
         told = self._loop.create_future()
-        operation.call_when_settled(lambda: self._tell(told))
+        operation.call_when_settled(lambda: self._tell(operation, told))
         try:
             await told
         finally:
@@ -286,7 +287,7 @@ class AsyncPurgatory:
             if not operation._op_is_over():
                 operation.cancel()
 
-    def _tell(self, told: asyncio.Future[None]) -> None:
+    def _tell(self, operation: DelayedOperation, told: asyncio.Future[None]) -> None:
         if get_ident() == self._thread_id:
             _set_told(told)
             return
@@ -294,7 +295,9 @@ class AsyncPurgatory:
             self._loop.call_soon_threadsafe(_set_told, told)
         except RuntimeError:
             # and with it the task that waits
-            log_safely("warning", "loop_closed", purgatory=self.name)
+            log_safely(
+                "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
+            )
 
     def _note(self, key: Hashable, value: int | None) -> None:
         self._notes.append((key, value))

@@ -292,7 +292,7 @@ class DelayedOperation(TimerTask):
             try:
                 listener()
             except Exception as error:
-                log_safely("error", "listener_failed", operation=safe_repr(self), exc_info=error)
+                self._op_log("error", "listener_failed", exc_info=error)
 
     def _op_is_over(self) -> bool:
         """Whether nothing is to come any more."""
@@ -497,19 +497,15 @@ class DelayedOperation(TimerTask):
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._count_callback_error(stage)
-        log_safely(
-            "error",
-            "callback_failed",
-            stage=stage,
-            purgatory=None if purgatory is None else purgatory.name,
-            operation=safe_repr(self),
-            exc_info=error,
-        )
+        self._op_log("error", "callback_failed", stage=stage, exc_info=error)
 
     def _op_count_missed_wakeup(self) -> None:
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._count_missed_wakeup()
-            log_safely(
-                "warning", "missed_wakeup", purgatory=purgatory.name, operation=safe_repr(self)
-            )
+            self._op_log("warning", "missed_wakeup")
+
+    def _op_log(self, level: str, event: str, **values: object) -> None:
+        purgatory = self._op_purgatory
+        name = None if purgatory is None else purgatory.name
+        log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import structlog
+from typing import Any
 
 from timer import safe_log
 
-_log = structlog.get_logger("purgatory")
 
-
-def log_safely(level: str, event: str, **values: object) -> None:
-    """Write ``event``, unless the log can't be written: a closed pipe, a processor that raises."""
-    safe_log.log_safely(_log, level, event, **values)
+def log_safely(level: str, event: str, **values: Any) -> None:
+    """Write ``event`` to the logger "purgatory", unless the log can't be written."""
+    safe_log.log_safely("purgatory", level, event, **values)

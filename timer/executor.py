@@ -19,11 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import structlog
-
 from timer.safe_log import log_safely
-
-_log = structlog.get_logger("timer")
 
 
 class TaskExecutor(Protocol):
@@ -107,7 +103,7 @@ class SingleThreadExecutor:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)
             if thread.is_alive():
-                _log.error("executor_still_runs", executor=self._name)
+                log_safely("timer", "error", "executor_still_runs", executor=self._name)
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -124,5 +120,5 @@ class SingleThreadExecutor:
             except BaseException as error:
                 # A SystemExit raised in one task must not end the worker of all the others.
                 log_safely(
-                    _log, "error", "executor_task_failed", executor=self._name, exc_info=error
+                    "timer", "error", "executor_task_failed", executor=self._name, exc_info=error
                 )

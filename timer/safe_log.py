@@ -1,27 +1,56 @@
-"""The log as faults are written to it: what it raises stops no task and no thread."""
+"""The log as rare events and faults are written to it: what it raises stops no task and no thread.
+
+Whose configuration counts: structlog's, if the program configured it; else the standard library's,
+if the program gave the logger or the root a handler or a level, or disabled one; else structlog's
+own default, which prints.
+"""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Any
 
+import structlog
 
-def log_safely(log: Any, level: str, event: str, **values: object) -> None:
+
+def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
     """Write ``event``, unless the log can't be written: a closed pipe, a processor that raises.
 
     Args:
-        log: a structlog logger.
-        level: the method to call: "warning".
+        logger_name: "timer" or "purgatory".
+        level: the method to call: "info", "warning" or "error".
         event: what happened.
-        values: what is bound to it.
+        values: what is bound to it; ``exc_info`` is an exception whose traceback is written.
     """
     with suppress(Exception):
-        getattr(log, level)(event, **values)
+        logger = logging.getLogger(logger_name)
+        if structlog.is_configured() or not _is_configured(logger):
+            getattr(structlog.get_logger(logger_name), level)(event, **values)
+            return
+        exc_info = values.pop("exc_info", None)
+        # In the message for people, and beside it for formatters that write the record's fields.
+        message = " ".join([event, *(f"{name}={value!r}" for name, value in values.items())])
+        extra = {"event": event, **values}
+        getattr(logger, level)("%s", message, exc_info=exc_info, extra=extra)
 
 
 def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, or, if that raises, what it raised."""
+    """Return ``repr(value)``, or, if that raises, the type of what it raised."""
     try:
         return repr(value)
     except Exception as error:
-        return f"<{type(value).__name__} whose repr raised {error!r}>"
+        # Not the exception's own repr: that may raise as well.
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+
+
+def _is_configured(logger: logging.Logger) -> bool:
+    """Whether the program set up the standard library's logging for this logger."""
+    root = logging.getLogger()
+    return (
+        logger.hasHandlers()
+        or logger.level != logging.NOTSET
+        or root.level != logging.WARNING  # as it is by default
+        or logger.disabled
+        or root.manager.disable > logging.NOTSET
+    )

@@ -22,8 +22,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from timer import forking
 from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.delay_queue import DelayQueue
@@ -41,8 +39,6 @@ MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
 
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
-
-_log = structlog.get_logger("timer")
 
 
 class SystemTimer(Timer):
@@ -254,7 +250,7 @@ class SystemTimer(Timer):
         if self._own_executor is not None:
             self._own_executor.shutdown(timeout_s)
         if dropped:
-            log_safely(_log, "info", "timer_closed", timer=self.name, dropped_tasks=len(dropped))
+            log_safely("timer", "info", "timer_closed", timer=self.name, dropped_tasks=len(dropped))
         return len(dropped)
 
     def _check_open(self) -> None:
@@ -317,7 +313,9 @@ class SystemTimer(Timer):
             self._executor.submit(self._run, entry)
         except Exception as error:
             # A pool that is full, broken or shut down: on the wrong thread is better than never.
-            log_safely(_log, "error", "timer_executor_refused", timer=self.name, error=str(error))
+            log_safely(
+                "timer", "error", "timer_executor_refused", timer=self.name, error=str(error)
+            )
             self._run(entry)
 
     def _run(self, entry: TimerTaskEntry) -> None:
@@ -332,7 +330,7 @@ class SystemTimer(Timer):
             with self._lock:
                 self.failures += 1
             log_safely(
-                _log,
+                "timer",
                 "error",
                 "timer_task_failed",
                 timer=self.name,

@@ -168,12 +168,13 @@ class Broker:
         if server is not None:
             server.close()
         self.cut_connections()
-        for fetcher in self._fetchers.values():
-            fetcher.stop()
-        self._fetchers.clear()
-        self._logs = self.manager.take_logs()
+        fetchers, self._fetchers = self._fetchers, {}
+        for fetcher in fetchers.values():
+            await fetcher.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
+        # Only now: nothing must wait any more when the partitions go, or it would be answered.
+        self._logs = self.manager.take_logs()
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""

@@ -84,6 +84,7 @@ class Connection(asyncio.Protocol):
         on_close: Callable[[Connection], None],
     ) -> None:
         self.peer = "?"
+        self.was_cut = False
         self.user: str | None = None
         self.mechanism: str | None = None
         self._serve = serve
@@ -152,6 +153,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Cut the connection: the client sees it reset."""
+        self.was_cut = True
         if self._transport is not None:
             self._transport.abort()
 

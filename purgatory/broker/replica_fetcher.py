@@ -13,6 +13,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -73,9 +74,10 @@ class ReplicaFetcher:
         """Look at once which partitions there are to follow."""
         self._wake.set()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End: the follower is gone."""
         self._task.cancel()
+        await asyncio.wait([self._task])
 
     async def _work(self) -> None:
         follower, link = self._follower, self._link
@@ -122,10 +124,9 @@ class ReplicaFetcher:
 
     async def _pause(self, seconds: float | None) -> None:
         self._wake.clear()
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
 
 async def _fetch(manager: ReplicaManager, params: FetchParams, fetches: Fetches) -> Answers | None:
@@ -141,7 +142,8 @@ async def _fetch(manager: ReplicaManager, params: FetchParams, fetches: Fetches)
     except PurgatoryClosedError:
         return None
     # A leader that dies never answers: its purgatory is closed and lets go of what waits.
-    try:
-        return await asyncio.wait_for(answered, (params.max_wait_ms + 500) / 1_000)
-    except TimeoutError:
-        return None
+    with suppress(TimeoutError):
+        # Not wait_for, which before Python 3.12 may take a cancellation for the answer.
+        async with asyncio.timeout((params.max_wait_ms + 500) / 1_000):
+            return await answered
+    return None

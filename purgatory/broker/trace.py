@@ -1,8 +1,9 @@
 """What happened in a cluster, as the tables of a trace: operations, sends and reads.
 
 As the brokers saw it: a send is what a broker was asked to append, with what it answered; one whose
-answer was lost on the way (a fault, a connection that was cut) counts as unknown. A read is what
-was delivered to a client. Keys and values are told apart by 63 bits of their hash.
+answer was lost on the way (a fault, a connection that was cut then, or within a second) counts as
+unknown. A read is what was delivered to a client. Keys and values are told apart by 63 bits of
+their hash.
 
 Ground rules
 ------------
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from purgatory.broker.records import records_of
 from purgatory.delayed_operation import DelayedOperation
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from purgatory.broker.wire import Request
 
 _NS_PER_US = 1_000
+_ON_THE_WAY_US = 1_000_000
+"""How long an answer may be on its way: cut before, a connection may have lost it."""
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
 
@@ -68,6 +72,7 @@ class ClusterTrace:
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
+        self._on_the_way: dict[int, deque[_Answered]] = {}
 
     @property
     def duration_ms(self) -> int:
@@ -118,23 +123,32 @@ class ClusterTrace:
             if answer is not None:
                 rows += self._sends(connection, request, topic_partition, batches, answer, came_us)
         if acks == 0:  # nobody is told
-            self._write_sends(rows, None)
+            self._write_sends(None, rows)
         else:
             self._unanswered[id(connection), request.correlation_id] = rows
 
     def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
         """Note whether the answer to a produce reached the client."""
         rows = self._unanswered.pop((id(connection), request.correlation_id), None)
-        if rows is not None:
-            self._write_sends(rows, arrived)
-
-    def _write_sends(self, rows: Iterable[list[Any]], arrived: bool | None) -> None:
+        if rows is None:
+            return
+        if not arrived:
+            self._write_lost(rows)
+            return
         now_us = self._now_us()
+        on_the_way = self._on_the_way.setdefault(id(connection), deque())
+        on_the_way.append(_Answered(now_us, rows))
+        while on_the_way[0].at_us < now_us - _ON_THE_WAY_US:
+            self._write_sends(*on_the_way.popleft())
+
+    def _write_sends(self, at_us: int | None, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            if arrived is not None:
-                row[10] = now_us if arrived else None
-            if arrived is False:
-                row[7], row[8] = "unknown", "answer lost"
+            row[10] = at_us
+            self._tables.send(tuple(row))
+
+    def _write_lost(self, rows: Iterable[list[Any]]) -> None:
+        for row in rows:
+            row[7], row[8] = "unknown", "answer lost"
             self._tables.send(tuple(row))
 
     def _sends(
@@ -231,7 +245,22 @@ class ClusterTrace:
     def closed(self, connection: Connection) -> None:
         """Note that a connection is gone: what wasn't delivered never is."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
-            self._write_sends(self._unanswered.pop(key), False)
+            self._write_lost(self._unanswered.pop(key))
+        for at_us, rows in self._on_the_way.pop(id(connection), ()):
+            if connection.was_cut and at_us >= self._now_us() - _ON_THE_WAY_US:
+                self._write_lost(rows)
+            else:
+                self._write_sends(at_us, rows)
+
+    def close(self) -> None:
+        """Write what is still held back. Call it when the cluster has stopped."""
+        for answered in self._on_the_way.values():
+            for at_us, rows in answered:
+                self._write_sends(at_us, rows)
+        for rows in self._unanswered.values():
+            self._write_lost(rows)
+        self._on_the_way.clear()
+        self._unanswered.clear()
 
     def _client(self, request: Request) -> int:
         """Return the number of a client: of one name, whatever connections it has."""
@@ -243,6 +272,13 @@ class ClusterTrace:
 
     def _now_us(self) -> int:
         return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
+
+
+class _Answered(NamedTuple):
+    """Sends that were answered, and when."""
+
+    at_us: int
+    rows: list[list[Any]]
 
 
 class _Sent:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import Master, ShowProgress, one_line_errors
+from purgatory.cli.pipeline_run import ColumnMapping, Master, ShowProgress, Strict, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +32,30 @@ def analyze(
         bool, typer.Option("--overwrite", help="Replace the results of an earlier analysis.")
     ] = False,
     progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Show a sweep's answers and surfaces in the report: the folder of its results.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Analyze traces with Spark: how long requests waited, and how many did at each time."""
     with one_line_errors("analyze"):
         from purgatory.pipeline.analyze import analyze as analyze_traces
 
         analysis = analyze_traces(
-            traces, out, master=master, overwrite=overwrite, progress=progress
+            traces,
+            out,
+            master=master,
+            overwrite=overwrite,
+            progress=progress,
+            mapping=mapping,
+            strict=strict,
+            sweep=sweep,
         )
     _print(analysis)
 
@@ -48,6 +65,7 @@ def _print(analysis: Analysis) -> None:
     from rich.markup import escape
 
     from purgatory.pipeline.audit_report import verdict_line
+    from purgatory.pipeline.quarantine import quarantine_lines
     from purgatory.pipeline.rows import shown_waits
 
     console = Console()
@@ -66,6 +84,10 @@ def _print(analysis: Analysis) -> None:
     left_out = len(analysis.runs) - MOST_PRINTED_RUNS
     if left_out > 0:
         console.print(f"... and {left_out} more runs, in the report")
+    if analysis.quarantine:
+        console.print("[bold]set aside[/bold], in the table quarantine:")
+        for line in quarantine_lines(analysis.quarantine):
+            console.print(f"  {escape(line)}", soft_wrap=True)
     console.print(f"Report: {escape(str(analysis.report))}", soft_wrap=True)
 
 

@@ -176,4 +176,5 @@ def _run(serving: Serving, trace: Path | None) -> None:
     except BaseException:
         writer.abandon(written.duration_ms, "the cluster failed")
         raise
+    written.close()
     writer.finish(written.duration_ms, {})

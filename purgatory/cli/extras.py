@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+_SPARK = ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"})
 _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
-    "analyze": ("spark", {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"}),
+    "analyze": _SPARK,
+    "waits": _SPARK,
+    "occupancy": _SPARK,
+    "audit": _SPARK,
     "sweep": (
         "simulation,spark",
         {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},

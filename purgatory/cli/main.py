@@ -14,11 +14,14 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
+from purgatory.cli.audit import audit
 from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
+from purgatory.cli.occupancy import occupancy
 from purgatory.cli.simulate import scenarios, simulate
 from purgatory.cli.sweep import sweep
+from purgatory.cli.waits import waits
 from purgatory.cli.wheel import wheel
 
 app = typer.Typer(
@@ -36,6 +39,9 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "simulate": simulate,
     "scenarios": scenarios,
     "analyze": analyze,
+    "waits": waits,
+    "occupancy": occupancy,
+    "audit": audit,
     "sweep": sweep,
     "cluster": cluster,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +28,23 @@ ShowProgress = Annotated[
     ),
 ]
 """The option --progress; None when it is not given."""
+
+ColumnMapping = Annotated[
+    Path | None,
+    typer.Option(
+        "--mapping",
+        metavar="FILE.toml",
+        help="Where columns of other names and units are, in traces that other programs wrote.",
+        show_default=False,
+    ),
+]
+"""The option --mapping."""
+
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop at the first bad row or file instead of setting it aside."),
+]
+"""The option --strict."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""

@@ -127,8 +127,9 @@ def _print(done: Sweep) -> None:
     for answer in done.answers:
         console.print(f"- {escape(answer.words())}")
     if done.failed:
-        scenarios = "1 scenario" if done.failed == 1 else f"{done.failed:,} scenarios"
-        console.print(f"[bold]{scenarios} failed[/bold] and are in no mean:")
+        one_or_more = "1 scenario" if done.failed == 1 else f"{done.failed:,} scenarios"
+        left = "is" if done.failed == 1 else "are"
+        console.print(f"[bold]{one_or_more} failed[/bold] and {left} in no mean:")
         for one in done.failures[:MOST_PRINTED_FAILURES]:
             console.print(f"  {escape(one.settings)}, seed {one.seed}: {escape(one.error)}")
         left_out = done.failed - MOST_PRINTED_FAILURES

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.littles_law import littles_law as littles_law
     from purgatory.pipeline.occupancy import occupancy as occupancy
     from purgatory.pipeline.peaks import peaks as peaks
+    from purgatory.pipeline.read_traces import read_traces as read_traces
     from purgatory.pipeline.slowest import slowest as slowest
     from purgatory.pipeline.sweep_run import sweep as sweep
     from purgatory.pipeline.waits import waits as waits
@@ -34,6 +35,7 @@ JOBS = {
     "occupancy": "occupancy",
     "occupancy_of_keys": "hot_keys",
     "peaks": "peaks",
+    "read_traces": "read_traces",
     "slowest": "slowest",
     "sweep": "sweep_run",
     "waits": "waits",

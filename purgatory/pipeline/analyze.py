@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
 
@@ -14,18 +14,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.auditing import RunConfiguration, audit
-from purgatory.pipeline.auditing.witnesses import counts_order, witnesses_order
+from purgatory.pipeline.auditing.results import write_audit
+from purgatory.pipeline.column_mapping import read_mapping
 from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
-from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
 from purgatory.pipeline.output import REPORT, check_output, output_folder
+from purgatory.pipeline.quarantine import write_quarantine
+from purgatory.pipeline.read_traces import TraceTables, tables_of
 from purgatory.pipeline.report import Results, report_page
 from purgatory.pipeline.rows import Row
 from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
+from purgatory.pipeline.swept import swept_sections
+from purgatory.pipeline.traces import Refused, Survey, Trace, spark_path, survey
 from purgatory.pipeline.waits import waits, waits_order
 
 MOST_SMALL_OPERATIONS = 500_000
@@ -62,6 +64,8 @@ _RUNS = pa.schema(
     ]
 )
 
+_COUNTED = ("operations", "sends", "reads")
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -71,6 +75,8 @@ class Analysis:
     waits: Sequence[Row]
     report: Path
     audit: Sequence[Row] = ()
+    quarantine: Sequence[Row] = ()
+    """How much was left out: `table`, `reason`, `rows`, and `files` that were left out whole."""
 
 
 def analyze(
@@ -80,6 +86,9 @@ def analyze(
     master: str = "local[*]",
     overwrite: bool = False,
     progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+    sweep: Path | None = None,
 ) -> Analysis:
     """Analyze all traces in some folders, in a Spark session of its own.
 
@@ -89,30 +98,54 @@ def analyze(
         master: the Spark master.
         overwrite: replace the results of an earlier analysis in `out`.
         progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: a file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it goes into the table `quarantine`.
+        sweep: the folder of a sweep's results, to be shown in the report too.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    traces = find_traces(roots)
+    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
+    traces = found.traces
     check_output(out, [trace.folder for trace in traces], overwrite)
+    notes = [] if sweep is None else [swept_sections(sweep)]
     small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
     with (
         output_folder(out) as folder,
         spark_session(master, small=small, progress=progress) as session,
     ):
-        result = write_results(session, traces, folder)
-    return Analysis(result.runs, result.waits, out / REPORT, result.audit)
+        result = write_results(
+            session, traces, folder, refused=found.refused, strict=strict, notes=notes
+        )
+    return replace(result, report=out / REPORT)
 
 
-def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) -> Analysis:
+def write_results(
+    session: SparkSession,
+    traces: Sequence[Trace],
+    folder: Path,
+    *,
+    refused: Sequence[Refused] = (),
+    strict: bool = False,
+    notes: Sequence[str] = (),
+) -> Analysis:
     """Compute everything with an open session, and write it into a folder that exists.
 
+    Args:
+        session: any open session.
+        traces, refused: what a survey found.
+        folder: where to.
+        strict: stop at a bad row or file.
+        notes: sections to stand in the report before those of the runs, as HTML.
+
     Raises:
-        TraceError: an operation that can't be.
+        TraceError: strict, and a row or file is bad.
     """
-    operations = read_table(session, traces, "operations")
-    runs = _runs(traces, _last_ends_us(operations, traces))
+    tables = tables_of(session, Survey(traces, refused))
+    quarantine = write_quarantine(session, tables, folder, strict=strict)
+    operations = tables.operations
+    runs = _runs(traces, _last_ends_us(operations), _counts(tables, traces, bool(quarantine)))
     spans = session.createDataFrame(
         runs.select(["run_id", "duration_us", "bucket_width_us"]).rename_columns(
             ["run_id", "end_us", "width_us"]
@@ -120,7 +153,7 @@ def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) 
     )
     _write(waits(operations), folder / "waits", waits_order())
     _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
-    _write_audit(session, traces, folder)
+    write_audit(session, traces, folder)
     (folder / "runs").mkdir()
     pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
     runs_rows = runs.to_pylist()
@@ -128,16 +161,8 @@ def write_results(session: SparkSession, traces: Sequence[Trace], folder: Path) 
     _write_drawn(operations, plotted, folder)
     results = _results(folder, runs_rows, [run["run_id"] for run in plotted])
     report = folder / REPORT
-    report.write_text(report_page(results), encoding="utf-8")
-    return Analysis(runs_rows, results.waits, report, results.audit)
-
-
-def _write_audit(session: SparkSession, traces: Sequence[Trace], folder: Path) -> None:
-    configuration = {trace.run_id: RunConfiguration(complete=trace.complete) for trace in traces}
-    sends, reads = (read_table(session, traces, name) for name in ("sends", "reads"))
-    with audit(sends, reads, configuration=configuration) as audited:
-        _write(audited.audit, folder / "audit", counts_order())
-        _write(audited.witnesses, folder / "witnesses", witnesses_order())
+    report.write_text(report_page(results, notes), encoding="utf-8")
+    return Analysis(runs_rows, results.waits, report, results.audit, quarantine)
 
 
 def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) -> None:
@@ -192,7 +217,11 @@ def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> Non
     table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))
 
 
-def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
+def _runs(
+    traces: Sequence[Trace],
+    last_ends_us: Mapping[str, int],
+    counts: Mapping[str, Mapping[str, int]],
+) -> pa.Table:
     rows = []
     for trace in traces:
         duration_us = max(trace.duration_ms * 1000, last_ends_us.get(trace.run_id, 0))
@@ -204,7 +233,7 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
                 "complete": trace.complete,
                 "duration_us": duration_us,
                 "bucket_width_us": bucket_width_us(duration_us),
-                **trace.rows,
+                **{table: counts[table].get(trace.run_id, 0) for table in _COUNTED},
                 "faults": [asdict(fault) for fault in trace.faults],
                 "folder": str(trace.folder),
             }
@@ -212,28 +241,25 @@ def _runs(traces: Sequence[Trace], last_ends_us: Mapping[str, int]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_RUNS)
 
 
-def _last_ends_us(operations: DataFrame, traces: Sequence[Trace]) -> dict[str, int]:
-    """When the last operation of each run ended, after a look at all of them."""
-    run_ids = {trace.run_id: trace.folder for trace in traces}
-    impossible = f.coalesce(
-        f.expr("start_us < 0 or end_us < start_us or wait_us != end_us - start_us"), f.lit(True)
-    )
-    for name in ("purgatory", "broker", "kind", "outcome"):
-        impossible = impossible | f.col(name).isNull()
-    found = operations.groupBy("run_id").agg(
-        f.max("end_us").alias("end_us"), f.min(f.when(impossible, f.col("operation"))).alias("bad")
-    )
-    ends_us = {}
-    for run_id, end_us, bad in found.collect():
-        if run_id not in run_ids:
-            raise TraceError(
-                f"operations of the run {run_id!r} lie in the trace of another run; "
-                f"the traces are {', '.join(map(str, run_ids.values()))}"
-            )
-        if bad is not None:
-            raise TraceError(
-                f"{run_ids[run_id]}: operation {bad} can't be: purgatory, broker, kind and outcome "
-                "must be there, and 0 <= start_us <= end_us = start_us + wait_us"
-            )
-        ends_us[run_id] = end_us
-    return ends_us
+def _last_ends_us(operations: DataFrame) -> dict[str, int]:
+    """When the last operation of each run ended, after a look at all of them. O(runs) rows."""
+    found = operations.groupBy("run_id").agg(f.max("end_us")).collect()
+    return dict(map(tuple, found))
+
+
+def _counts(
+    tables: TraceTables, traces: Sequence[Trace], quarantined: bool
+) -> dict[str, dict[str, int]]:
+    """How many good rows each run has in each table: as the parts' footers say, where that holds.
+
+    Otherwise they are counted. O(runs) rows.
+    """
+    counts = {}
+    for table in _COUNTED:
+        told = all(part.rows is not None for trace in traces for part in trace.files[table])
+        if told and not quarantined:
+            counts[table] = {trace.run_id: trace.rows[table] for trace in traces}
+        else:
+            counted = getattr(tables, table).groupBy("run_id").count().collect()
+            counts[table] = dict(map(tuple, counted))
+    return counts

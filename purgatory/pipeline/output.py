@@ -24,8 +24,10 @@ TABLES = (
     "distribution",
     "expiry",
     "waits_over_time",
+    "quarantine",
 )
-_RESULTS = frozenset({REPORT, *TABLES})
+_OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
+_RESULTS = frozenset({REPORT, *TABLES, *_OF_OTHER_JOBS})
 
 
 def check_output(out: Path, inputs: Sequence[Path], overwrite: bool) -> None:

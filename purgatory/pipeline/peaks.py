@@ -1,6 +1,6 @@
 """The moments at which most operations were parked, and what stood around them.
 
-A peak is the highest moment of a bucket whose maximum is not below its neighbours'. For the few
+A peak is the highest moment of a bucket that none of the buckets around it tops. For the few
 highest of each run and purgatory, the operations parked right then are counted by who asked, what
 became of them, where and on which keys; beside that stand the arrivals just before and the faults
 that were at work.
@@ -16,6 +16,9 @@ from purgatory.pipeline.watched import watch_keys
 
 MOST_NAMED = 5
 """How many kinds, outcomes, brokers and keys a peak names at most, those with the most first."""
+
+BUCKETS_APART = 20
+"""How far two peaks lie apart at least; a run has 160 to 400 buckets, unless it is very short."""
 
 _WHOLE = ["run_id", "purgatory"]
 _PEAK = [*_WHOLE, "rank"]
@@ -72,13 +75,13 @@ def peaks(
 def _highest(occupancy: DataFrame, number: int) -> DataFrame:
     """The buckets with the highest local maxima over all brokers."""
     in_time = Window.partitionBy(*_WHOLE).orderBy("bucket_start_us")
+    before = f.max("size_max").over(in_time.rowsBetween(-BUCKETS_APART, -1))
+    after = f.max("size_max").over(in_time.rowsBetween(1, BUCKETS_APART))
     highest = Window.partitionBy(*_WHOLE).orderBy(f.col("size_max").desc(), "bucket_start_us")
-    before = f.coalesce(f.lag("size_max").over(in_time), f.lit(0))
-    after = f.coalesce(f.lead("size_max").over(in_time), f.lit(0))
     return (
         occupancy.where("broker is null")
-        .withColumn("before", before)
-        .withColumn("after", after)
+        .withColumn("before", f.coalesce(before, f.lit(0)))
+        .withColumn("after", f.coalesce(after, f.lit(0)))
         .where("size_max > before and size_max >= after")
         .withColumn("rank", f.row_number().over(highest))
         .where(f.col("rank") <= number)

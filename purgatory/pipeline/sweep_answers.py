@@ -208,7 +208,8 @@ def _sentences(answer: Answer) -> list[str]:
 def _no_value(answer: Answer, start: str, bound: str) -> list[str]:
     question, candidates = answer.question, answer.candidates
     measured = [one for one in candidates if one.mean is not None]
-    tried = f"{start}none of the {len(candidates)} values tried of {question.find} has {bound}"
+    none = "none" if start else "None"
+    tried = f"{start}{none} of the {len(candidates)} values tried of {question.find} has {bound}"
     if not measured:
         return [f"{tried}: nothing was measured."]
     sign = 1.0 if question.above is None else -1.0

@@ -7,6 +7,7 @@ a table beside it says in figures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -23,6 +24,7 @@ Figure = dict[str, Any]
 # Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
 _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 _MOST_CELL_TEXTS = 200
+_MOST_ON_EVEN_SCALE = 50
 _ROW_PX = 34
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -110,11 +112,12 @@ def _heat_map(rows: Sequence[Row]) -> Figure:
     xs, ys = _labels(rows, "x"), _labels(rows, "y")
     mean = {(row["x_level"], row["y_level"]): row for row in rows}
     cells = [[mean.get((x, y)) for x in xs] for y in ys]
+    log = _by_powers_of_ten([row["mean"] for row in rows if row["mean"] is not None])
     data: Figure = {
         "type": "heatmap",
         "x": list(xs.values()),
         "y": list(ys.values()),
-        "z": [[None if cell is None else cell["mean"] for cell in line] for line in cells],
+        "z": [[_color(cell, log) for cell in line] for line in cells],
         "customdata": [[_spread(cell) for cell in line] for line in cells],
         "hovertemplate": "%{x}<br>%{y}<br>%{customdata}<extra></extra>",
         "colorscale": [
@@ -124,6 +127,13 @@ def _heat_map(rows: Sequence[Row]) -> Figure:
         "ygap": 1,
         "colorbar": {"thickness": 12, "tickfont": {"size": 11}},
     }
+    if log:
+        powers = sorted({math.floor(z) for line in data["z"] for z in line if z is not None})
+        ticks = range(powers[0], powers[-1] + 2)
+        data["colorbar"] |= {
+            "tickvals": list(ticks),
+            "ticktext": [f"{10.0**power:g}" for power in ticks],
+        }
     if len(xs) * len(ys) <= _MOST_CELL_TEXTS:
         data["text"] = [
             ["" if cell is None or cell["mean"] is None else text(cell["mean"]) for cell in line]
@@ -135,6 +145,18 @@ def _heat_map(rows: Sequence[Row]) -> Figure:
     layout["yaxis"] |= {"type": "category"}
     layout["annotations"] = [_over(rows[0]["y_setting"])]
     return {"data": [data], "layout": layout}
+
+
+def _by_powers_of_ten(values: Sequence[float]) -> bool:
+    """Whether values lie so far apart that on an even scale most would have one color."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _MOST_ON_EVEN_SCALE
+
+
+def _color(cell: Row | None, log: bool) -> float | None:
+    """Where a cell lies on the scale of colors."""
+    if cell is None or cell["mean"] is None:
+        return None
+    return math.log10(cell["mean"]) if log else float(cell["mean"])
 
 
 def _line(rows: Sequence[Row]) -> Figure:
@@ -280,9 +302,10 @@ def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
         numbers_from=3,
     )
     scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+    left = "is" if failed == 1 else "are"
     return (
         '<section class="warning" role="note"><h3>Failed</h3>'
-        f"<p>{scenarios} failed and are in no mean.{more}</p>{table}</section>"
+        f"<p>{scenarios} failed and {left} in no mean.{more}</p>{table}</section>"
     )
 
 

@@ -17,6 +17,7 @@ import re
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -250,10 +251,14 @@ def _run(
     thread = threading.Thread(target=job, name="sweep", daemon=True)
     thread.start()
     try:
+        wait_s = _LOOK_EVERY_S
         while thread.is_alive():
-            thread.join(_LOOK_EVERY_S)
+            thread.join(wait_s)
             if on_progress is not None:
+                begin_s = time.monotonic()
                 on_progress(Progress(rows_written(task.parts, task.run), todo, earlier))
+                # A folder of very many parts takes long to look at: then it is done less often.
+                wait_s = max(_LOOK_EVERY_S, 20 * (time.monotonic() - begin_s))
     except BaseException:
         with suppress(PySparkException, Py4JError):
             _cancel(session, task.run)

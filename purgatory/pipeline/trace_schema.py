@@ -93,7 +93,7 @@ NULLABLE: Mapping[str, frozenset[str]] = {
 """The columns that may be null, and may be missing."""
 
 DERIVED: Mapping[str, Mapping[str, str]] = {
-    "operations": {"wait_us": "end_us - start_us", "keys": "coalesce(size(watch_keys), 1)"}
+    "operations": {"wait_us": "try_subtract(end_us, start_us)", "keys": "size(watch_keys)"}
 }
 """What a column is where it is null or missing, in Spark's words over the other columns."""
 
@@ -132,8 +132,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule(
             TIME,
-            "wait_us <> end_us - start_us",
-            "concat('wait_us is ', wait_us, ', and end_us - start_us is ', end_us - start_us)",
+            "wait_us <> try_subtract(end_us, start_us)",
+            "concat('wait_us is ', wait_us, ', and lasts ', try_subtract(end_us, start_us))",
         ),
         *_negative("keys", "timeout_ms"),
     ),

@@ -1,141 +1,212 @@
-"""How traces are found, checked and read (schema versions 1 and 2, see `trace_schema`).
+"""How traces are found and checked (schema versions 1 and 2, see `trace_schema`).
 
-A trace is a folder: `run.json` with the head of the run, and a folder of Parquet parts for each
-table. Everything that can be told from the folder itself and the parts' footers is checked here,
-before Spark starts: what Spark would say about it comes late and takes pages.
+A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
+each table. Everything that can be told from the folder itself, the head and the parts' footers is
+checked here, before Spark starts: what Spark would say about it comes late and takes pages.
+
+Ground rules: what can't be read is refused, with the reason and the place. `survey` gathers what is
+refused and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-
+from purgatory.pipeline.column_mapping import ColumnMapping, sources_of
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_schema import (
-    NULLABLE,
-    REQUIRED_TABLES,
-    RUN_FILE,
-    SCHEMA_VERSIONS,
-    TABLES,
+from purgatory.pipeline.trace_head import Fault, FutureVersionError, TraceHead, read_head
+from purgatory.pipeline.trace_parts import (
+    JSON_ENDINGS,
+    Part,
+    PartError,
+    json_files,
+    parquet_files,
+    read_part,
+    unfinished_files,
 )
+from purgatory.pipeline.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Fault",
+    "Refused",
+    "Survey",
+    "Trace",
+    "find_traces",
+    "read_table",
+    "read_trace",
+    "spark_path",
+    "survey",
+]
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
-_PARTS = "part-*.parquet"
+_JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Something that was made to go wrong in a run; the fields may be None where they don't apply.
+class Refused:
+    """A file, or a folder, that is not read: none of its rows, `rows` of them if that is known."""
 
-    Units are milliseconds since the start of the run; without `duration_ms`, it lasted to the end.
-    """
-
-    kind: str
-    at_ms: int
-    duration_ms: int | None
-    broker: int | None
+    run_id: str
+    table: str | None
+    path: Path
+    reason: str
+    detail: str
+    rows: int | None
 
 
 @dataclass(frozen=True)
 class Trace:
     """One run's trace as found on disk.
 
-    `rows` and `parts` have the tables' names as keys. `complete` is false for a run that was
-    interrupted: its operations still open then are in no table, and `duration_ms` is 0 if the run
-    had no time to write it.
+    `complete` is false for a run that was interrupted: its operations still open then are in no
+    table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
+    or rows are missing that `run.json` names. `seed` is None where another program wrote the trace.
     """
 
     folder: Path
-    run_id: str
-    scenario: str
-    seed: int
+    head: TraceHead
     complete: bool
-    duration_ms: int
-    rows: Mapping[str, int]
-    parts: Mapping[str, Sequence[Path]]
-    faults: Sequence[Fault] = ()
-    producers: Sequence[Mapping[str, Any]] | None = None
-    """The settings of the producer groups, as `run.json` has them; None: it does not say."""
-    consumers: Sequence[Mapping[str, Any]] | None = None
-    """The settings of the consumer groups; None: it does not say."""
+    files: Mapping[str, Sequence[Part]]
+    """The files that are read, of each table."""
+    mapping: ColumnMapping = field(default_factory=dict)
+    """Where columns of other names are in these files."""
+
+    @property
+    def run_id(self) -> str:
+        return self.head.run_id
+
+    @property
+    def scenario(self) -> str:
+        return self.head.scenario
+
+    @property
+    def seed(self) -> int | None:
+        return self.head.seed
+
+    @property
+    def duration_ms(self) -> int:
+        return self.head.duration_ms
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        return self.head.faults
+
+    @property
+    def producers(self) -> Sequence[Mapping[str, object]] | None:
+        """The settings of the producer groups, as `run.json` has them; None: it does not say."""
+        return self.head.producers
+
+    @property
+    def consumers(self) -> Sequence[Mapping[str, object]] | None:
+        """The settings of the consumer groups; None: it does not say."""
+        return self.head.consumers
+
+    @property
+    def parts(self) -> Mapping[str, Sequence[Path]]:
+        """The paths of the files of each table."""
+        return {table: [part.path for part in parts] for table, parts in self.files.items()}
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """The rows in the Parquet parts of each table; lines of JSON count when they are read."""
+        return {table: sum(part.rows or 0 for part in parts) for table, parts in self.files.items()}
 
 
-def find_traces(roots: Sequence[Path]) -> list[Trace]:
-    """All traces in some folders, in the order of their run ids.
+@dataclass(frozen=True)
+class Survey:
+    """What there is in some folders: the traces in the order of their run ids, and the refused."""
 
-    A folder that is reached twice counts once. Reads each part's footer: O(parts).
+    traces: Sequence[Trace]
+    refused: Sequence[Refused]
+
+
+class _Refusals:
+    """Takes what is refused; strict, it raises it."""
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.refused: list[Refused] = []
+
+    def add(self, refused: Refused, cause: Exception | None = None) -> None:
+        if self.strict:
+            raise TraceError(refused.detail) from cause
+        self.refused.append(refused)
+
+
+def survey(
+    roots: Sequence[Path], mapping: ColumnMapping | None = None, *, strict: bool = False
+) -> Survey:
+    """All traces in some folders, and what of them can't be read.
+
+    A folder that is reached twice counts once. Reads each part's footer: O(parts); compressed lines
+    of JSON are read through: O(bytes).
 
     Args:
         roots: folders that are a trace each, or contain traces at any depth.
+        mapping: where columns of other names are.
+        strict: raise what would be refused.
 
     Raises:
-        TraceError: a folder without traces, a trace that is broken or of another schema version,
-            or two traces with one run id.
+        TraceError: a folder without traces, none of which anything can be read, or two traces with
+            one run id.
     """
     folders: dict[Path, None] = {}
     for root in roots:
         folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
+    refusals = _Refusals(strict)
     by_run_id: dict[str, Trace] = {}
     for folder in folders:
-        trace = read_trace(folder)
+        trace = _read(folder, mapping, refusals)
+        if trace is None:
+            continue
         other = by_run_id.setdefault(trace.run_id, trace)
         if other is not trace:
             raise TraceError(
                 f"{other.folder} and {trace.folder} both have the run id {trace.run_id!r}: "
                 "analyze them apart, or leave out one if it is a copy"
             )
-    return [by_run_id[run_id] for run_id in sorted(by_run_id)]
+    if not by_run_id:
+        raise TraceError(refusals.refused[0].detail)
+    traces = [by_run_id[run_id] for run_id in sorted(by_run_id)]
+    return Survey(traces, refusals.refused)
 
 
-def read_trace(folder: Path) -> Trace:
+def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
+    """All traces in some folders, in the order of their run ids, each of them whole.
+
+    Raises:
+        TraceError: as `survey`, and for anything in them that can't be read.
+    """
+    return list(survey(roots, mapping, strict=True).traces)
+
+
+def read_trace(folder: Path, mapping: ColumnMapping | None = None) -> Trace:
     """The trace in a folder, checked.
 
     Raises:
-        TraceError: it is broken or of another schema version.
+        TraceError: something of it can't be read, or is of another schema version.
     """
-    head = _read_head(folder / RUN_FILE)
-    parts = {table: _find_parts(folder, table) for table in TABLES}
-    rows = {
-        table: sum(_count_rows(part, columns, NULLABLE[table]) for part in parts[table])
-        for table, columns in TABLES.items()
-    }
-    trace = Trace(
-        folder=folder,
-        run_id=_field(head, "run_id", str, folder),
-        scenario=_field(head, "scenario", str, folder),
-        seed=_field(head, "seed", int, folder),
-        complete=_field(head, "complete", bool, folder),
-        duration_ms=_field(head, "duration_ms", int, folder),
-        rows=rows,
-        parts=parts,
-        faults=_faults(head, folder),
-        producers=_settings(head, "producers", folder),
-        consumers=_settings(head, "consumers", folder),
-    )
-    if trace.complete:
-        _check_counts(trace, _field(head, "tables", dict, folder))
+    trace = _read(folder, mapping, _Refusals(strict=True))
+    assert trace is not None, "what can't be read was raised"
     return trace
 
 
 def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
-    """One table of all traces. Lazy: Spark reads the parts when a result is asked for."""
-    columns = TABLES[table]
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    paths = [spark_path(part) for trace in traces for part in trace.parts[table]]
-    if not paths:
-        return session.createDataFrame([], schema)
-    return session.read.schema(schema).parquet(*paths)
+    """The good rows of one table of traces. Lazy.
+
+    `read_traces` reads all tables, and the bad rows too.
+    """
+    from purgatory.pipeline.trace_rows import TableRows
+
+    return TableRows(session, traces, table).good()
 
 
 def _trace_folders(root: Path) -> Iterator[Path]:
@@ -145,145 +216,99 @@ def _trace_folders(root: Path) -> Iterator[Path]:
         raise TraceError(f"{root}: is a file; give the folder of a trace")
     found = False
     for folder, subfolders, files in os.walk(root):
-        if RUN_FILE in files:
+        if RUN_FILE in files or not _JSON_TABLES.isdisjoint(files):
             found = True
             subfolders.clear()
             yield Path(folder)
         subfolders.sort()
     if not found:
         raise TraceError(
-            f"{root}: contains no trace (a folder with {RUN_FILE}); write one with "
-            "purgatory simulate --trace DIR"
+            f"{root}: contains no trace (a folder with {RUN_FILE}, or with lines of JSON such as "
+            "operations.jsonl); write one with purgatory simulate --trace DIR"
         )
 
 
-def _read_head(path: Path) -> dict[str, Any]:
+def _read(folder: Path, mapping: ColumnMapping | None, refusals: _Refusals) -> Trace | None:
+    json_paths = {table: json_files(folder, table) for table in TABLES}
+    parquet_paths = {table: parquet_files(folder, table) for table in TABLES}
+    written_elsewhere = any(json_paths.values())
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: can't be read as JSON: {error}") from error
-    if not isinstance(head, dict):
-        raise TraceError(f"{path}: must be an object, and is a {type(head).__name__}")
-    version = head.get("schema_version")
-    if version not in SCHEMA_VERSIONS or isinstance(version, bool):
-        raise TraceError(
-            f"{path}: schema_version is {version!r}, and this version of purgatory reads "
-            f"{' and '.join(map(str, SCHEMA_VERSIONS))}"
-        )
-    return head
-
-
-def _field(head: Mapping[str, Any], name: str, kind: type[T], folder: Path) -> T:
-    value = head.get(name)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TraceError(
-            f"{folder / RUN_FILE}: {name} must be of type {kind.__name__}, and is {value!r}"
-        )
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise TraceError(f"{folder / RUN_FILE}: {name} must fit 64 bits, and is {value}")
-    return value
-
-
-def _faults(head: Mapping[str, Any], folder: Path) -> list[Fault]:
-    """The faults that `run.json` names; a trace need not say any."""
-    if "faults" not in head:
-        return []
-    faults = []
-    for fault in _field(head, "faults", list, folder):
-        if not isinstance(fault, dict):
-            raise TraceError(f"{folder / RUN_FILE}: a fault must be an object, and is {fault!r}")
-        optional = {
-            name: None if fault.get(name) is None else _field(fault, name, int, folder)
-            for name in ("duration_ms", "broker")
-        }
-        kind, at_ms = _field(fault, "kind", str, folder), _field(fault, "at_ms", int, folder)
-        faults.append(Fault(kind=kind, at_ms=at_ms, **optional))
-    return faults
-
-
-_SETTINGS: Mapping[str, type] = {
-    "group": str,
-    "acks": int,
-    "idempotence": bool,
-    "max_in_flight": int,
-    "retries": int,
-    "single_writer": bool,
-    "assignment": str,
-    "isolation": str,
-}
-
-
-def _settings(
-    head: Mapping[str, Any], kind: str, folder: Path
-) -> Sequence[Mapping[str, Any]] | None:
-    """How the groups of clients are configured; a trace need not say, and a group need not all."""
-    if head.get(kind) is None:
+        head = read_head(folder, written_elsewhere=written_elsewhere)
+    except TraceError as error:
+        reason = "schema version" if isinstance(error, FutureVersionError) else "bad run.json"
+        path = folder / RUN_FILE
+        refusals.add(Refused(folder.name, None, path, reason, str(error), None), error)
         return None
-    groups = _field(head, kind, list, folder)
-    for group in groups:
-        if not isinstance(group, dict):
-            raise TraceError(f"{folder / RUN_FILE}: {kind} must be objects, and one is {group!r}")
-        _field(group, "group", str, folder)
-        for name in group.keys() & _SETTINGS.keys():
-            if group[name] is not None:
-                _field(group, name, _SETTINGS[name], folder)
-    return groups
+    known = len(refusals.refused)
+    files = {
+        table: _read_parts(head, table, parquet_paths[table] + json_paths[table], mapping, refusals)
+        for table in TABLES
+    }
+    trace = Trace(folder, head, head.complete, files, mapping or {})
+    for table in TABLES:
+        _check_whole(trace, table, written_elsewhere, refusals)
+    lost = len(refusals.refused) > known
+    return replace(trace, complete=False) if lost else trace
 
 
-def _find_parts(folder: Path, table: str) -> list[Path]:
-    if not (folder / table).is_dir():
-        if table not in REQUIRED_TABLES:
-            return []
-        raise TraceError(
-            f"{folder}: the table {table!r} is missing; a trace has the folders "
+def _read_parts(
+    head: TraceHead,
+    table: str,
+    paths: Sequence[Path],
+    mapping: ColumnMapping | None,
+    refusals: _Refusals,
+) -> list[Part]:
+    sources = sources_of(table, mapping)
+    parts = []
+    for path in paths:
+        try:
+            parts.append(read_part(path, table, sources))
+        except PartError as error:
+            refused = Refused(head.run_id, table, path, error.reason, str(error), error.rows)
+            refusals.add(refused, error)
+    return parts
+
+
+def _check_whole(trace: Trace, table: str, written_elsewhere: bool, refusals: _Refusals) -> None:
+    """Compare a table with what there must be of it; refuse what an interrupted writer left."""
+    left_out = [one for one in refusals.refused if (one.run_id, one.table) == (trace.run_id, table)]
+    for path in unfinished_files(trace.folder, table):
+        detail = f"{path}: is not finished: its writer was interrupted"
+        refusals.add(Refused(trace.run_id, table, path, "unfinished file", detail, None))
+    problem = _what_is_missing(trace, table, written_elsewhere, left_out)
+    if problem is not None:
+        place, reason, detail = problem
+        refusals.add(Refused(trace.run_id, table, place, reason, detail, None))
+
+
+def _what_is_missing(
+    trace: Trace, table: str, written_elsewhere: bool, left_out: Sequence[Refused]
+) -> tuple[Path, str, str] | None:
+    parts, head, place = trace.files[table], trace.head, trace.folder / table
+    if not place.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
+        detail = (
+            f"{trace.folder}: the table {table!r} is missing; a trace has the folders "
             f"{', '.join(REQUIRED_TABLES)}"
         )
-    return sorted((folder / table).glob(_PARTS))
-
-
-def _count_rows(part: Path, columns: Mapping[str, str], nullable: frozenset[str]) -> int:
-    """The rows of a part by its footer, after a look at its columns."""
-    try:
-        with pq.ParquetFile(part) as file:
-            schema: pa.Schema = file.schema_arrow
-            rows: int = file.metadata.num_rows
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise TraceError(f"{part}: can't be read as Parquet: {reason}") from error
-    found = {field.name: _spark_kind(field.type) for field in schema}
-    for name, kind in columns.items():
-        if name not in found and name in nullable:
-            continue
-        if name not in found:
-            raise TraceError(f"{part}: the column {name!r} ({kind}) is missing")
-        if found[name] != kind:
-            raise TraceError(f"{part}: the column {name!r} must be {kind}, and is {found[name]}")
-    return rows
-
-
-def _spark_kind(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        return _spark_kind(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"array<{_spark_kind(kind.value_type)}>"
-    names = {"int32": "int", "int64": "bigint", "large_string": "string", "bool": "boolean"}
-    return names.get(str(kind), str(kind))
-
-
-def _check_counts(trace: Trace, tables: Mapping[str, Any]) -> None:
-    """Compare what `run.json` says of a complete trace with what is there."""
-    for table in TABLES:
-        if table not in REQUIRED_TABLES and not trace.parts[table]:
-            continue
-        said = tables.get(table)
-        if not isinstance(said, dict):
-            raise TraceError(f"{trace.folder / RUN_FILE}: tables says nothing of {table!r}")
-        for what, found in (("parts", len(trace.parts[table])), ("rows", trace.rows[table])):
-            if said.get(what) != found:
-                raise TraceError(
-                    f"{trace.folder / table}: has {found} {what}, and {RUN_FILE} says "
-                    f"{said.get(what)!r}: the trace was changed after it was written"
-                )
+        return place, "missing table", detail
+    counts = [*(part.rows for part in parts), *(one.rows for one in left_out)]
+    if not head.complete or head.tables is None or None in counts:
+        return None
+    said = head.tables.get(table)
+    if said is None and not parts and table not in REQUIRED_TABLES:
+        return None
+    run_file = trace.folder / RUN_FILE
+    if not isinstance(said, dict):
+        return run_file, "bad run.json", f"{run_file}: tables says nothing of {table!r}"
+    rows = trace.rows[table] + sum(one.rows or 0 for one in left_out)
+    for what, found in (("parts", len(parts) + len(left_out)), ("rows", rows)):
+        if said.get(what) != found:
+            detail = (
+                f"{place}: has {found} {what}, and {RUN_FILE} says {said.get(what)!r}: the trace "
+                "was changed after it was written"
+            )
+            return place, "missing rows", detail
+    return None
 
 
 def spark_path(path: Path) -> str:

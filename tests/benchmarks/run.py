@@ -30,6 +30,7 @@ BENCHMARKS = (
     "purgatory_throughput",
     "threshold_waits",
     "simulation_speed",
+    "sweep_speed",
     "metrics_cost",
     "long_poll",
     "cluster_speed",

@@ -153,6 +153,7 @@ def run(seconds: float, seed: int, folder: Path) -> dict[str, int]:
         for thread in threads:
             thread.join()
         read_all(servers)
+    trace.close()
     writer.finish(trace.duration_ms, {})
     return acknowledged
 

@@ -17,7 +17,7 @@ from tests.documents.documents import (
     run_python_of,
 )
 
-IN_A_SPARK_SESSION = {"pipeline.md"}  # run by tests/pipeline, in the session that it has
+IN_A_SPARK_SESSION = {"pipeline.md", "sweep.md", "traces.md"}  # run by tests/pipeline, in its session
 WITH_PYTHON = [
     document
     for document in DOCUMENTS

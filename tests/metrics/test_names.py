@@ -9,10 +9,18 @@ from itertools import pairwise
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
-from purgatory import AsyncPurgatory, DelayedOperationPurgatory, PurgatoryFullError, metrics
+from purgatory import (
+    AsyncPurgatory,
+    DelayedOperationPurgatory,
+    Outcome,
+    PurgatoryFullError,
+    metrics,
+)
 from purgatory.counters import WAIT_BOUNDS_MS
 from tests.purgatory.probe import Probe, Setting
+from tests.purgatory.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 OWN_NAMES = {
@@ -187,14 +195,24 @@ def test_kafkas_expiries_equal_what_expired(registry: CollectorRegistry) -> None
     assert sorted(seen) == ["expired"] * 6 + ["immediate"], "the user's observer is still called"
 
 
-def test_restarts_and_heartbeat_of_a_reaper(registry: CollectorRegistry) -> None:
-    with DelayedOperationPurgatory("Produce") as purgatory:
-        metrics.register(purgatory, registry)
-        reaper = purgatory.reaper
-        assert reaper is not None
-        reaper.restarts = 3
+def test_a_reaper_that_died_is_counted_once_it_was_started_anew(
+    registry: CollectorRegistry,
+) -> None:
+    def counted() -> float | None:
         labels = {"purgatory": "Produce"}
-        assert registry.get_sample_value("purgatory_reaper_restarts_total", labels) == 3
+        return registry.get_sample_value("purgatory_reaper_restarts_total", labels)
+
+    with DelayedOperationPurgatory("Produce") as purgatory, capture_logs():
+        metrics.register(purgatory, registry)
+        for restarts in range(3):
+            assert counted() == restarts
+            kill(purgatory)
+            assert counted() == restarts, "nobody has looked after it yet"
+            purgatory._reaper_look_ns = 0  # as if a second had passed
+            late = Probe(delay_ms=5)
+            purgatory.try_complete_else_watch(late, ["key"])
+            assert late.wait(60) is Outcome.EXPIRED, "the new one does its work"
+        assert counted() == 3
 
 
 def test_a_closed_purgatorys_heartbeat_is_not_stale(registry: CollectorRegistry) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +95,21 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
-def scraped_when(worker: Worker, condition: Callable[[Values], bool]) -> Values:
-    """Scrape until the others' values, written each second, are there."""
+def scraped_until(worker: Worker, wanted: Values) -> Values:
+    """Scrape until the others' values are there: each second they write one after the other."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not condition(values := worker.scrape()):
-        assert time.monotonic() < deadline_s, values
+    while not wanted.items() <= (values := worker.scrape()).items():
+        found = {name: values.get(name) for name in wanted}
+        assert time.monotonic() < deadline_s, f"wanted {wanted}, found {found}"
     return values
 
 
 def test_workers_add_up_and_the_dead_keep_their_counts(server: Server) -> None:
-    pending, total = ("purgatory_pending_operations", ""), "purgatory_operations_total"
+    pending, limit = (
+        ("purgatory_pending_operations", ""),
+        ("purgatory_pending_operations_limit", ""),
+    )
+    total = ("purgatory_operations_total", "immediate")
     counted = [
         worker.work(waiting=number + 1, immediate=10 * (number + 1))
         for number, worker in enumerate(server.workers)
@@ -113,25 +118,27 @@ def test_workers_add_up_and_the_dead_keep_their_counts(server: Server) -> None:
     assert immediate == 60
     first, second, third = server.workers
     for worker in server.workers:
-        values = scraped_when(
-            worker, lambda v: v.get(pending) == 6 and v.get((total, "immediate")) == immediate
+        values = scraped_until(
+            worker,
+            {
+                pending: 6,
+                total: immediate,
+                ("purgatory_wait_seconds_count", "immediate"): immediate,
+                limit: 300,
+                ("purgatory_watch_keys", ""): 3,
+                ("timer_tasks", ""): 6,
+            },
         )
-        assert values["purgatory_wait_seconds_count", "immediate"] == immediate
-        assert values["purgatory_pending_operations_limit", ""] == 300
-        assert values["purgatory_watch_keys", ""] == 3
-        assert values["timer_tasks", ""] == 6
         assert abs(values["purgatory_reaper_last_advance_timestamp_seconds", ""] - time.time()) < 60
 
     server.kill(third)
     values = first.scrape()
     assert values[pending] == 3, "what waited in it is gone"
-    assert values[total, "immediate"] == immediate, "what it counted stays"
+    assert values[total] == immediate, "what it counted stays"
 
     replacement = server.next_worker()
     replacement.work(waiting=4, immediate=5)
-    values = scraped_when(second, lambda v: v[pending] == 7)
-    assert values[total, "immediate"] == immediate + 5
-    assert values["purgatory_pending_operations_limit", ""] == 300
+    scraped_until(second, {pending: 7, total: immediate + 5, limit: 300})
 
 
 PROGRAM = """

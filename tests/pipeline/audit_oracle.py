@@ -326,8 +326,8 @@ class Oracle:
             applied[(effect.group, effect.topic, effect.partition, effect.offset)] += 1
         committed: dict[Any, int] = {}
         for commit in trace.commits:
-            place = (commit.group, commit.topic, commit.partition)
-            committed[place] = max(committed.get(place, commit.offset), commit.offset)
+            store = (commit.group, commit.topic, commit.partition)
+            committed[store] = max(committed.get(store, commit.offset), commit.offset)
         committing = {commit.group for commit in trace.commits}
         for place in delivered.keys() | applied.keys():
             group = place[0]

@@ -81,25 +81,44 @@ def test_results_of_a_whole_an_interrupted_and_an_empty_run(
     assert "This run has no operations." in page
 
 
-def test_an_operation_that_can_not_be(
+def test_what_is_bad_goes_into_the_quarantine_and_is_counted(
+    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    backwards = hand_operations[1]._replace(start_us=900, end_us=899)
+    trace = write_trace(tmp_path / "trace", [*hand_operations, backwards], parts=2)
+    part = trace / "operations" / "part-00001.parquet"
+    table = pq.read_table(part)
+    strange = pa.array(["stranger"] + ["by-hand-1"] * (len(table) - 1))
+    pq.write_table(table.set_column(0, "run_id", strange), part)
+    out = tmp_path / "out"
+    analysis = _analyze(spark, trace, out)
+    assert [
+        (row["table"], row["reason"], row["rows"], row["files"]) for row in analysis.quarantine
+    ] == [
+        ("operations", "impossible time", 1, 0),
+        ("operations", "row of another run", 1, 0),
+    ]
+    (run,) = analysis.runs
+    assert run["operations"] == 9 - 2
+    total = [row for row in analysis.waits if row["outcome"] == row["kind"] == "all"]
+    assert sum(row["operations"] for row in total) == 7
+    places = sorted((row["file"], row["line"], row["reason"]) for row in _read(out / "quarantine"))
+    assert places == [
+        (str(part.with_name("part-00000.parquet")), 5, "impossible time"),
+        (str(part), 1, "row of another run"),
+    ]
+
+
+def test_strict_stops_at_a_bad_row(
     spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     backwards = hand_operations[1]._replace(start_us=900, end_us=899)
     trace = write_trace(tmp_path / "trace", [*hand_operations, backwards])
-    with pytest.raises(TraceError, match=f"{trace}: operation 8 can't be"):
-        _analyze(spark, trace, tmp_path / "out")
-
-
-def test_operations_of_another_run(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
-) -> None:
-    trace = write_trace(tmp_path / "trace", hand_operations)
-    part = trace / "operations" / "part-00000.parquet"
-    table = pq.read_table(part)
-    strange = pa.array(["stranger"] * len(table))
-    pq.write_table(table.set_column(0, "run_id", strange), part)
-    with pytest.raises(TraceError, match="operations of the run 'stranger' lie in the trace of"):
-        _analyze(spark, trace, tmp_path / "out")
+    with pytest.raises(
+        TraceError,
+        match=r"part-00000\.parquet:9: impossible time: end_us 899 is before start_us 900",
+    ):
+        write_results(spark, find_traces([trace]), tmp_path, strict=True)
 
 
 def test_a_part_whose_data_is_broken(

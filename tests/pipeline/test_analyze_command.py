@@ -18,7 +18,18 @@ WriteTrace = Callable[..., Path]
 
 @pytest.mark.parametrize(
     "case",
-    ["no-trace", "no-folder", "two-alike", "out", "master", "head", "part", "rows", "version"],
+    [
+        "no-trace",
+        "no-folder",
+        "two-alike",
+        "out",
+        "master",
+        "head",
+        "part",
+        "rows",
+        "version",
+        "sweep",
+    ],
 )
 def test_a_mistake_is_one_line_and_status_2(
     case: str,
@@ -45,15 +56,20 @@ def test_a_mistake_is_one_line_and_status_2(
     elif case == "master":
         arguments += ["--master", "spark://127.0.0.1:1"]
         expected = "nothing answers at spark://127.0.0.1:1"
+    elif case == "sweep":
+        arguments += ["--sweep", str(trace)]
+        expected = "holds no results of a sweep"
     elif case == "head":
         (trace / "run.json").write_bytes(b'{"schema_version": 1, \xff')
         expected = "run.json: can't be read as JSON"
     elif case == "part":
         part = trace / "operations" / "part-00000.parquet"
         part.write_bytes(part.read_bytes()[:-9])
+        arguments.append("--strict")
         expected = "part-00000.parquet: can't be read as Parquet"
     elif case == "rows":
         (trace / "operations" / "part-00000.parquet").unlink()
+        arguments.append("--strict")
         expected = "operations: has 0 parts, and run.json says 1"
     else:
         run_file = trace / "run.json"

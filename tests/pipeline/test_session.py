@@ -29,7 +29,9 @@ def test_settings(spark: SparkSession) -> None:
     assert context.uiWebUrl is None
     # Started for tables of a few rows, where each further task costs more than its work.
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
-    assert "-XX:TieredStopAtLevel=1" in (spark.conf.get("spark.driver.extraJavaOptions") or "")
+    options = spark.conf.get("spark.driver.extraJavaOptions") or ""
+    assert "-XX:TieredStopAtLevel=1" in options
+    assert "-XX:ReservedCodeCacheSize=240m" in options
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.traces import Fault, find_traces, read_trace
+from purgatory.pipeline.traces import Fault, find_traces, read_trace, survey
 
 WriteTrace = Callable[..., Path]
 
@@ -58,7 +58,7 @@ def test_two_traces_with_one_run_id_are_both_named(trace: Path) -> None:
 
 
 def test_a_folder_without_traces(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"contains no trace \(a folder with run\.json\)"):
+    with pytest.raises(TraceError, match=r"contains no trace \(a folder with run\.json, or"):
         find_traces([tmp_path])
 
 
@@ -161,9 +161,14 @@ def test_an_interrupted_trace_may_have_any_number_of_parts(trace: Path) -> None:
     (trace / "operations" / "part-00001.parquet").rename(
         trace / "operations" / "part-00001.parquet.part"
     )
-    found = read_trace(trace)
-    assert not found.complete
-    assert found.rows["operations"] == 4
+    found = survey([trace])
+    assert not found.traces[0].complete
+    assert found.traces[0].rows["operations"] == 4
+    (left,) = found.refused
+    assert (left.run_id, left.table, left.reason) == ("by-hand-1", "operations", "unfinished file")
+    assert left.path.name == "part-00001.parquet.part"
+    with pytest.raises(TraceError, match="is not finished: its writer was interrupted"):
+        read_trace(trace)
 
 
 def test_a_part_that_is_no_parquet(trace: Path) -> None:
@@ -174,8 +179,8 @@ def test_a_part_that_is_no_parquet(trace: Path) -> None:
 
 def test_a_column_that_is_missing(trace: Path) -> None:
     part = trace / "operations" / "part-00000.parquet"
-    pq.write_table(pq.read_table(part).drop_columns(["wait_us"]), part)
-    with pytest.raises(TraceError, match=r"the column 'wait_us' \(bigint\) is missing"):
+    pq.write_table(pq.read_table(part).drop_columns(["end_us"]), part)
+    with pytest.raises(TraceError, match=r"the column 'end_us' \(bigint\) is missing"):
         read_trace(trace)
 
 

@@ -7,8 +7,10 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NoReturn
 
 import pytest
+import structlog
 
 from purgatory import DelayedOperationPurgatory, Outcome
 from tests.purgatory.probe import LONG_MS, Logs, Probe, Setting
@@ -165,13 +167,14 @@ def test_an_error_that_is_kept_holds_no_operation_and_tells_what_happened(
     assert error.__traceback__ is error.__cause__.__traceback__ is None
 
 
-def test_the_log_of_an_error_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_an_error_has_its_traceback() -> None:
     seen: list[bool] = []
 
-    def note(*args: object, exc_info: BaseException, **values: object) -> None:
-        seen.append(exc_info.__traceback__ is not None)
+    def note(_logger: object, _method: str, entry: structlog.typing.EventDict) -> NoReturn:
+        seen.append(entry["exc_info"].__traceback__ is not None)
+        raise structlog.DropEvent
 
-    monkeypatch.setattr("purgatory.safe_log._log.error", note, raising=False)
+    structlog.configure(processors=[note])
     setting = Setting()
     for stage in ("try_complete", "on_complete", "on_expiration"):
         fail_in(stage, setting, setting.submit(Probe(), "a"))

@@ -33,13 +33,12 @@ def test_closing_again_drops_nothing(timer: SystemTimer) -> None:
 
 
 def test_a_close_with_tasks_pending_is_logged(
-    timer: SystemTimer, capsys: pytest.CaptureFixture[str]
+    timer: SystemTimer, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     timer.call_later(5, print)
     timer.close()
-    printed = capsys.readouterr().out
-    assert "timer_closed" in printed
-    assert "dropped_tasks=1" in printed
+    assert "timer_closed timer='test' dropped_tasks=1" in caplog.text
 
 
 def test_a_closed_timer_takes_no_task_and_does_not_advance(timer: SystemTimer) -> None:

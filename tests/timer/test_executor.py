@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import pytest
+import structlog
 
 from tests.timer.named_task import NamedTask
 from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
@@ -119,7 +121,7 @@ def test_an_idle_worker_has_no_thread() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
 def test_the_worker_survives_whatever_a_task_raises(
-    worker: SingleThreadExecutor, error: type[BaseException], capsys: pytest.CaptureFixture[str]
+    worker: SingleThreadExecutor, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise error("on purpose")
@@ -129,7 +131,7 @@ def test_the_worker_survives_whatever_a_task_raises(
     worker.submit(ran.append, "after")
     worker.shutdown()
     assert ran == ["after"]
-    assert "executor_task_failed" in capsys.readouterr().out
+    assert "executor_task_failed" in caplog.text
 
 
 def test_after_shutdown_the_worker_takes_nothing(worker: SingleThreadExecutor) -> None:
@@ -154,13 +156,28 @@ def test_a_shutdown_from_the_workers_own_thread_does_not_wait_for_itself(
 
 
 def test_a_shutdown_gives_up_waiting_when_told_to(
-    worker: SingleThreadExecutor, capsys: pytest.CaptureFixture[str]
+    worker: SingleThreadExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = threading.Event()
     worker.submit(go_on.wait, LONG_S)
     worker.shutdown(timeout_s=0.01)
-    assert "executor_still_runs" in capsys.readouterr().out
+    assert "executor_still_runs" in caplog.text
     go_on.set()
+
+
+def test_a_log_that_raises_does_not_escape_from_a_shutdown(worker: SingleThreadExecutor) -> None:
+    logged: list[object] = []
+
+    def broken(_logger: object, _method: str, entry: structlog.typing.EventDict) -> NoReturn:
+        logged.append(entry["event"])
+        raise BrokenPipeError("nobody reads the log")
+
+    structlog.configure(processors=[broken])
+    go_on = threading.Event()
+    worker.submit(go_on.wait, LONG_S)
+    worker.shutdown(timeout_s=0.01)
+    go_on.set()
+    assert logged == ["executor_still_runs"]
 
 
 def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_a_second(
@@ -241,7 +258,7 @@ def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
 
 
 def test_when_the_pool_was_shut_down_the_task_runs_on_the_driving_thread(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()
     pool = ThreadPoolExecutor(1)
@@ -252,4 +269,4 @@ def test_when_the_pool_was_shut_down_the_task_runs_on_the_driving_thread(
     clock.advance(5)
     timer.advance_clock()
     assert threads == [threading.get_ident()]
-    assert "timer_executor_refused" in capsys.readouterr().out
+    assert "timer_executor_refused" in caplog.text

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import cached_property, reduce
 from types import TracebackType
 
 from pyspark.sql import DataFrame
@@ -31,27 +30,37 @@ WITNESSES = 10
 """How many cases of each run and anomaly are shown with their rows."""
 
 
-@dataclass(frozen=True)
 class Audit:
     """The result of an audit: lazy tables, over intermediate ones that Spark keeps once computed.
 
     `close`, or the end of a `with` block, lets Spark forget those; the tables can still be
     computed afterwards, at the price of doing it all again.
 
-    Args:
+    Attributes:
         audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
-        witnesses: cases with the rows involved, as `docs/audit.md` describes.
         cases: every case, before it is counted.
     """
 
-    audit: DataFrame
-    witnesses: DataFrame
-    cases: DataFrame
-    kept: Sequence[DataFrame] = field(default=(), repr=False)
+    def __init__(
+        self,
+        audit: DataFrame,
+        cases: DataFrame,
+        witnesses: Callable[[DataFrame], DataFrame],
+        kept: Sequence[DataFrame],
+    ) -> None:
+        self.audit = audit
+        self.cases = cases
+        self._witnesses = witnesses
+        self._kept = kept
+
+    @cached_property
+    def witnesses(self) -> DataFrame:
+        """Cases with the rows involved, as `docs/audit.md` describes."""
+        return self._witnesses(self.cases)
 
     def close(self) -> None:
         """Free what Spark keeps for these tables. More than once does no harm."""
-        for table in self.kept:
+        for table in self._kept:
             table.unpersist()
 
     def __enter__(self) -> Audit:
@@ -117,16 +126,17 @@ def audit(
     if effects is not None:
         found.append(key_cases(effects, reads, of_values, split_us))
     cases = judged(reduce(DataFrame.unionByName, found), settings, expect).persist()
-    runs = _runs(sends, reads, effects, commits)
+    runs = runs_of(sends, reads, effects, commits)
     return Audit(
         audit=counts(cases, runs),
-        witnesses=witness_table(cases, witnesses, sends, reads, effects, commits),
         cases=cases,
+        # A long plan costs time with every step that is put on it: only if it is asked for.
+        witnesses=lambda cases: witness_table(cases, witnesses, sends, reads, effects, commits),
         kept=(of_values, pieces, cases),
     )
 
 
-def _runs(
+def runs_of(
     sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
 ) -> DataFrame:
     """The runs in the tables, and which of the optional tables have rows of each."""

@@ -42,8 +42,12 @@ CASE: Mapping[str, str] = {
 """The columns of a case after `run_id`; a violation breaks the promise of the setting `broken`."""
 
 
-def case(anomaly: str, **columns: Column) -> Column:
-    """One case, of which the columns that are not given are null; `weight` is 1.
+Case = Mapping[str, Column]
+"""One case as its columns; those that it lacks are null."""
+
+
+def case(anomaly: str, **columns: Column) -> Case:
+    """A case; `weight` is 1 if it is not given.
 
     Raises:
         ValueError: no such column.
@@ -51,10 +55,7 @@ def case(anomaly: str, **columns: Column) -> Column:
     strange = columns.keys() - CASE.keys()
     if strange:
         raise ValueError(f"a case has no column {min(strange)!r}; it has {', '.join(CASE)}")
-    given = {"weight": f.lit(1), **columns, "anomaly": f.lit(anomaly)}
-    return f.struct(
-        *(given.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in CASE.items())
-    )
+    return {"anomaly": f.lit(anomaly), **columns}
 
 
 def place(group: Column | None = None, suffix: str = "") -> Column:
@@ -71,20 +72,29 @@ def place(group: Column | None = None, suffix: str = "") -> Column:
     )
 
 
-def cases_of(rows: DataFrame, found: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+def cases_of(rows: DataFrame, found: Mapping[str, tuple[Column, Case]]) -> DataFrame:
     """The cases in some rows, in one pass. A row may have several.
 
     Args:
         rows: with a column `run_id`.
         found: by a name: when a row has such a case, and the case.
     """
-    conditions = [f.coalesce(condition, f.lit(False)) for condition, _ in found.values()]
+    # Each column of each case costs calls into the Java process: those that no case here has are
+    # added at the end, once, and so are the types.
+    null, no, one = f.lit(None), f.lit(False), f.lit(1)
+    used = [name for name in CASE if any(name in columns for _, columns in found.values())]
+    conditions = [f.coalesce(condition, no) for condition, _ in found.values()]
     cases = [
-        f.when(condition, one)
-        for condition, (_, one) in zip(conditions, found.values(), strict=True)
+        f.when(condition, f.struct(*(columns.get(name, null).alias(name) for name in used)))
+        for condition, (_, columns) in zip(conditions, found.values(), strict=True)
     ]
-    return (
+    single = (
         rows.where(reduce(lambda left, right: left | right, conditions))
         .select("run_id", f.explode(f.array_compact(f.array(*cases))).alias("case"))
         .select("run_id", "case.*")
     )
+    typed = [
+        f.expr(f"CAST({f'`{name}`' if name in used else 'NULL'} AS {kind}) AS `{name}`")
+        for name, kind in CASE.items()
+    ]
+    return single.select("run_id", *typed).withColumn("weight", f.coalesce("weight", one))

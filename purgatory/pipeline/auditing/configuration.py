@@ -113,7 +113,7 @@ def settings_tables(session: SparkSession, configuration: Configuration) -> Sett
     """
     runs = dict(_runs(configuration))
     for run_id, run in runs.items():
-        _check(run_id, run)
+        check_run(run_id, run)
     return SettingsTables(
         session.createDataFrame(list(_producers(runs.items())), _PRODUCERS),
         session.createDataFrame(list(_consumers(runs.items())), _CONSUMERS),
@@ -149,7 +149,12 @@ def _consumers(runs: Iterable[tuple[str | None, RunConfiguration]]) -> Iterator[
             yield run_id, one.group, one.assignment, one.isolation
 
 
-def _check(run_id: str | None, run: RunConfiguration) -> None:
+def check_run(run_id: str | None, run: RunConfiguration) -> None:
+    """Refuse a configuration that contradicts itself.
+
+    Raises:
+        ValueError: a group is named twice, or has a setting that does not exist.
+    """
     where = "the configuration" if run_id is None else f"the configuration of {run_id!r}"
     for kind, named in (("producers", run.producers), ("consumers", run.consumers)):
         groups = [one.group for one in named]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.auditing.cases import case, cases_of, place
+from purgatory.pipeline.auditing.cases import Case, case, cases_of, place
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSET = [*_PARTITION, "offset"]
@@ -167,7 +167,7 @@ def _unlike_commits(counted: DataFrame, commits: DataFrame, values: DataFrame) -
 _NOTHING = -(2**63)
 
 
-def _case(anomaly: str, **columns: Column) -> Column:
+def _case(anomaly: str, **columns: Column) -> Case:
     return case(
         anomaly,
         **{

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.auditing.cases import case, cases_of
+from purgatory.pipeline.auditing.cases import Case, case, cases_of
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSETS = [*_PARTITION, "range"]
@@ -132,7 +132,7 @@ def _cases(rows: DataFrame) -> DataFrame:
     )
 
 
-def _case(anomaly: str, **columns: Column) -> Column:
+def _case(anomaly: str, **columns: Column) -> Case:
     return case(
         anomaly,
         **{

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.auditing.cases import case, cases_of
+from purgatory.pipeline.auditing.cases import Case, case, cases_of
 from purgatory.pipeline.auditing.configuration import SettingsTables
 
 ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
@@ -143,7 +143,7 @@ def _weak_acks() -> Column:
     return f.when(f.col("acks").isin(0, 1), f.concat(f.lit("acks="), f.col("acks")))
 
 
-def _value_case(anomaly: str, **columns: Column) -> Column:
+def _value_case(anomaly: str, **columns: Column) -> Case:
     return case(
         anomaly,
         **{

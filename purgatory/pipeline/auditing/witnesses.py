@@ -43,10 +43,9 @@ EVENT: Mapping[str, str] = {
 AUDIT = "run_id string, anomaly string, group string, verdict string, setting string, count bigint"
 """The schema of the table of counts."""
 
+_KEY = ["run_id", "anomaly", "rank"]
+_INPUT = ["group", "topic", "partition", "offset"]
 _WITNESS = (
-    "run_id",
-    "anomaly",
-    "rank",
     "verdict",
     "setting",
     "group",
@@ -61,7 +60,6 @@ _WITNESS = (
     "time_us",
     "count",
 )
-_EVENTS = "array<struct<" + ", ".join(f"{name}: {kind}" for name, kind in EVENT.items()) + ">>"
 
 MOST_EVENTS = 100
 """How many rows a witness shows at most, the earliest of each kind."""
@@ -134,12 +132,30 @@ def witnesses(
         cases.withColumn("rank", f.row_number().over(first))
         .where(f.col("rank") <= most)
         .withColumnRenamed("weight", "count")
-        .select(*_WITNESS, "values", "inputs")
     )
-    shown = _shown(chosen, sends, reads, effects, commits)
-    case_key = ["run_id", "anomaly", "rank"]
-    return chosen.join(shown, case_key, "left").select(
-        *_WITNESS, f.coalesce("events", f.array().cast(_EVENTS)).alias("events")
+    by_value = chosen.select(*_KEY, f.explode(f.array_distinct("values")).alias("value_id"))
+    by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
+    of_values, of_inputs = _events(sends, reads, effects, commits)
+    events = of_values.join(f.broadcast(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
+    events = events.unionByName(
+        of_inputs.join(f.broadcast(by_input.select(*_KEY, "input.*")), ["run_id", *_INPUT]).select(
+            *_KEY, "event"
+        )
+    )
+    earliest = Window.partitionBy(*_KEY).orderBy("event")
+    shown = (
+        events.distinct()
+        .withColumn("number", f.row_number().over(earliest))
+        .where(f.col("number") <= MOST_EVENTS)
+        .drop("number")
+    )
+    witness = f.struct(*_WITNESS).alias("witness")
+    return (
+        chosen.select(*_KEY, witness)
+        .unionByName(shown, allowMissingColumns=True)
+        .groupBy(*_KEY)
+        .agg(f.max("witness").alias("witness"), f.collect_list("event").alias("events"))
+        .select(*_KEY, "witness.*", f.array_sort("events").alias("events"))
     )
 
 
@@ -160,45 +176,27 @@ def _position(names: Mapping[str, str] | tuple[str, ...], column: str) -> Column
     return f.array_position(f.array(*(f.lit(name) for name in names)), f.col(column))
 
 
-def _shown(
-    chosen: DataFrame,
-    sends: DataFrame,
-    reads: DataFrame,
-    effects: DataFrame | None,
-    commits: DataFrame | None,
-) -> DataFrame:
-    """The rows of the trace that belong to each chosen case, in the order of their times."""
-    case_key = ["run_id", "anomaly", "rank"]
-    by_value = chosen.select(*case_key, f.explode(f.array_distinct("values")).alias("value_id"))
-    by_input = chosen.select(*case_key, f.explode(f.array_distinct("inputs")).alias("input"))
-    by_input = by_input.select(*case_key, "input.*").where("`group` is not null")
-    place = ["run_id", "group", "topic", "partition", "offset"]
-    sent = _events(sends.join(f.broadcast(by_value), ["run_id", "value_id"]), "send")
-    read = _events(reads.join(f.broadcast(by_value), ["run_id", "value_id"]), "read")
-    found = sent.unionByName(read).unionByName(
-        _events(reads.join(f.broadcast(by_input), place), "read")
+def _events(
+    sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
+) -> tuple[DataFrame, DataFrame]:
+    """The rows of the trace as events: those to be found by value, and those by their input."""
+    sent, read = _event(sends, "send"), _event(reads, "read")
+    of_values = sends.select("run_id", "value_id", sent).unionByName(
+        reads.select("run_id", "value_id", read)
     )
+    of_inputs = reads.select("run_id", *_INPUT, read)
     for table, name in ((effects, "effect"), (commits, "commit")):
         if table is not None:
-            found = found.unionByName(_events(table.join(f.broadcast(by_input), place), name))
-    earliest = Window.partitionBy(*case_key).orderBy("event")
-    return (
-        found.distinct()
-        .withColumn("number", f.row_number().over(earliest))
-        .where(f.col("number") <= MOST_EVENTS)
-        .groupBy(*case_key)
-        .agg(f.array_sort(f.collect_list("event")).alias("events"))
-    )
+            of_inputs = of_inputs.unionByName(table.select("run_id", *_INPUT, _event(table, name)))
+    return of_values, of_inputs
 
 
-def _events(rows: DataFrame, name: str) -> DataFrame:
-    given = {
-        "event": f.lit(name),
-        **{column: f.col(column) for column in rows.columns if column in EVENT},
-    }
+def _event(rows: DataFrame, name: str) -> Column:
+    given = {column: column for column in rows.columns if column in EVENT}
     if name == "send":
-        given |= {"time_us": f.col("send_us"), "until_us": f.col("answer_us")}
-    event = f.struct(
-        *(given.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in EVENT.items())
+        given |= {"time_us": "send_us", "until_us": "answer_us"}
+    sources = {**{column: f"`{source}`" for column, source in given.items()}, "event": f"'{name}'"}
+    fields = ", ".join(
+        f"'{field}', CAST({sources.get(field, 'NULL')} AS {kind})" for field, kind in EVENT.items()
     )
-    return rows.select("run_id", "anomaly", "rank", event.alias("event"))
+    return f.expr(f"named_struct({fields})").alias("event")

@@ -1,0 +1,90 @@
+"""The command `occupancy` as a function: traces in, its tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.hot_keys import HOT_KEYS_ORDER, KEY_SERIES, hot_keys, occupancy_of_keys
+from purgatory.pipeline.littles_law import littles_law
+from purgatory.pipeline.occupancy import SERIES, occupancy
+from purgatory.pipeline.peaks import PEAKS_ORDER, peaks
+from purgatory.pipeline.rows import Row
+from purgatory.pipeline.waiting_runs import (
+    MOST_SHOWN_RUNS,
+    Ordered,
+    opened,
+    read_operations,
+    run_faults,
+    run_spans,
+    shown_rows,
+    write_tables,
+)
+
+OCCUPANCY_TABLES = ("occupancy", "littles_law", "peaks", "hot_keys", "key_occupancy")
+
+
+@dataclass(frozen=True)
+class OccupancyResults:
+    """What a terminal shows of the tables. Incomplete are the runs that were interrupted."""
+
+    runs: Sequence[str]
+    incomplete: Sequence[str]
+    littles_law: Sequence[Row]
+    peaks: Sequence[Row]
+    hot_keys: Sequence[Row]
+
+
+def tell_occupancy(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    number: int = 10,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
+) -> OccupancyResults:
+    """Compute what was parked over time in all traces in some folders, and write the tables.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        number: how many hot keys of each run and purgatory.
+        master: the Spark master.
+        overwrite: replace earlier results in `out`.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
+
+    Raises:
+        PipelineError: the traces, the place for the results or the session are not as they must
+            be; in that case `out` is as it was.
+    """
+    with opened(roots, out, master=master, overwrite=overwrite, progress=progress) as run:
+        session, traces, folder = run
+        operations = read_operations(session, traces)
+        spans = run_spans(session, traces, operations).persist()
+        table = occupancy(operations, spans).persist()
+        hot = hot_keys(operations, spans, number).persist()
+        highest = peaks(operations, table, spans, run_faults(session, traces)).persist()
+        law = littles_law(operations, table, spans).persist()
+        tables = {
+            "occupancy": Ordered(table, [*SERIES, "bucket_start_us"]),
+            "littles_law": Ordered(law, SERIES),
+            "peaks": Ordered(highest, PEAKS_ORDER),
+            "hot_keys": Ordered(hot, HOT_KEYS_ORDER),
+            "key_occupancy": Ordered(
+                occupancy_of_keys(operations, spans, hot), [*KEY_SERIES, "bucket_start_us"]
+            ),
+        }
+        write_tables(tables, folder)
+        shown = f.col("run_id").isin([trace.run_id for trace in traces[:MOST_SHOWN_RUNS]])
+        return OccupancyResults(
+            runs=[trace.run_id for trace in traces],
+            incomplete=[trace.run_id for trace in traces if not trace.complete],
+            **{
+                name: shown_rows(tables[name].rows.where(shown), tables[name].order)
+                for name in ("littles_law", "peaks", "hot_keys")
+            },
+        )

@@ -1,0 +1,169 @@
+"""What `waits` and `occupancy` share: reading operations, the spans of runs, writing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.occupancy import MOST_POINTS
+from purgatory.pipeline.output import check_output, output_folder
+from purgatory.pipeline.rows import Row
+from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
+
+MOST_SMALL_OPERATIONS = 500_000
+"""Up to how many operations a run of Spark spends more on starting than on counting."""
+
+MOST_SHOWN_RUNS = 10
+"""How many runs are shown on a terminal; the tables have them all."""
+
+MOST_SHOWN_ROWS = 1_000
+"""How many rows of a table are fetched for a terminal."""
+
+Order = Sequence[str | Column]
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A table of results, and the order in which it is written."""
+
+    rows: DataFrame
+    order: Order
+
+
+@contextmanager
+def opened(
+    roots: Sequence[Path],
+    out: Path | None,
+    *,
+    master: str,
+    overwrite: bool,
+    progress: bool | None,
+) -> Iterator[tuple[SparkSession, list[Trace], Path | None]]:
+    """A session, the traces in some folders, and the folder to write into, if one is wanted.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    traces = find_traces(roots)
+    if out is not None:
+        check_output(out, [trace.folder for trace in traces], overwrite)
+    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
+    with (
+        nullcontext() if out is None else output_folder(out) as folder,
+        spark_session(master, small=small, progress=progress) as session,
+    ):
+        yield session, traces, folder
+
+
+def read_operations(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
+    """The operations of all traces, after a look at each.
+
+    Raises:
+        TraceError: an operation that can't be, or one of another run.
+    """
+    operations = read_table(session, traces, "operations")
+    known = f.col("run_id").isin([trace.run_id for trace in traces])
+    possible = known & f.expr("start_us >= 0 and end_us >= start_us")
+    possible = possible & f.expr("wait_us = end_us - start_us")
+    for name in ("purgatory", "broker", "kind", "outcome"):
+        possible = possible & f.col(name).isNotNull()
+    bad = operations.where(~f.coalesce(possible, f.lit(False))).select("run_id", "operation").head()
+    if bad is not None:
+        raise TraceError(
+            f"operation {bad.operation} of the run {bad.run_id!r} can't be: its run must be that "
+            "of its trace, purgatory, broker, kind and outcome must be there, and "
+            "0 <= start_us <= end_us = start_us + wait_us"
+        )
+    return operations
+
+
+def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
+    """The spans of runs, as `occupancy` takes them: `run_id`, `end_us` and `width_us`.
+
+    A run ends where its head says, or where its last operation ends if that came later.
+    """
+    heads = session.createDataFrame(
+        pa.table(
+            {
+                "run_id": pa.array([trace.run_id for trace in traces], pa.string()),
+                "said_us": pa.array([_us(trace.duration_ms) for trace in traces], pa.int64()),
+            }
+        )
+    )
+    last = operations.groupBy("run_id").agg(f.max("end_us").alias("last_us"))
+    end_us = f.greatest("said_us", "last_us")
+    return heads.join(last, "run_id", "left").select(
+        "run_id", end_us.alias("end_us"), width_us(end_us).alias("width_us")
+    )
+
+
+def width_us(duration_us: Column) -> Column:
+    """What `bucket_width_us` says of lengths of runs, as a column."""
+    over = f.when(duration_us % MOST_POINTS > 0, 1).otherwise(0)
+    whole = (duration_us - duration_us % MOST_POINTS) / MOST_POINTS
+    least = f.greatest(whole.cast("bigint") + over, f.lit(1))
+    unit = f.rpad(f.lit("1"), f.length(least.cast("string")), "0").cast("bigint")
+    return (
+        f.when(least <= unit, unit)
+        .when(least <= 2 * unit, 2 * unit)
+        .when(least <= 5 * unit, 5 * unit)
+        .otherwise(10 * unit)
+    )
+
+
+def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
+    """The faults of all runs, as `peaks` takes them."""
+    rows = [
+        {
+            "run_id": trace.run_id,
+            "kind": fault.kind,
+            "broker": fault.broker,
+            "from_us": _us(fault.at_ms),
+            "until_us": None if fault.duration_ms is None else _us(fault.at_ms + fault.duration_ms),
+        }
+        for trace in traces
+        for fault in trace.faults
+    ]
+    return session.createDataFrame(pa.Table.from_pylist(rows, schema=_FAULTS))
+
+
+_FAULTS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("kind", pa.string()),
+        ("broker", pa.int64()),
+        ("from_us", pa.int64()),
+        ("until_us", pa.int64()),
+    ]
+)
+
+
+def _us(milliseconds: int) -> int:
+    """Microseconds that fit 64 bits with room for a sum."""
+    return max(-(2**62), min(milliseconds * 1000, 2**62))
+
+
+def write_tables(tables: Mapping[str, Ordered], folder: Path | None) -> None:
+    """Write each table as one sorted file of Parquet in a folder of its name, if one is wanted.
+
+    The rows of a result are few beside those of the trace.
+    """
+    if folder is None:
+        return
+    for name, table in tables.items():
+        one = table.rows.repartition(1).sortWithinPartitions(*table.order)
+        one.write.parquet(spark_path(folder / name))
+
+
+def shown_rows(table: DataFrame, order: Order, most: int = MOST_SHOWN_ROWS) -> list[Row]:
+    """The first rows of a table for a terminal; so many, however large the table is."""
+    rows: list[Row] = table.orderBy(*order).limit(most).toArrow().to_pylist()
+    return rows
