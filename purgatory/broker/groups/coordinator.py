@@ -35,6 +35,8 @@ from purgatory.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 
 _log = structlog.get_logger("purgatory.broker")
 
+_LONGEST_GROUP_ID_BYTES = 2**15 - 1
+
 Answer = Mapping[str, Any]
 
 
@@ -102,8 +104,7 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: it can't join.
         """
-        if not group_id:
-            raise GroupRefusal(GroupError.INVALID_GROUP_ID)
+        _check_group_id(group_id)
         config = self.config
         shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
         if not shortest <= joined.session_timeout_ms <= longest:
@@ -113,16 +114,27 @@ class GroupCoordinator:
             if member_id:
                 raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
             group = self.groups[group_id] = Group(group_id)
-        if not group.takes(joined):
-            raise GroupRefusal(GroupError.INCONSISTENT_GROUP_PROTOCOL)
-        member = self._member_to_join(group, member_id, joined, ids_first)
+        try:
+            if not group.takes(joined):
+                raise GroupRefusal(GroupError.INCONSISTENT_GROUP_PROTOCOL)
+            member = self._member_to_join(group, member_id, joined, ids_first)
+        finally:
+            self._drop_if_unused(group)
         if member.joining is not None:  # it lost patience, and asks again
             member.answer_join(_join_refused(member.member_id, GroupError.REBALANCE_IN_PROGRESS))
         changed = member.is_new or member.joined.protocols != joined.protocols
+        if member.member_id != member_id and group.state is GroupState.COMPLETING_REBALANCE:
+            changed = True  # the leader is about to assign to the id that it had before
         member.joined = joined
         if not changed and self._answer_at_once(group, member):
             return self._join_answer(group, member)
         return await self._wait_to_join(group, member)
+
+    def _drop_if_unused(self, group: Group) -> None:
+        """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
+        used = group.members or group.pending_members or group.generation
+        if not used and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
 
     def _member_to_join(
         self, group: Group, member_id: str, joined: Joining, ids_first: bool
@@ -166,6 +178,7 @@ class GroupCoordinator:
             if member_id in group.pending_members:
                 group.pending_members.discard(member_id)
                 self.rebalances.notify(GroupJoinKey(group.group_id))
+                self._drop_if_unused(group)
 
         asyncio.get_running_loop().call_later(for_ms / 1_000, give_up)
 
@@ -236,6 +249,7 @@ class GroupCoordinator:
             key = GroupJoinKey(group.group_id)
             self.rebalances.core.try_complete_else_watch(DelayedJoin(group, self), [key])
             return
+        group.lead_by_one_who_joined()
         group.next_generation()
         members = list(group.members.values())
         for member in members:
@@ -284,6 +298,8 @@ class GroupCoordinator:
         group.unsynced.discard(member_id)
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            # If one waits already, the member lost patience, and asks again.
+            member.answer_sync(_sync_refused(GroupError.REBALANCE_IN_PROGRESS))
             member.syncing = waiting
             self.syncs.notify(GroupSyncKey(group_id))
             self.heartbeats.notify(MemberKey(group_id, member_id))
@@ -342,8 +358,7 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: they may not.
         """
-        if not group_id:
-            raise GroupRefusal(GroupError.INVALID_GROUP_ID)
+        _check_group_id(group_id)
         group = self.groups.get(group_id)
         if generation < 0 and not member_id:
             if group is not None and group.members:
@@ -361,8 +376,7 @@ class GroupCoordinator:
     # The parts of all these.
 
     def _group(self, group_id: str) -> Group:
-        if not group_id:
-            raise GroupRefusal(GroupError.INVALID_GROUP_ID)
+        _check_group_id(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
@@ -431,6 +445,12 @@ class GroupCoordinator:
             "protocol_name": group.protocol,
             "assignment": member.assignment,
         }
+
+
+def _check_group_id(group_id: str) -> None:
+    # Longer ones have no place in the records of committed offsets.
+    if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
+        raise GroupRefusal(GroupError.INVALID_GROUP_ID)
 
 
 class MemberIdRequired(GroupRefusal):

@@ -129,6 +129,15 @@ class Group:
         if was_leader:
             self.leader_id = new_id
 
+    def lead_by_one_who_joined(self) -> None:
+        """Have another member lead, if the leader is a static one that isn't here."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.joining is None:
+            self.leader_id = next(
+                (key for key, member in self.members.items() if member.joining is not None),
+                self.leader_id,
+            )
+
     # What they agree on.
 
     def takes(self, joined: Joining) -> bool:
