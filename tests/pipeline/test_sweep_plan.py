@@ -178,6 +178,16 @@ def test_no_core_waits_for_a_straggler(wrong_by: float) -> None:
     assert max(busy) < max(in_turn)
 
 
+def test_what_costs_most_is_begun_first() -> None:
+    costs = [1.0] * 300 + [100.0]
+    dealt = batches(costs, 2)
+    assert dealt[0] == [300]
+    busy = [0.0, 0.0]
+    for batch in dealt:
+        busy[busy.index(min(busy))] += sum(costs[place] for place in batch)
+    assert max(busy) < 205  # of 400 in all
+
+
 def test_a_thousand_scenarios_are_not_a_thousand_tasks() -> None:
     assert 16 < len(batches([1.0] * 1_000, 2)) < 100
 
