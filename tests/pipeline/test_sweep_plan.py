@@ -150,6 +150,11 @@ def test_a_sample_keeps_to_its_ranges_and_fills_them(tmp_path: Path) -> None:
     assert {timeout for _, (timeout, _) in drawn} == {10, 11, 12, 13}
 
 
+def test_each_setting_is_drawn_by_itself(tmp_path: Path) -> None:
+    drawn = [sample_plan(tmp_path, 400).values(point) for point in range(400)]
+    assert {timeout for (lag, _), (timeout, _) in drawn if lag < 2} == {10, 11, 12, 13}
+
+
 def test_drawn_numbers_take_part_in_keys_as_the_scenario_has_them(tmp_path: Path) -> None:
     (lag, normal), _ = sample_plan(tmp_path).values(0)
     assert normal == {"p50": lag, "p75": lag}
