@@ -33,6 +33,7 @@ BENCHMARKS = (
     "sweep_speed",
     "metrics_cost",
     "long_poll",
+    "pipeline_scale",
 )
 
 
