@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweep_batches import batches, expected_cost
-from purgatory.pipeline.sweep_plan import Plan, load_plan
+from purgatory.pipeline.sweeping.batches import batches, expected_cost
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
 from tests.pipeline.sweeping import BASE, grid_plan, write_sweep
 
@@ -96,7 +96,7 @@ def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
 def test_another_version_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = grid_plan(tmp_path)
     before = set(plan.keys())
-    monkeypatch.setattr("purgatory.pipeline.sweep_plan.__version__", "99")
+    monkeypatch.setattr("purgatory.pipeline.sweeping.plan.__version__", "99")
     assert not before & set(plan.keys())
 
 
@@ -115,7 +115,7 @@ def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_in_every_process(tmp_path: Path) -> None:
     plan = sample_plan(tmp_path)
     program = (
-        "import sys; from purgatory.pipeline.sweep_plan import load_plan; "
+        "import sys; from purgatory.pipeline.sweeping.plan import load_plan; "
         "print(*load_plan(sys.argv[1]).keys())"
     )
     ran = subprocess.run(
