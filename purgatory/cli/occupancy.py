@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import Master, ShowProgress, one_line_errors
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    ShowProgress,
+    Strict,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +47,8 @@ def occupancy(
         bool, typer.Option("--overwrite", help="Replace earlier results in --out.")
     ] = False,
     progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     with one_line_errors("occupancy"):
@@ -53,6 +61,8 @@ def occupancy(
             master=master,
             overwrite=overwrite,
             progress=progress,
+            mapping=mapping,
+            strict=strict,
         )
     _print(results, out)
 
@@ -61,7 +71,7 @@ def _print(results: OccupancyResults, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_runs
+    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -76,6 +86,7 @@ def _print(results: OccupancyResults, out: Path | None) -> None:
         _print_peaks(console, run_id, peaks)
         if keys:
             _print_keys(console, run_id, keys)
+    say_of_quarantine(console, results.quarantine)
     if out is not None:
         console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
 

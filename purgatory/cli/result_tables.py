@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from purgatory.pipeline.rows import Row
+
 
 def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     """An empty table with columns of text and then of numbers."""
@@ -60,3 +62,11 @@ def say_of_runs(console: Console, runs: Sequence[str], incomplete: Sequence[str]
             )
     if len(runs) > MOST_SHOWN_RUNS:
         console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in the tables of --out")
+
+
+def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
+    """How many bad rows and files were set aside, by reason."""
+    for row in counts:
+        what = f"{row['rows']:,} rows" + (f", {row['files']:,} files" if row["files"] else "")
+        where = row["table"] or "run.json"
+        console.print(f"set aside: {where}: {row['reason']}: {what}", markup=False)

@@ -13,9 +13,9 @@ import typer
 from purgatory.cli.pipeline_run import Master, one_line_errors
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.sweep_outputs import Sweep
-    from purgatory.pipeline.sweep_plan import Plan
-    from purgatory.pipeline.sweep_run import Progress
+    from purgatory.pipeline.sweeping.outputs import Sweep
+    from purgatory.pipeline.sweeping.plan import Plan
+    from purgatory.pipeline.sweeping.sweep_run import Progress
 
 MOST_PRINTED_FAILURES = 5
 """How many scenarios that failed are printed; the page names more, the table `points` all."""
@@ -57,9 +57,9 @@ def sweep(
     """
     go_on = f"what is done is kept in {out}: the same command goes on with the rest"
     with one_line_errors("sweep", kept=go_on):
-        from purgatory.pipeline.sweep_outputs import sweep_all
-        from purgatory.pipeline.sweep_plan import load_plan
-        from purgatory.pipeline.sweep_run import check_folder, missing
+        from purgatory.pipeline.sweeping.outputs import sweep_all
+        from purgatory.pipeline.sweeping.plan import load_plan
+        from purgatory.pipeline.sweeping.sweep_run import check_folder, missing
 
         plan = load_plan(file)
         check_folder(out)

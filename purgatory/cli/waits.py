@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import Master, ShowProgress, one_line_errors
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    ShowProgress,
+    Strict,
+    one_line_errors,
+)
 from purgatory.cli.time_span import microseconds
 
 if TYPE_CHECKING:
@@ -57,6 +63,8 @@ def waits(
         bool, typer.Option("--overwrite", help="Replace earlier results in --out.")
     ] = False,
     progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     window_us = None if window is None else microseconds(window)
@@ -72,6 +80,8 @@ def waits(
             master=master,
             overwrite=overwrite,
             progress=progress,
+            mapping=mapping,
+            strict=strict,
         )
     _print(results, out)
 
@@ -80,7 +90,7 @@ def _print(results: WaitResults, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_runs
+    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -97,6 +107,7 @@ def _print(results: WaitResults, out: Path | None) -> None:
         _print_slowest(console, run_id, of_run["slowest"])
     if results.cut:
         console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
+    say_of_quarantine(console, results.quarantine)
     if out is not None:
         console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.peaks import peaks as peaks
     from purgatory.pipeline.read_traces import read_traces as read_traces
     from purgatory.pipeline.slowest import slowest as slowest
-    from purgatory.pipeline.sweep_run import sweep as sweep
+    from purgatory.pipeline.sweeping.sweep_run import sweep as sweep
     from purgatory.pipeline.waits import waits as waits
 
 JOBS = {
@@ -37,7 +37,7 @@ JOBS = {
     "peaks": "peaks",
     "read_traces": "read_traces",
     "slowest": "slowest",
-    "sweep": "sweep_run",
+    "sweep": "sweeping",
     "waits": "waits",
 }
 """The jobs, and the module of this package that has each."""

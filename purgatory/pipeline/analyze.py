@@ -20,7 +20,7 @@ from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
 from purgatory.pipeline.output import REPORT, check_output, output_folder
-from purgatory.pipeline.quarantine import write_quarantine
+from purgatory.pipeline.quarantine import damaged_runs, write_quarantine
 from purgatory.pipeline.read_traces import TraceTables, tables_of
 from purgatory.pipeline.report import Results, report_page
 from purgatory.pipeline.rows import Row
@@ -153,7 +153,8 @@ def write_results(
     )
     _write(waits(operations), folder / "waits", waits_order())
     _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
-    write_audit(session, traces, folder)
+    damaged = damaged_runs(session, folder) if quarantine else ()
+    write_audit(session, traces, folder, damaged=damaged)
     (folder / "runs").mkdir()
     pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
     runs_rows = runs.to_pylist()

@@ -17,7 +17,6 @@ from purgatory.pipeline.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
     opened,
-    read_operations,
     run_faults,
     run_spans,
     shown_rows,
@@ -33,6 +32,7 @@ class OccupancyResults:
 
     runs: Sequence[str]
     incomplete: Sequence[str]
+    quarantine: Sequence[Row]
     littles_law: Sequence[Row]
     peaks: Sequence[Row]
     hot_keys: Sequence[Row]
@@ -46,6 +46,8 @@ def tell_occupancy(
     master: str = "local[*]",
     overwrite: bool = False,
     progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
 ) -> OccupancyResults:
     """Compute what was parked over time in all traces in some folders, and write the tables.
 
@@ -56,18 +58,27 @@ def tell_occupancy(
         master: the Spark master.
         overwrite: replace earlier results in `out`.
         progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: the file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is set aside and counted.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(roots, out, master=master, overwrite=overwrite, progress=progress) as run:
-        session, traces, folder = run
-        operations = read_operations(session, traces)
-        spans = run_spans(session, traces, operations).persist()
+    with opened(
+        roots,
+        out,
+        master=master,
+        overwrite=overwrite,
+        progress=progress,
+        mapping=mapping,
+        strict=strict,
+    ) as run:
+        traces, operations = run.traces, run.operations
+        spans = run_spans(run.session, traces, operations).persist()
         table = occupancy(operations, spans).persist()
         hot = hot_keys(operations, spans, number).persist()
-        highest = peaks(operations, table, spans, run_faults(session, traces)).persist()
+        highest = peaks(operations, table, spans, run_faults(run.session, traces)).persist()
         law = littles_law(operations, table, spans).persist()
         tables = {
             "occupancy": Ordered(table, [*SERIES, "bucket_start_us"]),
@@ -78,11 +89,12 @@ def tell_occupancy(
                 occupancy_of_keys(operations, spans, hot), [*KEY_SERIES, "bucket_start_us"]
             ),
         }
-        write_tables(tables, folder)
+        write_tables(tables, run.folder)
         shown = f.col("run_id").isin([trace.run_id for trace in traces[:MOST_SHOWN_RUNS]])
         return OccupancyResults(
             runs=[trace.run_id for trace in traces],
             incomplete=[trace.run_id for trace in traces if not trace.complete],
+            quarantine=run.quarantine,
             **{
                 name: shown_rows(tables[name].rows.where(shown), tables[name].order)
                 for name in ("littles_law", "peaks", "hot_keys")

@@ -41,6 +41,12 @@ def write_quarantine(
     return counts
 
 
+def damaged_runs(session: SparkSession, folder: Path) -> list[str]:
+    """The runs of which something is in the quarantine that was written. O(runs) rows."""
+    written = session.read.parquet(spark_path(folder / FOLDER))
+    return [row["run_id"] for row in written.select("run_id").distinct().collect()]
+
+
 def quarantine_lines(counts: Sequence[Row]) -> list[str]:
     """The counts in words, a line for each table and reason."""
     lines = []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.sweep_plots import sweep_sections
+from purgatory.pipeline.sweeping.plots import sweep_sections
 
 SURFACES = "surfaces"
 ANSWERS = "answers.json"

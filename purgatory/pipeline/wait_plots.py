@@ -170,7 +170,11 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
         },
     }
     if len(names) <= 20 and len(brokers) <= 8:
-        heat |= {"texttemplate": "%{z:.1f} %"}
+        heat["text"] = [
+            ["" if cell is None else f"{100 * cell[0] / cell[1]:.1f} %" for cell in row]
+            for row in cells
+        ]
+        heat["texttemplate"] = "%{text}"
     return {"data": [heat], "layout": layout}
 
 

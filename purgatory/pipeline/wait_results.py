@@ -15,7 +15,6 @@ from purgatory.pipeline.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
     opened,
-    read_operations,
     shown_rows,
     write_tables,
 )
@@ -34,11 +33,13 @@ WAITS_TABLES = ("waits", "slowest")
 class WaitResults:
     """What a terminal shows of the tables.
 
-    Incomplete are the runs that were interrupted; `cut` names what has more rows than are here.
+    Incomplete are the runs that were interrupted; `quarantine` counts what was set aside; `cut`
+    names what has more rows than are here.
     """
 
     runs: Sequence[str]
     incomplete: Sequence[str]
+    quarantine: Sequence[Row]
     waits: Sequence[Row]
     topics: Sequence[Row]
     windows: Sequence[Row]
@@ -56,6 +57,8 @@ def tell_waits(
     master: str = "local[*]",
     overwrite: bool = False,
     progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
 ) -> WaitResults:
     """Compute the tables `waits` and `slowest` of all traces in some folders, and write them.
 
@@ -68,20 +71,29 @@ def tell_waits(
         master: the Spark master.
         overwrite: replace earlier results in `out`.
         progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: the file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is set aside and counted.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(roots, out, master=master, overwrite=overwrite, progress=progress) as run:
-        session, traces, folder = run
-        operations = read_operations(session, traces)
+    with opened(
+        roots,
+        out,
+        master=master,
+        overwrite=overwrite,
+        progress=progress,
+        mapping=mapping,
+        strict=strict,
+    ) as run:
+        traces, operations = run.traces, run.operations
         table = waits(operations, window_us=window_us, by_topic=True, percentiles=percentiles)
         table = table.persist()
         slow = slowest(operations, number).persist()
         write_tables(
             {"waits": Ordered(table, waits_order()), "slowest": Ordered(slow, SLOWEST_ORDER)},
-            folder,
+            run.folder,
         )
         shown = [trace.run_id for trace in traces[:MOST_SHOWN_RUNS]]
         of_shown = f.col("run_id").isin(shown)
@@ -102,6 +114,7 @@ def tell_waits(
         return WaitResults(
             runs=[trace.run_id for trace in traces],
             incomplete=[trace.run_id for trace in traces if not trace.complete],
+            quarantine=run.quarantine,
             waits=rows(over_topics & whole),
             topics=topics[:MOST_SHOWN_TOPICS],
             windows=windows[:MOST_SHOWN_WINDOWS],

@@ -11,12 +11,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.column_mapping import read_mapping
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import check_output, output_folder
+from purgatory.pipeline.read_traces import counts_of, tables_of
 from purgatory.pipeline.rows import Row
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.traces import Trace, find_traces, read_table, spark_path
+from purgatory.pipeline.traces import Trace, spark_path, survey
 
 MOST_SMALL_OPERATIONS = 500_000
 """Up to how many operations a run of Spark spends more on starting than on counting."""
@@ -38,6 +40,17 @@ class Ordered:
     order: Order
 
 
+@dataclass(frozen=True)
+class Opened:
+    """What a job works on: clean operations, how many bad ones there are, where to write."""
+
+    session: SparkSession
+    traces: Sequence[Trace]
+    operations: DataFrame
+    quarantine: Sequence[Row]
+    folder: Path | None
+
+
 @contextmanager
 def opened(
     roots: Sequence[Path],
@@ -46,43 +59,35 @@ def opened(
     master: str,
     overwrite: bool,
     progress: bool | None,
-) -> Iterator[tuple[SparkSession, list[Trace], Path | None]]:
-    """A session, the traces in some folders, and the folder to write into, if one is wanted.
+    mapping: Path | None,
+    strict: bool,
+) -> Iterator[Opened]:
+    """A session with the operations of all traces in some folders, and the folder to write into.
+
+    Bad rows and files are counted, and written into `quarantine` there; reads all operations.
 
     Raises:
-        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+        PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
+            in that case `out` is as it was.
     """
-    traces = find_traces(roots)
+    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
     if out is not None:
-        check_output(out, [trace.folder for trace in traces], overwrite)
-    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
+        check_output(out, [trace.folder for trace in found.traces], overwrite)
+    small = sum(trace.rows["operations"] for trace in found.traces) <= MOST_SMALL_OPERATIONS
     with (
         nullcontext() if out is None else output_folder(out) as folder,
         spark_session(master, small=small, progress=progress) as session,
     ):
-        yield session, traces, folder
-
-
-def read_operations(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
-    """The operations of all traces, after a look at each.
-
-    Raises:
-        TraceError: an operation that can't be, or one of another run.
-    """
-    operations = read_table(session, traces, "operations")
-    known = f.col("run_id").isin([trace.run_id for trace in traces])
-    possible = known & f.expr("start_us >= 0 and end_us >= start_us")
-    possible = possible & f.expr("wait_us = end_us - start_us")
-    for name in ("purgatory", "broker", "kind", "outcome"):
-        possible = possible & f.col(name).isNotNull()
-    bad = operations.where(~f.coalesce(possible, f.lit(False))).select("run_id", "operation").head()
-    if bad is not None:
-        raise TraceError(
-            f"operation {bad.operation} of the run {bad.run_id!r} can't be: its run must be that "
-            "of its trace, purgatory, broker, kind and outcome must be there, and "
-            "0 <= start_us <= end_us = start_us + wait_us"
-        )
-    return operations
+        tables = tables_of(session, found)
+        bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
+        counts = [row.asDict() for row in counts_of(bad).collect()]
+        if counts and strict:
+            first = bad.orderBy("file", f.col("line").asc_nulls_first()).limit(1).collect()[0]
+            place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
+            raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
+        if counts and folder is not None:
+            bad.write.parquet(spark_path(folder / "quarantine"))
+        yield Opened(session, found.traces, tables.operations, counts, folder)
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:

@@ -34,6 +34,7 @@ BENCHMARKS = (
     "metrics_cost",
     "long_poll",
     "cluster_speed",
+    "pipeline_scale",
 )
 
 

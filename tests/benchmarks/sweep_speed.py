@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.sweep_plan import Plan, parse_plan
-from purgatory.pipeline.sweep_run import sweep
+from purgatory.pipeline.sweeping.plan import Plan, parse_plan
+from purgatory.pipeline.sweeping.sweep_run import sweep
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 CORES = 2

@@ -12,7 +12,15 @@ from tests.benchmarks import run
 from tests.benchmarks.cost_plot import draw
 from tests.benchmarks.measurement import Figure, Size, in_turns, table
 
-HELPERS = {"measurement", "rivals", "cost_plot", "long_poll_server", "run", "test_benchmarks"}
+HELPERS = {
+    "measurement",
+    "trace_rows",
+    "rivals",
+    "cost_plot",
+    "long_poll_server",
+    "run",
+    "test_benchmarks",
+}
 
 
 @pytest.mark.parametrize("name", run.BENCHMARKS)

@@ -17,7 +17,8 @@ from tests.documents.documents import (
     run_python_of,
 )
 
-IN_A_SPARK_SESSION = {"pipeline.md", "sweep.md", "traces.md"}  # run by tests/pipeline, in its session
+# Run by tests/pipeline, in its session.
+IN_A_SPARK_SESSION = {"occupancy.md", "pipeline.md", "sweep.md", "traces.md", "waits.md"}
 WITH_PYTHON = [
     document
     for document in DOCUMENTS

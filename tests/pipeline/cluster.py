@@ -20,7 +20,7 @@ from purgatory.pipeline.java import find_java_home
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for a Java that lives some seconds, as half a dozen do in the tests of a cluster."""
 
-_TIMEOUT_S = 110
+_TIMEOUT_S = 300
 _DEPLOY = "org.apache.spark.deploy"
 _LOOPBACK = ("--host", "127.0.0.1", "--webui-port", "0")
 _RESOURCES = ("--cores", "1", "--memory", "1g")

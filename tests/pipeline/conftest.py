@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.session import spark_session
-from tests.pipeline.cluster import Cluster, standalone_cluster
+from tests.pipeline.cluster import Cluster, connect_server, standalone_cluster
 
 OPERATIONS = pa.schema(
     [
@@ -94,6 +94,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The one standalone cluster of these tests; started by the first that needs it."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the one Spark Connect server of these tests."""
+    with connect_server(tmp_path_factory.mktemp("connect") / "server") as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

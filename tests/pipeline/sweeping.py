@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from purgatory.pipeline.sweep_plan import Plan, load_plan
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
 
 BASE = """
 name = "tiny"

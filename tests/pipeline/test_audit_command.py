@@ -77,6 +77,8 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("in_the_shared_session")
 def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_expected(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

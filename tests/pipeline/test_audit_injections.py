@@ -22,7 +22,7 @@ from purgatory.pipeline.auditing import (
 from tests.pipeline.audit_injections import INJECTIONS, injected
 from tests.pipeline.audit_rows import Found, SmallTrace, audited
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _configuration(

@@ -28,7 +28,7 @@ from tests.pipeline.audit_rows import (
     audited,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def random_trace(seed: int) -> SmallTrace:

@@ -12,7 +12,7 @@ from purgatory.pipeline.auditing import Audit, audit
 from tests.pipeline.audit_injections import injected
 from tests.pipeline.audit_rows import tables
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 _WINDOW = re.compile(r"windowspecdefinition\((.*?)(?:, specifiedwindowframe|\))")
 

@@ -1,64 +1,74 @@
-"""The commands on a real standalone cluster: the same results, also when a worker dies."""
+"""Jobs on a real standalone cluster, through a real Spark Connect server, and on one machine.
+
+The results are the same everywhere, also when a worker dies while a job runs. An analysis does
+three of the four jobs at once: waits, occupancy and the audit.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.analyze import write_results
-from purgatory.pipeline.traces import find_traces
+from purgatory.cli.main import main
 from tests.pipeline.cluster import Cluster, command_environment
-from tests.pipeline.conftest import RandomOperations, WriteTrace
+from tests.pipeline.one_session import run_all
+from tests.pipeline.sweeping import GRID, write_sweep
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-Row = dict[str, Any]
-TABLES = ("waits", "occupancy", "runs")
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.pipeline.one_session"]
+TIMES = ("computed_s", "elapsed_s")
+ALL_DONE = r"Spark: ([1-9][\d,]*) of \1 stages, ([1-9][\d,]*) of \2 tasks done"
+
+Results = Mapping[str, list[dict[str, Any]]]
+
+
+class Inputs(NamedTuple):
+    """A trace and a sweep file, and what the jobs make of them on this machine alone."""
+
+    trace: Path
+    sweep: Path
+    results: Results
+
+    def command(self, job: str, out: Path) -> list[str]:
+        """A job as a command, with a folder of its own in `out`."""
+        return [job, str(self.sweep if job == "sweep" else self.trace), "--out", str(out / job)]
 
 
 @pytest.fixture(scope="module")
-def trace(
-    write_trace: WriteTrace,
-    random_operations: RandomOperations,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """A trace in more parts than a worker takes at once."""
-    folder = tmp_path_factory.mktemp("cluster-trace") / "trace"
-    return write_trace(folder, random_operations(7, 4000), duration_ms=1000, parts=12)
+def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    folder = tmp_path_factory.mktemp("inputs")
+    trace = folder / "trace"
+    simulate = ["simulate", "retry-reorder", "--duration-ms", "2500", "--quiet"]
+    assert main([*simulate, "--trace", str(trace)]) == 0
+    sweep = write_sweep(folder, GRID.format(timeouts="200, 400", lags="5, 300", further=""))
+    inputs = Inputs(trace, sweep, {})
+    jobs = [inputs.command(job, folder / "local") for job in ("analyze", "sweep")]
+    assert run_all(spark, "local[2]", jobs) == [0, 0]
+    return inputs._replace(results=results_in(folder / "local"))
 
 
-@pytest.fixture(scope="module")
-def local_tables(
-    spark: SparkSession, trace: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, list[Row]]:
-    """What the analysis of that trace gives on this machine alone."""
-    folder = tmp_path_factory.mktemp("local-results")
-    write_results(spark, find_traces([trace]), folder)
-    return tables_in(folder)
-
-
-def tables_in(folder: Path) -> dict[str, list[Row]]:
-    """The rows of each table of an analysis, in their order."""
-    return {table: pq.read_table(folder / table).to_pylist() for table in TABLES}
-
-
-def start(arguments: Sequence[str], settings: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """A `purgatory` command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "purgatory", *arguments],
-        env=command_environment(["spark.sql.shuffle.partitions=2", *settings]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def results_in(out: Path) -> Results:
+    """The rows of all tables in the folders of some jobs, without the time that a row took."""
+    return {
+        str(folder.relative_to(out)): [
+            {name: value for name, value in row.items() if name not in TIMES}
+            for row in pq.read_table(folder).to_pylist()
+        ]
+        for folder in sorted(out.glob("*/*"))
+        if folder.is_dir() and folder.name != "parts"
+    }
 
 
 def tasks_done(progress: str) -> int:
@@ -67,37 +77,76 @@ def tasks_done(progress: str) -> int:
     return int(counts[-1].replace(",", "")) if counts else 0
 
 
-def test_an_analysis_on_a_cluster_gives_what_it_gives_on_one_machine(
-    cluster: Cluster, trace: Path, local_tables: dict[str, list[Row]], tmp_path: Path
+def test_a_sweep_on_a_cluster_gives_what_it_gives_on_one_machine(
+    cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
     before = [len(worker.lines) for worker in cluster.workers]
-    with start(["analyze", str(trace), "--out", str(out), "--master", cluster.address]) as process:
-        printed, said = process.communicate(timeout=200)
-    assert process.returncode == 0, said
-    assert said == ""
-    assert f"Report: {out / 'report.html'}" in printed
+    command = [*inputs.command("sweep", tmp_path), "--master", cluster.address]
+    answer = subprocess.run(
+        [sys.executable, "-m", "purgatory", *command],
+        env=command_environment(["spark.sql.shuffle.partitions=2"]),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert answer.returncode == 0, answer.stderr
     for worker, line in zip(cluster.workers, before, strict=True):
-        worker.wait_for("Asked to launch executor .* for purgatory analyze", after=line)
-    assert tables_in(out) == local_tables
+        worker.wait_for("Asked to launch executor .* for purgatory", after=line)
+    found = results_in(tmp_path)
+    assert found["sweep/points"]
+    assert found == {name: inputs.results[name] for name in found}
+
+
+def test_jobs_through_connect_give_what_they_give_on_one_machine(
+    connect: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    jobs = [inputs.command(job, tmp_path) for job in ("audit", "sweep")]
+    answer = subprocess.run(
+        [*PROGRAM, connect, json.dumps(jobs)],
+        cwd=ROOT,
+        # A client without a Java, which it does not need.
+        env={**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert re.search(ALL_DONE, answer.stderr), answer.stderr
+    assert json.loads(answer.stdout.splitlines()[-1]) == [0, 0]
+    found = results_in(tmp_path)
+    assert {"audit/audit", "audit/witnesses", "sweep/points"} <= found.keys()
+    for name, rows in found.items():
+        assert rows, name
+        assert rows == inputs.results[name.replace("audit/", "analyze/")], name
 
 
 def test_an_analysis_survives_the_death_of_a_worker(
-    cluster: Cluster, trace: Path, local_tables: dict[str, list[Row]], tmp_path: Path
+    cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
     before = len(cluster.master.lines)
-    # One core at a time, so that there is still much to do when the first task is done.
-    settings = ["spark.default.parallelism=12", "spark.sql.files.maxPartitionBytes=1k"]
-    arguments = ["analyze", str(trace), "--out", str(out), "--master", cluster.address]
-    with start([*arguments, "--progress"], settings) as process:
+    command = [*inputs.command("analyze", tmp_path), "--master", cluster.address, "--progress"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "purgatory", *command],
+        # A task for each little piece of the trace: there is much to do when the first is done.
+        env=command_environment(
+            ["spark.sql.shuffle.partitions=2", "spark.sql.files.maxPartitionBytes=64k"]
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stderr is not None
         begun = next(filter(None, map(tasks_done, process.stderr)))
         cluster.workers.pop().kill()
-        printed, said = process.communicate(timeout=200)
+        printed, said = process.communicate(timeout=500)
     assert process.returncode == 0, said
     assert "Report:" in printed
     assert tasks_done(said) > begun
     cluster.master.wait_for(r"Removing worker|Removing executor .* because", after=before)
-    assert tables_in(out) == local_tables
+    found = results_in(tmp_path)
+    assert {"analyze/waits", "analyze/occupancy", "analyze/audit"} < found.keys()
+    for name, rows in found.items():
+        assert rows == inputs.results[name], name
     cluster.add_worker().wait_for("Successfully registered with master")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.pipeline.cluster import QUICK_JAVA
 from tests.pipeline.conftest import RandomOperations, WriteTrace
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_ctrl_c_ends_an_analysis_cleanly(
@@ -40,7 +41,7 @@ def test_ctrl_c_ends_an_analysis_cleanly(
         first = process.stderr.readline()
         assert first.startswith("Spark: "), first
         process.send_signal(signal.SIGINT)
-        printed, said = process.communicate(timeout=100)
+        printed, said = process.communicate(timeout=300)
     assert process.returncode == 130
     assert printed == ""
     *progress, last = said.splitlines()
@@ -48,3 +49,38 @@ def test_ctrl_c_ends_an_analysis_cleanly(
     assert all(line.startswith("Spark: ") for line in progress), said
     assert list(out.parent.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
+
+
+def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import typer
+        from purgatory.cli.pipeline_run import one_line_errors
+        from purgatory.pipeline.session import spark_session
+
+        try:
+            with one_line_errors("test"), spark_session(sys.argv[1]) as session:
+                def begun(stages, inflight_tasks, operation_id, done):
+                    print("begun", flush=True)
+
+                session.registerProgressHandler(begun)
+                session.range(10**15).selectExpr("max(hash(id))").collect()
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, connect],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert (process.returncode, said) == (
+        130,
+        "purgatory test: interrupted; nothing was written\n",
+    )

@@ -21,7 +21,7 @@ from purgatory.pipeline import (
 from purgatory.pipeline.occupancy import MOST_POINTS, bucket_width_us
 from purgatory.pipeline.waiting_runs import width_us
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 Row = dict[str, Any]
 END_US = 2_000

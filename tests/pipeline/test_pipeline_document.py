@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.analyze import MOST_SMALL_OPERATIONS, MOST_WINDOWS
+from purgatory.pipeline.audit_report import verdict_line
 from purgatory.pipeline.expiry import MOST_KEYS
 from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import TABLES
 
 pytestmark = pytest.mark.spark
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+DOCUMENT_FOLDER = Path(__file__).parents[2] / "docs"
+DOCUMENT = (DOCUMENT_FOLDER / "pipeline.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +79,9 @@ def test_the_numbers_that_are_named() -> None:
     assert f"at most {MOST_POINTS} buckets" in DOCUMENT
     assert f"at most {MOST_WINDOWS} per run" in DOCUMENT
     assert f"the {MOST_KEYS} keys with the most" in DOCUMENT
+
+
+def test_the_readme_shows_the_verdict_on_the_demo(printed: tuple[Path, list[str]]) -> None:
+    audit = pq.read_table(printed[0] / "audit").to_pylist()
+    readme = " ".join((DOCUMENT_FOLDER.parent / "README.md").read_text(encoding="utf-8").split())
+    assert f"Order and duplicates: {verdict_line(audit)} Report:" in readme

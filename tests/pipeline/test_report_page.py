@@ -15,6 +15,7 @@ from purgatory.pipeline.plots import outcome_shares, sizes, wait_percentiles
 from purgatory.pipeline.report import Results, report_page
 from purgatory.pipeline.rows import shown_waits
 from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
+from purgatory.pipeline.wait_plots import expiry_map
 from tests.pipeline.browsing import Browser, headless_browser
 
 Row = dict[str, Any]
@@ -283,6 +284,16 @@ def test_faults_are_named_and_marked_over_all_purgatories() -> None:
         _occupancy("run-1"), [{"kind": "loss", "broker": None, "at_ms": 250, "duration_ms": 500}]
     )["layout"]["shapes"]
     assert (band["x0"], band["x1"]) == (0.25, 0.75)
+
+
+def test_the_map_has_partitions_in_order_and_nothing_where_no_operation_waited() -> None:
+    rows = [row for row in _expiry("t") if (row["broker"], row["watch_key"]) != (0, "t-10")]
+    (heat,) = expiry_map(rows)["data"]
+    assert (heat["y"], heat["x"]) == (["t-2", "t-10"], ["0", "1"])
+    assert heat["z"] == [[0.0, 25.0], [None, 25.0]]
+    assert heat["text"] == [["0.0 %", "25.0 %"], ["", "25.0 %"]]
+    (heat,) = expiry_map(_expiry("t", keyed=False))["data"]
+    assert (heat["y"], heat["z"]) == (["Produce"], [[0.0, 25.0]])
 
 
 def test_outcomes_stand_in_the_same_order_in_every_run() -> None:

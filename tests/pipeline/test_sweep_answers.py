@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.sweep_answers import Answer, answers
-from purgatory.pipeline.sweep_axes import MOST_LEVELS
-from purgatory.pipeline.sweep_confidence import t_quantile
-from purgatory.pipeline.sweep_plan import Plan, load_plan
-from purgatory.pipeline.sweep_surfaces import SURFACES_DDL, surfaces
+from purgatory.pipeline.sweeping.answers import Answer, answers
+from purgatory.pipeline.sweeping.axes import MOST_LEVELS
+from purgatory.pipeline.sweeping.confidence import t_quantile
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
+from purgatory.pipeline.sweeping.surfaces import SURFACES_DDL, surfaces
 from tests.pipeline.sweeping import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark

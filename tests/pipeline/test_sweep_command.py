@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from purgatory.cli.sweep import _Lines
 from purgatory.pipeline.errors import SessionError
-from purgatory.pipeline.sweep_package import write_package
-from purgatory.pipeline.sweep_plan import load_plan
-from purgatory.pipeline.sweep_run import Progress, missing
+from purgatory.pipeline.sweeping.package import write_package
+from purgatory.pipeline.sweeping.plan import load_plan
+from purgatory.pipeline.sweeping.sweep_run import Progress, missing
 from tests.pipeline.sweeping import GRID, write_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -209,8 +209,8 @@ def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Pa
         "import purgatory, timer\n"
         "assert purgatory.__file__.startswith(sys.argv[1])\n"
         "assert timer.__file__.startswith(sys.argv[1])\n"
-        "from purgatory.pipeline.sweep_plan import parse_plan\n"
-        "from purgatory.pipeline.sweep_tasks import quiet, run_scenario\n"
+        "from purgatory.pipeline.sweeping.plan import parse_plan\n"
+        "from purgatory.pipeline.sweeping.tasks import quiet, run_scenario\n"
         "quiet()\n"
         "plan = parse_plan('''name = 's'\\nscenario = 'steady'\\n[grid]\\n"
         "duration_ms = [20]\\n\"delete_records.interval_ms\" = [10]\\n''')\n"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.sweep_axes import MOST_LEVELS
-from purgatory.pipeline.sweep_file import MOST_REPETITIONS, Question, SweepFile
-from purgatory.pipeline.sweep_measures import MEASURES, RESULTS
-from purgatory.pipeline.sweep_plan import MOST_SCENARIOS, load_plan, parse_plan
-from purgatory.pipeline.sweep_surfaces import MOST_PAIRS, SURFACES_DDL
+from purgatory.pipeline.sweeping.axes import MOST_LEVELS
+from purgatory.pipeline.sweeping.measures import MEASURES, RESULTS
+from purgatory.pipeline.sweeping.plan import MOST_SCENARIOS, load_plan, parse_plan
+from purgatory.pipeline.sweeping.surfaces import MOST_PAIRS, SURFACES_DDL
+from purgatory.pipeline.sweeping.sweep_file import MOST_REPETITIONS, Question, SweepFile
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")

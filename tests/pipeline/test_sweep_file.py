@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweep_file import SweepError
-from purgatory.pipeline.sweep_plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
+from purgatory.pipeline.sweeping.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
+from purgatory.pipeline.sweeping.sweep_file import SweepError
 from tests.pipeline.sweeping import BASE, grid_plan, write_sweep
 
 HEAD = 'name = "s"\nscenario = "tiny.toml"\n'

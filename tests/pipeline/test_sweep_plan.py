@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.sweep_batches import batches, expected_cost
-from purgatory.pipeline.sweep_plan import Plan, load_plan
+from purgatory.pipeline.sweeping.batches import batches, expected_cost
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
 from tests.pipeline.sweeping import BASE, grid_plan, write_sweep
 
@@ -96,7 +96,7 @@ def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
 def test_another_version_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = grid_plan(tmp_path)
     before = set(plan.keys())
-    monkeypatch.setattr("purgatory.pipeline.sweep_plan.__version__", "99")
+    monkeypatch.setattr("purgatory.pipeline.sweeping.plan.__version__", "99")
     assert not before & set(plan.keys())
 
 
@@ -115,7 +115,7 @@ def test_what_is_in_a_request_log_is_part_of_the_key(tmp_path: Path) -> None:
 def test_a_sample_is_the_same_in_every_process(tmp_path: Path) -> None:
     plan = sample_plan(tmp_path)
     program = (
-        "import sys; from purgatory.pipeline.sweep_plan import load_plan; "
+        "import sys; from purgatory.pipeline.sweeping.plan import load_plan; "
         "print(*load_plan(sys.argv[1]).keys())"
     )
     ran = subprocess.run(
@@ -150,6 +150,11 @@ def test_a_sample_keeps_to_its_ranges_and_fills_them(tmp_path: Path) -> None:
     assert {timeout for _, (timeout, _) in drawn} == {10, 11, 12, 13}
 
 
+def test_each_setting_is_drawn_by_itself(tmp_path: Path) -> None:
+    drawn = [sample_plan(tmp_path, 400).values(point) for point in range(400)]
+    assert {timeout for (lag, _), (timeout, _) in drawn if lag < 2} == {10, 11, 12, 13}
+
+
 def test_drawn_numbers_take_part_in_keys_as_the_scenario_has_them(tmp_path: Path) -> None:
     (lag, normal), _ = sample_plan(tmp_path).values(0)
     assert normal == {"p50": lag, "p75": lag}
@@ -176,6 +181,16 @@ def test_no_core_waits_for_a_straggler(wrong_by: float) -> None:
     assert sum(busy) / (cores * max(busy)) > 0.98
     in_turn = [sum(really[:500]), sum(really[500:])]
     assert max(busy) < max(in_turn)
+
+
+def test_what_costs_most_is_begun_first() -> None:
+    costs = [1.0] * 300 + [100.0]
+    dealt = batches(costs, 2)
+    assert dealt[0] == [300]
+    busy = [0.0, 0.0]
+    for batch in dealt:
+        busy[busy.index(min(busy))] += sum(costs[place] for place in batch)
+    assert max(busy) < 205  # of 400 in all
 
 
 def test_a_thousand_scenarios_are_not_a_thousand_tasks() -> None:

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from purgatory.pipeline.errors import OutputError, PipelineError
-from purgatory.pipeline.sweep_file import SweepError
-from purgatory.pipeline.sweep_measures import MEASURES, RESULTS
-from purgatory.pipeline.sweep_parts import part_files, write_part
-from purgatory.pipeline.sweep_plan import Plan, load_plan
-from purgatory.pipeline.sweep_run import (
+from purgatory.pipeline.sweeping.measures import MEASURES, RESULTS
+from purgatory.pipeline.sweeping.parts import part_files, write_part
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
+from purgatory.pipeline.sweeping.sweep_file import SweepError
+from purgatory.pipeline.sweeping.sweep_run import (
     PARTS,
     POINTS,
     Progress,
@@ -27,7 +27,7 @@ from purgatory.pipeline.sweep_run import (
     results,
     sweep,
 )
-from purgatory.pipeline.sweep_tasks import Task, run_scenario
+from purgatory.pipeline.sweeping.tasks import Task, run_scenario
 from purgatory.simulation import LoadedScenario, Scenario, Simulation
 from tests.pipeline.sweeping import grid_plan, write_sweep
 
@@ -104,7 +104,9 @@ def test_what_is_done_is_not_done_again(
     spark: SparkSession, done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = parts_of(done.out)
-    monkeypatch.setattr("purgatory.pipeline.sweep_run._run", lambda *_: pytest.fail("a task ran"))
+    monkeypatch.setattr(
+        "purgatory.pipeline.sweeping.sweep_run._run", lambda *_: pytest.fail("a task ran")
+    )
     again = sweep(spark, done.plan, done.out)
     assert kept(again.collect()) == kept(done.rows)
     assert parts_of(done.out) == before
@@ -182,7 +184,7 @@ def test_a_defect_in_one_scenario_is_its_error(
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody thought of")
 
-    monkeypatch.setattr("purgatory.pipeline.sweep_tasks.measured", broken)
+    monkeypatch.setattr("purgatory.pipeline.sweeping.tasks.measured", broken)
     assert run_scenario(grid_plan(tmp_path), 0)["error"] == "RuntimeError: what nobody thought of"
 
 
@@ -203,7 +205,7 @@ def test_results_are_written_while_a_task_works(
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
-    monkeypatch.setattr("purgatory.pipeline.sweep_tasks._WRITE_EVERY_S", 0.0)
+    monkeypatch.setattr("purgatory.pipeline.sweeping.tasks._WRITE_EVERY_S", 0.0)
     assert Task(plan, missing(plan, out), [[0, 1, 2]], out / PARTS, "abcdef").do(0) == 3
     assert list(parts_of(out).values()) == [1, 1, 1]
 
@@ -243,7 +245,7 @@ def test_what_fails_on_a_worker_is_said_and_not_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = grid_plan(tmp_path), tmp_path / "out"
-    monkeypatch.setattr("purgatory.pipeline.sweep_run.Task", _LackingTask)
+    monkeypatch.setattr("purgatory.pipeline.sweeping.sweep_run.Task", _LackingTask)
     with pytest.raises(PipelineError, match="a worker has no Python package 'pydantic'"):
         sweep(spark, plan, out)
     assert len(missing(plan, out)) == plan.scenarios
@@ -263,7 +265,7 @@ def test_many_parts_become_few_and_nothing_is_lost(
     prepare_folder(out, plan)
     for number, key in enumerate(plan.keys()):
         write_part(out / PARTS, "abc", 0, number, [{"key": key, "records": number}])
-    monkeypatch.setattr("purgatory.pipeline.sweep_run._MOST_PARTS", 7)
+    monkeypatch.setattr("purgatory.pipeline.sweeping.sweep_run._MOST_PARTS", 7)
     merge_parts(spark, out)
     assert list(parts_of(out).values()) == [8]
     assert missing(plan, out) == {}
@@ -286,7 +288,7 @@ def test_the_tables_are_whole_or_as_they_were(
             raise OSError(28, "No space left on device")
         return renamed(path, target)
 
-    monkeypatch.setattr("purgatory.pipeline.sweep_run.Path.rename", fails_once)
+    monkeypatch.setattr("purgatory.pipeline.sweeping.sweep_run.Path.rename", fails_once)
     with pytest.raises(OSError, match="No space"):
         sweep(spark, plan, out)
     assert sorted(path.name for path in (out / POINTS).iterdir()) == before

@@ -16,7 +16,7 @@ from purgatory.pipeline.waits import waits
 from purgatory.simulation import Simulation, load_scenario, shipped_scenarios
 from purgatory.simulation.waits import MAX_RELATIVE_ERROR
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 Row = dict[str, Any]
 

@@ -136,7 +136,7 @@ def trace_audit(
     """
     tables = {name: read_table(session, traces, name) for name in ("sends", "reads")}
     for name in ("effects", "commits"):
-        if any(trace.rows.get(name) for trace in traces):
+        if any(part.rows != 0 for trace in traces for part in trace.files[name]):
             tables[name] = read_table(session, traces, name)
     return audit(
         tables["sends"],

@@ -23,8 +23,10 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from purgatory import __version__
-from purgatory.pipeline.sweep_axes import Axis, Range
-from purgatory.pipeline.sweep_file import (
+from purgatory.pipeline.sweeping.axes import Axis, Range
+from purgatory.pipeline.sweeping.measures import RESULTS
+from purgatory.pipeline.sweeping.paths import PathError, Place, places, replaced, value_at
+from purgatory.pipeline.sweeping.sweep_file import (
     DrawnSetting,
     SweepError,
     SweepFile,
@@ -34,8 +36,6 @@ from purgatory.pipeline.sweep_file import (
     settings_by_path,
     wording,
 )
-from purgatory.pipeline.sweep_measures import RESULTS
-from purgatory.pipeline.sweep_paths import PathError, Place, places, replaced, value_at
 from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
 
 MOST_SCENARIOS = 1_000_000

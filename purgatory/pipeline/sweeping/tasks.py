@@ -18,10 +18,10 @@ import pyarrow as pa
 import structlog
 from pydantic import ValidationError
 
-from purgatory.pipeline.sweep_file import problem_text, wording
-from purgatory.pipeline.sweep_measures import measured
-from purgatory.pipeline.sweep_parts import done_keys, part_files, write_part
-from purgatory.pipeline.sweep_plan import Plan
+from purgatory.pipeline.sweeping.measures import measured
+from purgatory.pipeline.sweeping.parts import done_keys, part_files, write_part
+from purgatory.pipeline.sweeping.plan import Plan
+from purgatory.pipeline.sweeping.sweep_file import problem_text, wording
 from purgatory.simulation import (
     LoadedScenario,
     Scenario,

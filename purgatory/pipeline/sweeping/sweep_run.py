@@ -33,17 +33,17 @@ from pyspark.sql import functions as f
 from purgatory import __version__
 from purgatory.pipeline.connect import is_connect
 from purgatory.pipeline.errors import OutputError, PipelineError
-from purgatory.pipeline.sweep_batches import batches, expected_cost
-from purgatory.pipeline.sweep_package import ship_package
-from purgatory.pipeline.sweep_parts import (
+from purgatory.pipeline.sweeping.batches import batches, expected_cost
+from purgatory.pipeline.sweeping.package import ship_package
+from purgatory.pipeline.sweeping.parts import (
     adopt_parts,
     done_keys,
     part_files,
     remove_unfinished,
     rows_written,
 )
-from purgatory.pipeline.sweep_plan import Plan, load_plan
-from purgatory.pipeline.sweep_tasks import TASK_DDL, Task
+from purgatory.pipeline.sweeping.plan import Plan, load_plan
+from purgatory.pipeline.sweeping.tasks import TASK_DDL, Task
 from purgatory.pipeline.traces import spark_path
 
 MARK = "sweep.json"

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.sweep_measures import MEASURES
+from purgatory.pipeline.sweeping.measures import MEASURES
 
 MOST_REPETITIONS = 1_000
 """How often a point may be repeated at most."""

@@ -14,9 +14,9 @@ from itertools import combinations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.sweep_axes import Axis
-from purgatory.pipeline.sweep_file import SurfaceTable
-from purgatory.pipeline.sweep_plan import Plan
+from purgatory.pipeline.sweeping.axes import Axis
+from purgatory.pipeline.sweeping.plan import Plan
+from purgatory.pipeline.sweeping.sweep_file import SurfaceTable
 
 MOST_PAIRS = 6
 """How many pairs of settings get surfaces when the sweep file asks for none."""

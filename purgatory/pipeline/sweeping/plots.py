@@ -17,7 +17,7 @@ import plotly.io
 import plotly.offline
 
 from purgatory.pipeline.rows import Row, grouped
-from purgatory.pipeline.sweep_axes import text
+from purgatory.pipeline.sweeping.axes import text
 
 Figure = dict[str, Any]
 

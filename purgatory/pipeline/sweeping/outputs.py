@@ -12,11 +12,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.sweep_answers import Answer, answers
-from purgatory.pipeline.sweep_axes import text
-from purgatory.pipeline.sweep_plan import Plan
-from purgatory.pipeline.sweep_plots import sweep_page
-from purgatory.pipeline.sweep_run import (
+from purgatory.pipeline.sweeping.answers import Answer, answers
+from purgatory.pipeline.sweeping.axes import text
+from purgatory.pipeline.sweeping.plan import Plan
+from purgatory.pipeline.sweeping.plots import sweep_page
+from purgatory.pipeline.sweeping.surfaces import surfaces
+from purgatory.pipeline.sweeping.sweep_run import (
     ANSWERS,
     REPORT,
     SURFACES,
@@ -24,7 +25,6 @@ from purgatory.pipeline.sweep_run import (
     sweep,
     write_table,
 )
-from purgatory.pipeline.sweep_surfaces import surfaces
 
 MOST_NAMED_FAILURES = 20
 """How many scenarios that failed are named; the table `points` has all of them."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from purgatory.pipeline.sweep_paths import Place, column_name
+from purgatory.pipeline.sweeping.paths import Place, column_name
 
 MOST_LEVELS = 30
 """How many different values a setting has in surfaces and answers; more of them are put in bins."""

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.sweep_file import SweepError
-from purgatory.pipeline.sweep_measures import RESULTS
+from purgatory.pipeline.sweeping.measures import RESULTS
+from purgatory.pipeline.sweeping.sweep_file import SweepError
 
 _NAME = re.compile(r"part-([0-9a-f]+)-(\d+)-(\d+)-n(\d+)\.parquet")
 

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.sweep_axes import Axis, text
-from purgatory.pipeline.sweep_confidence import t_quantile
-from purgatory.pipeline.sweep_file import Question
-from purgatory.pipeline.sweep_plan import Plan
-from purgatory.pipeline.sweep_surfaces import level
+from purgatory.pipeline.sweeping.axes import Axis, text
+from purgatory.pipeline.sweeping.confidence import t_quantile
+from purgatory.pipeline.sweeping.plan import Plan
+from purgatory.pipeline.sweeping.surfaces import level
+from purgatory.pipeline.sweeping.sweep_file import Question
 
 
 @dataclass(frozen=True)
