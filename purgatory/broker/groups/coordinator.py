@@ -123,10 +123,11 @@ class GroupCoordinator:
         if member.joining is not None:  # it lost patience, and asks again
             member.answer_join(_join_refused(member.member_id, GroupError.REBALANCE_IN_PROGRESS))
         changed = member.is_new or member.joined.protocols != joined.protocols
-        if member.member_id != member_id and group.state is GroupState.COMPLETING_REBALANCE:
+        came_back = member.member_id != member_id
+        if came_back and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
         member.joined = joined
-        if not changed and self._answer_at_once(group, member):
+        if not changed and self._answer_at_once(group, member, came_back):
             return self._join_answer(group, member)
         return await self._wait_to_join(group, member)
 
@@ -182,15 +183,14 @@ class GroupCoordinator:
 
         asyncio.get_running_loop().call_later(for_ms / 1_000, give_up)
 
-    def _answer_at_once(self, group: Group, member: Member) -> bool:
+    def _answer_at_once(self, group: Group, member: Member, came_back: bool) -> bool:
         """Whether a member that says nothing new is in the current generation anyway."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             return True
         is_leader = group.leader_id == member.member_id
-        # A leader that joins again wants a rebalance: it saw new partitions, perhaps.
-        return group.state is GroupState.STABLE and (
-            not is_leader or member.instance_id is not None
-        )
+        # A leader that joins again wants a rebalance: it saw new partitions, perhaps. One that was
+        # away and came back, by its instance id, wants to go on.
+        return group.state is GroupState.STABLE and (came_back or not is_leader)
 
     async def _wait_to_join(self, group: Group, member: Member) -> Answer:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
