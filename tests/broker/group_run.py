@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-WAIT_S = 60.0
+WAIT_S = 40.0
 """How long something may take that is to happen at all."""
 
 

@@ -12,12 +12,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 _STRATEGY = "roundrobin"
 _HEARTBEATS_IN_SESSION = 5
 _REBALANCE_MS = 10_000
 _COMMIT_EVERY = 50
+_FOREVER_MS = 3_600_000
 
 FENCED = 3
 """The exit status of a member that another one with its instance id took the place of."""
@@ -28,6 +30,10 @@ _ended = False
 def _end(*_: object) -> None:
     global _ended  # noqa: PLW0603
     _ended = True
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _tell_assigned(partitions: Iterable[Any]) -> None:
@@ -49,7 +55,7 @@ def run_confluent(
         "group.id": group,
         "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": session_ms // _HEARTBEATS_IN_SESSION,
-        "max.poll.interval.ms": _REBALANCE_MS,
+        "max.poll.interval.ms": max(_REBALANCE_MS, session_ms),
         "partition.assignment.strategy": _STRATEGY,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
@@ -65,7 +71,7 @@ def run_confluent(
         if message is not None and message.error() is not None:
             error = message.error()
             print("error", error, flush=True)
-            if error is not None and error.fatal():
+            if error is not None and error.name() == "_FATAL":
                 sys.exit(FENCED)
         elif message is not None:
             _tell_read(message.partition(), message.offset(), message.value())  # type: ignore[arg-type]
@@ -84,7 +90,6 @@ def run_kafka_python(
 ) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.errors import FencedInstanceIdError, KafkaError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
@@ -105,20 +110,26 @@ def run_kafka_python(
         enable_auto_commit=False,
     )
     consumer.subscribe([topic], listener=Listener())
-    while not _ended:
+    # A poll of 3.0 that ends amid a rebalance loses the assignment: none ends before its time.
+    signal.signal(signal.SIGTERM, _interrupt)
+    with suppress(KeyboardInterrupt):
+        _read_with_kafka_python(consumer)
+    consumer.close()
+
+
+def _read_with_kafka_python(consumer: Any) -> None:
+    from kafka.errors import KafkaError
+
+    while True:
         try:
-            batches = consumer.poll(timeout_ms=100, max_records=100)
+            batches = consumer.poll(timeout_ms=_FOREVER_MS, max_records=100)
             for records in batches.values():
                 for record in records:
                     _tell_read(record.partition, record.offset, record.value)
             if batches:
                 consumer.commit()
-        except FencedInstanceIdError as error:
-            print("error", error, flush=True)
-            sys.exit(FENCED)
         except KafkaError as error:
             print("uncommitted", repr(error), flush=True)
-    consumer.close()
 
 
 def run_aiokafka(

@@ -86,8 +86,12 @@ class KafkaPythonClient:
     def _take(self, consumer: KafkaConsumer, count: int) -> list[Record]:
         records: list[Record] = []
         deadline_s = time.monotonic() + TIMEOUT_S
-        while len(records) < count and time.monotonic() < deadline_s:
-            polled = consumer.poll(timeout_ms=200, max_records=count - len(records))
+        while len(records) < count:
+            # As long as may be: a poll of 3.0 that ends amid a rebalance loses the assignment.
+            left_ms = int(1_000 * (deadline_s - time.monotonic()))
+            if left_ms <= 0:
+                break
+            polled = consumer.poll(timeout_ms=left_ms, max_records=count - len(records))
             for batch in polled.values():
                 records += [Record(record.offset, record.value) for record in batch]
         return records

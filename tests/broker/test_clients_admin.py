@@ -188,8 +188,7 @@ def test_kafka_python_lists_describes_and_deletes_a_group(
         auto_offset_reset="earliest",
     )
     try:
-        while not consumer.poll(timeout_ms=200):
-            pass
+        assert consumer.poll(timeout_ms=int(1_000 * TIMEOUT_S))
         assert listed()[name] == "Stable"
         (member,) = admin.describe_groups([name])[name]["members"]
         (assigned,) = member["member_assignment"]["assigned_partitions"]
