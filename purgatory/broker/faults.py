@@ -23,6 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 
 from purgatory.broker.errors import ClusterError
+from purgatory.broker.fault_arguments import (
+    check_api,
+    check_count,
+    check_duration,
+    check_milliseconds,
+)
 from purgatory.kafka import TopicPartition
 
 if TYPE_CHECKING:
@@ -135,7 +141,7 @@ class Faults:
 
     def slow_follower(self, broker: int, lag_ms: float, for_s: float | None = None) -> Fault:
         """Have a broker take ``lag_ms`` longer for each answer that it copies."""
-        _not_negative("lag_ms", lag_ms)
+        check_milliseconds("lag_ms", lag_ms)
         return self._begin("slow_follower", for_s, broker=self._known(broker), lag_ms=lag_ms)
 
     def shrink_isr(
@@ -144,9 +150,12 @@ class Faults:
         """Put a follower out of a partition's ISR, and let it not come back meanwhile."""
         controller = self._cluster.controller
         topic_partition = TopicPartition(topic, partition)
-        state = controller.state_of(topic_partition)
+        state = controller.state_of(topic_partition) if type(partition) is int else None
         if state is None:
-            raise ClusterError(f"there is no partition {topic_partition}")
+            raise ClusterError(
+                f"there is no partition {topic_partition}; "
+                f"topics are {', '.join(controller.topics) or 'none'}"
+            )
         if self._known(broker) == state.leader or broker not in state.replicas:
             raise ClusterError(
                 f"broker {broker} is no follower of {topic_partition}: its replicas are "
@@ -171,8 +180,8 @@ class Faults:
 
     async def kill(self, broker: int, for_s: float | None = None) -> Fault:
         """Kill a broker as SIGKILL does; it is revived when the fault ends."""
-        self._known(broker)
-        if self._cluster.live_broker(broker) is None:
+        check_duration(for_s)
+        if self._cluster.live_broker(self._known(broker)) is None:
             raise ClusterError(f"broker {broker} is dead already")
         await self._cluster.kill(broker)
         return self._begin("kill", for_s, lambda: self._cluster.revive_soon(broker), broker=broker)
@@ -216,7 +225,6 @@ class Faults:
             cut: whether the connection is cut with it. If not, the client waits for its timeout.
             for_s: how long.
         """
-        _not_negative("count", count)
         return self._begin(
             "lose_answers", for_s, broker=self._known(broker), count=count, api=api, cut=cut
         )
@@ -230,7 +238,7 @@ class Faults:
         for_s: float | None = None,
     ) -> Fault:
         """Send answers ``by_ms`` later."""
-        _not_negative("by_ms", by_ms)
+        check_milliseconds("by_ms", by_ms)
         return self._begin(
             "delay_answers", for_s, broker=self._known(broker), by_ms=by_ms, count=count, api=api
         )
@@ -311,7 +319,7 @@ class Faults:
         await self.pass_pause(broker)
         copies = 1
         for fault in list(self.active):
-            if not _strikes(fault, broker, request):
+            if not fault.active or not _strikes(fault, broker, request):
                 continue
             fault.use()
             if fault.kind == "lose_answers":
@@ -336,8 +344,9 @@ class Faults:
         on_end: Callable[[], object] | None = None,
         **settings: Any,
     ) -> Fault:
-        if for_s is not None and for_s <= 0:
-            raise ClusterError(f"for_s={for_s}: a fault lasts longer than that")
+        check_duration(for_s)
+        check_count(settings.get("count"))
+        check_api(settings.get("api"))
         fault = Fault(self, kind, settings, on_end)
         self.active.append(fault)
         self.recent.append(fault)
@@ -364,7 +373,7 @@ class Faults:
         await waiter
 
     def _known(self, broker: int) -> int:
-        if broker not in self._cluster.brokers:
+        if type(broker) is not int or broker not in self._cluster.brokers:
             known = ", ".join(map(str, self._cluster.brokers))
             raise ClusterError(f"there is no broker {broker!r}; there are {known}")
         return broker
@@ -375,8 +384,3 @@ def _strikes(fault: Fault, broker: int, request: Request) -> bool:
         return False
     api = fault.settings["api"]
     return fault.settings["broker"] == broker and api in (None, request.api_name)
-
-
-def _not_negative(name: str, value: float | None) -> None:
-    if value is not None and value < 0:
-        raise ClusterError(f"{name}={value}: it is 0 or more")

@@ -127,7 +127,7 @@ def test_the_first_member_waits_for_others_and_longer_if_some_come() -> None:
         first = asyncio.create_task(one.join())
         await asyncio.sleep(2)
         second = asyncio.create_task(two.join())
-        assert await asyncio.gather(first, second) == [0, 0]
+        assert list(await asyncio.gather(first, second)) == [0, 0]
         assert _now_ms() == 2 * _DELAY_MS, "once more, since somebody came"
         assert (one.generation, two.generation) == (1, 1)
         assert one.leads and not two.leads
@@ -497,7 +497,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_gets_one() -> Non
         # The leader knows the old id alone: what it assigns would be lost.
         assert await _refused(one.sync()) is GroupError.REBALANCE_IN_PROGRESS
         await _stable_again(groups, [one], joining)
-        answers = await asyncio.gather(one.sync(), back.sync())
+        answers = list(await asyncio.gather(one.sync(), back.sync()))
         assert answers == [(0, one.member_id.encode()), (0, back.member_id.encode())]
 
     _run(main)
