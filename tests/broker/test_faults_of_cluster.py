@@ -69,7 +69,7 @@ def test_a_stalled_follower_holds_up_acks_all_until_it_ends() -> None:
         follower = next(b for b in cluster.brokers if b != leader)
         async with await RawClient.to(cluster, leader) as client:
             with cluster.fault.stall_follower(follower) as fault:
-                assert fault.active
+                assert cluster.fault.active == [fault]
                 assert await _append(client, timeout_ms=100) == 7
                 assert await _append(client, acks=1) == 0
                 waiting = asyncio.create_task(_append(client))

@@ -35,6 +35,7 @@ _RUBBISH = {
     "a TLS client's hello": bytes.fromhex("16030100c8010000c40303") + bytes(200),
     "bytes behind a request": struct.pack(">i", len(_METADATA) + 2) + _METADATA + b"\0\0",
     "two bad requests at once": struct.pack(">i", 0) * 2,
+    "a bad request and a bad length": struct.pack(">ii", 0, -1),
 }
 
 
