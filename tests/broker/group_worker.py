@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 _STRATEGY = "roundrobin"
-_HEARTBEATS_IN_SESSION = 5
+_HEARTBEAT_MS = 300
 _REBALANCE_MS = 10_000
 _COMMIT_EVERY = 50
 _FOREVER_MS = 3_600_000
@@ -54,7 +54,7 @@ def run_confluent(
         "bootstrap.servers": servers,
         "group.id": group,
         "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": session_ms // _HEARTBEATS_IN_SESSION,
+        "heartbeat.interval.ms": min(_HEARTBEAT_MS, session_ms // 5),
         "max.poll.interval.ms": max(_REBALANCE_MS, session_ms),
         "partition.assignment.strategy": _STRATEGY,
         "auto.offset.reset": "earliest",
@@ -103,7 +103,7 @@ def run_kafka_python(
         group_id=group,
         group_instance_id=instance_id,
         session_timeout_ms=session_ms,
-        heartbeat_interval_ms=session_ms // _HEARTBEATS_IN_SESSION,
+        heartbeat_interval_ms=min(_HEARTBEAT_MS, session_ms // 5),
         max_poll_interval_ms=_REBALANCE_MS,
         partition_assignment_strategy=[RoundRobinPartitionAssignor],
         auto_offset_reset="earliest",
@@ -152,7 +152,7 @@ def run_aiokafka(
             group_id=group,
             group_instance_id=instance_id,
             session_timeout_ms=session_ms,
-            heartbeat_interval_ms=session_ms // _HEARTBEATS_IN_SESSION,
+            heartbeat_interval_ms=min(_HEARTBEAT_MS, session_ms // 5),
             max_poll_interval_ms=_REBALANCE_MS,
             partition_assignment_strategy=[RoundRobinPartitionAssignor],
             auto_offset_reset="earliest",
