@@ -66,13 +66,17 @@ class ReplicaFetcher:
         self._leader_id = leader_id
         self._link = link
         self._wake = asyncio.Event()
+        self._answered: asyncio.Future[Answers] | None = None
         self._task = asyncio.get_running_loop().create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
         )
 
     def wake(self) -> None:
-        """Look at once which partitions there are to follow."""
+        """Look at once which partitions there are to follow, and wait no more for the others."""
         self._wake.set()
+        if self._answered is not None and not self._answered.done():
+            # Nothing came. What waits at the leader notes nothing when it is answered.
+            self._answered.set_result({})
 
     async def stop(self) -> None:
         """End: the follower is gone."""
@@ -89,13 +93,37 @@ class ReplicaFetcher:
                 await self._pause(None if leader is not None else _BACKOFF_S)
                 continue
             await link.pass_fetch(follower.broker_id, self._leader_id)
-            answers = await _fetch(leader.manager, params, fetches)
+            answers = await self._fetch(leader.manager, params, fetches)
             if answers is None:
                 await self._pause(_BACKOFF_S)
+                continue
+            if not answers:
                 continue
             await link.pass_answer(follower.broker_id, self._leader_id)
             if not self._take(fetches, answers):
                 await self._pause(_BACKOFF_S)
+
+    async def _fetch(
+        self, manager: ReplicaManager, params: FetchParams, fetches: Fetches
+    ) -> Answers | None:
+        """Ask the leader, through the path that consumers take; None if it is gone."""
+        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self._answered = answered
+
+        def respond(answers: Answers) -> None:
+            if not answered.done():
+                answered.set_result(answers)
+
+        try:
+            manager.fetch_records(params, fetches, respond)
+        except PurgatoryClosedError:
+            return None
+        # A leader that dies never answers: its purgatory is closed and lets go of what waits.
+        with suppress(TimeoutError):
+            # Not wait_for, which before Python 3.12 may take a cancellation for the answer.
+            async with asyncio.timeout((params.max_wait_ms + 500) / 1_000):
+                return await answered
+        return None
 
     def _next_fetches(self) -> Fetches:
         manager = self._follower.manager
@@ -127,23 +155,3 @@ class ReplicaFetcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-
-
-async def _fetch(manager: ReplicaManager, params: FetchParams, fetches: Fetches) -> Answers | None:
-    """Ask the leader, through the path that consumers take; None if it is gone."""
-    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-
-    def respond(answers: Answers) -> None:
-        if not answered.done():
-            answered.set_result(answers)
-
-    try:
-        manager.fetch_records(params, fetches, respond)
-    except PurgatoryClosedError:
-        return None
-    # A leader that dies never answers: its purgatory is closed and lets go of what waits.
-    with suppress(TimeoutError):
-        # Not wait_for, which before Python 3.12 may take a cancellation for the answer.
-        async with asyncio.timeout((params.max_wait_ms + 500) / 1_000):
-            return await answered
-    return None
