@@ -198,7 +198,7 @@ def test_a_slow_follower_takes_its_time() -> None:
             with cluster.fault.slow_follower(follower, lag_ms=100):
                 began_s = loop.time()
                 assert await _append(client) == 0
-                assert loop.time() - began_s >= 0.1
+                assert loop.time() - began_s > 0.09  # its times are rounded
 
     _run(main)
 
@@ -243,7 +243,7 @@ def test_answers_come_later_and_twice() -> None:
                 began_s = loop.time()
                 client.send(request_frame(18, 0, 1))
                 first = await client.receive()
-                assert loop.time() - began_s >= 0.1
+                assert loop.time() - began_s > 0.09  # its times are rounded
                 assert await client.receive() == first
                 await client.ask(18, 0)
 

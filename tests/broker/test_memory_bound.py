@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from purgatory.broker import Cluster, ClusterConfig, ClusterError, TopicSpec
 from purgatory.broker.retention import drop_older_than
 from purgatory.broker.storage import MemoryBudget, MemoryLog
+from purgatory.cli.main import main
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
 from tests.broker.raw_client import RawClient
 from tests.broker.wire_values import RECORD_TIME_MS, record_batch
@@ -209,3 +210,10 @@ def test_a_cluster_drops_records_older_than_their_topic_keeps_them() -> None:
 def _starts(cluster: Cluster) -> dict[str, int]:
     partitions = cluster.brokers[1].manager.partitions()
     return {one.topic_partition.topic: one.log_start_offset for one in partitions}
+
+
+def test_the_command_refuses_too_little_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["cluster", "--brokers", "3", "--port", "0", "--memory-mb", "1"]) == 2
+    assert "each takes at least 4194304" in capsys.readouterr().err
