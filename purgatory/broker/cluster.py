@@ -64,6 +64,7 @@ class ClusterConfig:
         replica_max_lag_ms: who did not catch up for so long leaves the ISR.
         auto_create_topics: whether asking for a topic makes it.
         default_partitions: of topics that are made so.
+        max_partitions: how many all topics may have that clients make.
         offsets_partitions: of the topic that holds the groups' committed offsets.
         groups: what consumer groups are allowed.
         users: passwords by user, for SASL/PLAIN; None: nobody is asked.
@@ -84,6 +85,7 @@ class ClusterConfig:
     replica_max_lag_ms: int = 30_000
     auto_create_topics: bool = True
     default_partitions: int = 1
+    max_partitions: int = 10_000
     offsets_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
     users: Mapping[str, str] | None = None
@@ -243,6 +245,10 @@ class Cluster:
         """Return a topic's own settings."""
         known = self.controller.topics.get(topic)
         return {} if known is None else known.configs
+
+    def has_room_for(self, partitions: int) -> bool:
+        """Whether clients may make so many partitions more."""
+        return self.controller.partition_count + partitions <= self.config.max_partitions
 
     def live_broker(self, broker_id: int) -> Broker | None:
         """Return a broker that lives, or None."""

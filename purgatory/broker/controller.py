@@ -67,6 +67,7 @@ class Controller:
         self.topics: dict[str, Topic] = {}
         self.live: dict[int, Member] = {}
         self.elections = 0
+        self.partition_count = 0
         self._next_first_replica = 0
         self.on_change: Callable[[], object] = lambda: None
         self.on_topic_deleted: Callable[[str], object] = lambda _: None
@@ -108,7 +109,7 @@ class Controller:
 
     def delete_topic(self, name: str) -> None:
         """Forget a topic with its records."""
-        del self.topics[name]
+        self.partition_count -= len(self.topics.pop(name).partitions)
         for member in list(self.live.values()):
             member.drop_topic(name)
         self.on_topic_deleted(name)
@@ -128,7 +129,13 @@ class Controller:
         isr = tuple(broker for broker in replicas if broker in self.live)
         state = PartitionState(replicas, isr or replicas, isr[0] if isr else NO_LEADER)
         topic.partitions.append(state)
+        self.partition_count += 1
         self._tell(TopicPartition(topic.name, len(topic.partitions) - 1), state)
+
+    def restore(self, topics: Sequence[Topic]) -> None:
+        """Take up topics that were saved; nobody leads them yet."""
+        self.topics.update((topic.name, topic) for topic in topics)
+        self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
 
     # Brokers.
 

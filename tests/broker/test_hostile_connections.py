@@ -312,3 +312,37 @@ def test_one_client_too_many_is_turned_away_and_may_come_when_another_goes() -> 
                 await four.ask(18, 0)
 
     _run(main, Limits(connections=2))
+
+
+def test_clients_can_t_make_more_partitions_than_there_may_be() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with await RawClient.to(cluster) as client:
+            many = {"name": "many", "num_partitions": 2**31 - 1, "replication_factor": 1}
+            answer = await client.ask(19, 6, {"topics": [many]})
+            assert answer.topics[0].error_code == 44
+            assert "may have 10000 partitions" in answer.topics[0].error_message
+            answer = await client.ask(37, 3, {"topics": [{"name": "t", "count": 10_001}]})
+            assert answer.results[0].error_code == 44
+            some = {"name": "some", "num_partitions": 9_990, "replication_factor": 1}
+            assert (await client.ask(19, 6, {"topics": [some]})).topics[0].error_code == 0
+            names = [{"name": f"auto-{number}"} for number in range(20)]
+            answer = await client.ask(3, 8, {"topics": names, "allow_auto_topic_creation": True})
+            codes = [topic.error_code for topic in answer.topics]
+            assert codes == [0] * 9 + [3] * 11
+            await client.ask(20, 5, {"topic_names": ["some"]})
+            assert cluster.controller.partition_count == 10
+            answer = await client.ask(
+                3, 8, {"topics": names[-1:], "allow_auto_topic_creation": True}
+            )
+            assert answer.topics[0].error_code == 0
+
+    _run(main)
+
+
+def test_a_topic_that_is_asked_for_many_times_is_told_once() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with await RawClient.to(cluster) as client:
+            answer = await client.ask(3, 8, {"topics": [{"name": "t"}] * 10_000})
+            assert [topic.name for topic in answer.topics] == ["t"]
+
+    _run(main)

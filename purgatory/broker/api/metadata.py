@@ -33,7 +33,8 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
         )
-        topics = [_named_topic(cluster, asked.name, may_create) for asked in body.topics]
+        names = dict.fromkeys(asked.name for asked in body.topics)
+        topics = [_named_topic(cluster, name, may_create) for name in names]
     return {
         "throttle_time": 0,
         "brokers": _brokers(cluster),
@@ -78,6 +79,7 @@ def _named_topic(cluster: Cluster, name: str, may_create: bool) -> dict[str, Any
     if topic is not None:
         return _topic(cluster, topic)
     error = _UNKNOWN_TOPIC if is_topic_name(name) else _INVALID_TOPIC
+    may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
     if may_create and error == _UNKNOWN_TOPIC:
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication

@@ -28,8 +28,8 @@ _INVALID_REPLICATION_FACTOR = 38
 _INVALID_REPLICA_ASSIGNMENT = 39
 _INVALID_CONFIG = 40
 _INVALID_REQUEST = 42
+_POLICY_VIOLATION = 44
 
-_MOST_PARTITIONS = 10_000
 _DEFAULT = -1
 
 
@@ -65,8 +65,10 @@ def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | Non
         return _create_assigned(cluster, asked, settings, validate_only)
     partitions, replication = _counts(cluster, asked)
     brokers = len(cluster.brokers)
-    if not 1 <= partitions <= _MOST_PARTITIONS:
-        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; 1 to {_MOST_PARTITIONS}")
+    if partitions < 1:
+        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1")
+    if not cluster.has_room_for(partitions):
+        return _too_many(cluster)
     if not 1 <= replication <= brokers:
         return _Refused(
             _INVALID_REPLICATION_FACTOR, f"{replication} replicas; there are {brokers} brokers"
@@ -74,6 +76,13 @@ def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | Non
     if not validate_only:
         cluster.controller.create_topic(asked.name, partitions, replication, settings)
     return None
+
+
+def _too_many(cluster: Cluster) -> _Refused:
+    most, there = cluster.config.max_partitions, cluster.controller.partition_count
+    return _Refused(
+        _POLICY_VIOLATION, f"all topics together may have {most} partitions; {there} are there"
+    )
 
 
 def _create_assigned(
@@ -89,6 +98,8 @@ def _create_assigned(
             _INVALID_REPLICA_ASSIGNMENT,
             f"partitions count from 0, their replicas are of the brokers {list(cluster.brokers)}",
         )
+    if not cluster.has_room_for(len(assigned)):
+        return _too_many(cluster)
     if not validate_only:
         replicas = [assigned[number] for number in range(len(assigned))]
         cluster.controller.create_assigned_topic(asked.name, replicas, settings)
@@ -164,12 +175,12 @@ def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refus
     if asked.assignments:
         return _Refused(_INVALID_REQUEST, "assignments are chosen by the cluster")
     now = len(topic.partitions)
-    if not now < asked.count <= _MOST_PARTITIONS:
+    if asked.count <= now:
         return _Refused(
-            _INVALID_PARTITIONS,
-            f"{asked.name} has {now} partitions: {asked.count} are not more, or more than "
-            f"{_MOST_PARTITIONS}",
+            _INVALID_PARTITIONS, f"{asked.name} has {now} partitions: {asked.count} are not more"
         )
+    if not cluster.has_room_for(asked.count - now):
+        return _too_many(cluster)
     if not validate_only:
         cluster.controller.create_partitions(asked.name, asked.count)
     return None

@@ -66,7 +66,7 @@ def load_metadata(folder: Path, controller: Controller) -> int:
             f"{path} is of a cluster with the brokers {list(brokers)}; "
             f"start it with as many, not with {list(controller.broker_ids)}"
         )
-    controller.topics.update((topic.name, topic) for topic in topics)
+    controller.restore(topics)
     return next_producer_id
 
 
