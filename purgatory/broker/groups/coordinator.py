@@ -18,12 +18,24 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import structlog
 
 from purgatory.async_purgatory import AsyncPurgatory
-from purgatory.broker.groups.errors import GroupError, GroupRefusal
+from purgatory.broker.groups.answers import (
+    Answer,
+    join_answer,
+    join_refused,
+    sync_answer,
+    sync_refused,
+)
+from purgatory.broker.groups.config import GroupConfig
+from purgatory.broker.groups.errors import (
+    GroupError,
+    GroupRefusal,
+    MemberIdRequired,
+    check_group_id,
+)
 from purgatory.broker.groups.group import Group, GroupState, Joining, Member
 from purgatory.broker.groups.group_waits import (
     DelayedHeartbeat,
@@ -34,25 +46,6 @@ from purgatory.broker.groups.group_waits import (
 from purgatory.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 
 _log = structlog.get_logger("purgatory.broker")
-
-_LONGEST_GROUP_ID_BYTES = 2**15 - 1
-
-Answer = Mapping[str, Any]
-
-
-class GroupConfig(NamedTuple):
-    """What groups are allowed. Times are in milliseconds.
-
-    Args:
-        initial_rebalance_delay_ms: how long the first member of a group waits for others.
-        min_session_timeout_ms, max_session_timeout_ms: what members may ask for.
-        max_size: how many members a group may have.
-    """
-
-    initial_rebalance_delay_ms: int = 3_000
-    min_session_timeout_ms: int = 100
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
 
 
 class GroupCoordinator:
@@ -84,8 +77,8 @@ class GroupCoordinator:
             return
         group.state = GroupState.DEAD
         for member in list(group.members.values()):
-            member.answer_join(_join_refused(member.member_id, GroupError.NOT_COORDINATOR))
-            member.answer_sync(_sync_refused(GroupError.NOT_COORDINATOR))
+            member.answer_join(join_refused(member.member_id, GroupError.NOT_COORDINATOR))
+            member.answer_sync(sync_refused(GroupError.NOT_COORDINATOR))
             self._let_session_end(group, member)
         self.rebalances.core.cancel_for_key(GroupJoinKey(group_id))
         self.syncs.core.cancel_for_key(GroupSyncKey(group_id))
@@ -104,7 +97,7 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: it can't join.
         """
-        _check_group_id(group_id)
+        check_group_id(group_id)
         config = self.config
         shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
         if not shortest <= joined.session_timeout_ms <= longest:
@@ -121,20 +114,24 @@ class GroupCoordinator:
         finally:
             self._drop_if_unused(group)
         if member.joining is not None:  # it lost patience, and asks again
-            member.answer_join(_join_refused(member.member_id, GroupError.REBALANCE_IN_PROGRESS))
+            member.answer_join(join_refused(member.member_id, GroupError.REBALANCE_IN_PROGRESS))
         changed = member.is_new or member.joined.protocols != joined.protocols
         came_back = member.member_id != member_id
         if came_back and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
         member.joined = joined
         if not changed and self._answer_at_once(group, member, came_back):
-            return self._join_answer(group, member)
+            return join_answer(group, member)
         return await self._wait_to_join(group, member)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
         used = group.members or group.pending_members or group.generation
-        if not used and self.groups.get(group.group_id) is group:
+        if (
+            not used
+            and group.state is GroupState.EMPTY
+            and self.groups.get(group.group_id) is group
+        ):
             del self.groups[group.group_id]
 
     def _member_to_join(
@@ -165,8 +162,8 @@ class GroupCoordinator:
         if not member_id:
             # It came back, or another one took its place: the old id is fenced from now on.
             self._let_session_end(group, member)
-            member.answer_join(_join_refused(member.member_id, GroupError.FENCED_INSTANCE_ID))
-            member.answer_sync(_sync_refused(GroupError.FENCED_INSTANCE_ID))
+            member.answer_join(join_refused(member.member_id, GroupError.FENCED_INSTANCE_ID))
+            member.answer_sync(sync_refused(GroupError.FENCED_INSTANCE_ID))
             group.replace(member, f"{instance_id}-{uuid.uuid4()}")
             self._watch_session(group, member)
         return member
@@ -206,7 +203,7 @@ class GroupCoordinator:
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(_sync_refused(GroupError.REBALANCE_IN_PROGRESS))
+                member.answer_sync(sync_refused(GroupError.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
         group.state = GroupState.PREPARING_REBALANCE
@@ -251,11 +248,12 @@ class GroupCoordinator:
             return
         group.lead_by_one_who_joined()
         group.next_generation()
+        self.syncs.notify(GroupSyncKey(group.group_id))  # nobody syncs with the one before
         members = list(group.members.values())
         for member in members:
             member.is_new = False
             if member.joining is not None:
-                member.answer_join(self._join_answer(group, member))
+                member.answer_join(join_answer(group, member))
                 self._watch_session(group, member)
         if members:
             self.syncs.core.try_complete_else_watch(
@@ -299,7 +297,7 @@ class GroupCoordinator:
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             # If one waits already, the member lost patience, and asks again.
-            member.answer_sync(_sync_refused(GroupError.REBALANCE_IN_PROGRESS))
+            member.answer_sync(sync_refused(GroupError.REBALANCE_IN_PROGRESS))
             member.syncing = waiting
             self.syncs.notify(GroupSyncKey(group_id))
             self.heartbeats.notify(MemberKey(group_id, member_id))
@@ -308,7 +306,7 @@ class GroupCoordinator:
             self._assign(group, assignments)
         self.syncs.notify(GroupSyncKey(group_id))
         self._beat(group, member)
-        return self._sync_answer(group, member)
+        return sync_answer(group, member)
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         group.state = GroupState.STABLE
@@ -316,7 +314,7 @@ class GroupCoordinator:
             member.assignment = assignments.get(member.member_id, b"")
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(self._sync_answer(group, member))
+                member.answer_sync(sync_answer(group, member))
                 self._watch_session(group, member)
 
     def heartbeat(
@@ -358,7 +356,7 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: they may not.
         """
-        _check_group_id(group_id)
+        check_group_id(group_id)
         group = self.groups.get(group_id)
         if generation < 0 and not member_id:
             if group is not None and group.members:
@@ -376,7 +374,7 @@ class GroupCoordinator:
     # The parts of all these.
 
     def _group(self, group_id: str) -> Group:
-        _check_group_id(group_id)
+        check_group_id(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
@@ -399,8 +397,8 @@ class GroupCoordinator:
 
     def _remove(self, group: Group, member: Member, reason: str) -> None:
         self._let_session_end(group, member)
-        member.answer_join(_join_refused(member.member_id, GroupError.UNKNOWN_MEMBER_ID))
-        member.answer_sync(_sync_refused(GroupError.UNKNOWN_MEMBER_ID))
+        member.answer_join(join_refused(member.member_id, GroupError.UNKNOWN_MEMBER_ID))
+        member.answer_sync(sync_refused(GroupError.UNKNOWN_MEMBER_ID))
         group.remove(member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -422,63 +420,3 @@ class GroupCoordinator:
 
     def _let_session_end(self, group: Group, member: Member) -> None:
         self.heartbeats.core.cancel_for_key(MemberKey(group.group_id, member.member_id))
-
-    def _join_answer(self, group: Group, member: Member) -> Answer:
-        is_leader = group.leader_id == member.member_id
-        return {
-            "throttle_time": 0,
-            "error_code": 0,
-            "generation_id": group.generation,
-            "protocol_type": group.protocol_type,
-            "protocol_name": group.protocol,
-            "leader": group.leader_id,
-            "skip_assignment": False,
-            "member_id": member.member_id,
-            "members": group.roster() if is_leader else (),
-        }
-
-    def _sync_answer(self, group: Group, member: Member) -> Answer:
-        return {
-            "throttle_time": 0,
-            "error_code": 0,
-            "protocol_type": group.protocol_type,
-            "protocol_name": group.protocol,
-            "assignment": member.assignment,
-        }
-
-
-def _check_group_id(group_id: str) -> None:
-    # Longer ones have no place in the records of committed offsets.
-    if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
-        raise GroupRefusal(GroupError.INVALID_GROUP_ID)
-
-
-class MemberIdRequired(GroupRefusal):
-    """A new member has to come again with the id that it is given."""
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(GroupError.MEMBER_ID_REQUIRED)
-        self.member_id = member_id
-
-
-def _join_refused(member_id: str, code: GroupError) -> Answer:
-    return {
-        "throttle_time": 0,
-        "error_code": int(code),
-        "generation_id": -1,
-        "protocol_type": None,
-        "protocol_name": "",
-        "leader": "",
-        "member_id": member_id,
-        "members": (),
-    }
-
-
-def _sync_refused(code: GroupError) -> Answer:
-    return {
-        "throttle_time": 0,
-        "error_code": int(code),
-        "protocol_type": None,
-        "protocol_name": None,
-        "assignment": b"",
-    }

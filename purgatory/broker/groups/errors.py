@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+_LONGEST_GROUP_ID_BYTES = 2**15 - 1
+
 
 class GroupError(IntEnum):
     """Error codes of the group APIs."""
@@ -32,3 +34,22 @@ class GroupRefusal(Exception):
     def __init__(self, code: GroupError) -> None:
         super().__init__(code.name)
         self.code = code
+
+
+class MemberIdRequired(GroupRefusal):
+    """A new member has to come again with the id that it is given."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(GroupError.MEMBER_ID_REQUIRED)
+        self.member_id = member_id
+
+
+def check_group_id(group_id: str) -> None:
+    """Refuse what is no group's name.
+
+    Raises:
+        GroupRefusal: INVALID_GROUP_ID.
+    """
+    # Longer ones have no place in the records of committed offsets.
+    if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
+        raise GroupRefusal(GroupError.INVALID_GROUP_ID)
