@@ -172,8 +172,10 @@ class GroupMachine(RuleBasedStateMachine):
         assert group is None or group.state is GroupState.EMPTY
         assert not self.groups.heartbeats.num_delayed
         assert not self.groups.rebalances.num_delayed
+        for purgatory in self.groups.purgatories:
+            assert not purgatory.counters.missed_wakeups, purgatory.name
         self.runner.close()
 
 
-GroupMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
+GroupMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50)
 test_groups_stay_sound_whatever_their_members_do = GroupMachine.TestCase
