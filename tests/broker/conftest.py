@@ -11,6 +11,7 @@ import pytest
 
 import purgatory.pytest_plugin
 from purgatory.broker import Cluster, ClusterConfig, GroupConfig, ThreadedCluster
+from purgatory.broker.groups import OFFSETS_TOPIC, partition_of
 from purgatory.kafka import TopicPartition
 from tests.broker.aiokafka_client import AiokafkaClient
 from tests.broker.confluent_client import ConfluentClient
@@ -83,3 +84,15 @@ def leader_of(cluster: Cluster, topic: str) -> int:
     state = cluster.controller.state_of(TopicPartition(topic, 0))
     assert state is not None
     return state.leader
+
+
+def coordinator_of(cluster: ThreadedCluster, group: str) -> int:
+    """Return which broker coordinates a group."""
+
+    def find() -> int:
+        partition = partition_of(group, cluster.running.offsets_partitions())
+        state = cluster.running.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
+        assert state is not None
+        return state.leader
+
+    return int(cluster.call(find))

@@ -9,8 +9,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from purgatory.broker import ThreadedCluster
-from purgatory.broker.groups import OFFSETS_TOPIC, partition_of
-from purgatory.kafka import TopicPartition
+from tests.broker.conftest import coordinator_of
 from tests.broker.group_run import group_run
 
 PARTITIONS = 6
@@ -56,18 +55,6 @@ class SteadyProducer:
         assert self._producer.flush(30) == 0
         assert not self.errors
         return self.acknowledged
-
-
-def coordinator_of(cluster: ThreadedCluster, group: str) -> int:
-    """Return which broker coordinates a group."""
-
-    def find() -> int:
-        partition = partition_of(group, cluster.running.offsets_partitions())
-        state = cluster.running.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
-        assert state is not None
-        return state.leader
-
-    return int(cluster.call(find))
 
 
 def test_no_record_is_skipped_while_members_join_leave_crash_and_freeze(

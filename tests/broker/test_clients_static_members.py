@@ -9,28 +9,14 @@ import warnings
 import pytest
 
 from purgatory.broker import ThreadedCluster
-from purgatory.broker.groups import OFFSETS_TOPIC, partition_of
-from purgatory.kafka import TopicPartition
 from tests.broker.confluent_client import ConfluentClient
-from tests.broker.conftest import PYTHON_CLIENTS
+from tests.broker.conftest import PYTHON_CLIENTS, coordinator_of
 from tests.broker.group_run import group_run
 from tests.broker.group_worker import FENCED
 from tests.broker.kafka_client import KafkaClient
 
 VALUES = [b"value-%03d" % number for number in range(60)]
 LONG_SESSION_MS = 30_000
-
-
-def coordinator_of(cluster: ThreadedCluster, group: str) -> int:
-    """Return which broker coordinates a group."""
-
-    def find() -> int:
-        partition = partition_of(group, cluster.running.offsets_partitions())
-        state = cluster.running.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
-        assert state is not None
-        return state.leader
-
-    return int(cluster.call(find))
 
 
 def generation_of(cluster: ThreadedCluster, group: str) -> int:
