@@ -165,6 +165,7 @@ class GroupCoordinator:
             member.answer_join(join_refused(member.member_id, GroupError.FENCED_INSTANCE_ID))
             member.answer_sync(sync_refused(GroupError.FENCED_INSTANCE_ID))
             group.replace(member, f"{instance_id}-{uuid.uuid4()}")
+            self.syncs.notify(GroupSyncKey(group.group_id))
             self._watch_session(group, member)
         return member
 
@@ -240,7 +241,7 @@ class GroupCoordinator:
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 self._let_session_end(group, member)
-                group.remove(member)
+                self._take_out(group, member)
         if group.members and all(m.joining is None for m in group.members.values()):
             # Static members alone, and none of them here: their sessions tell how long to wait.
             key = GroupJoinKey(group.group_id)
@@ -399,12 +400,16 @@ class GroupCoordinator:
         self._let_session_end(group, member)
         member.answer_join(join_refused(member.member_id, GroupError.UNKNOWN_MEMBER_ID))
         member.answer_sync(sync_refused(GroupError.UNKNOWN_MEMBER_ID))
-        group.remove(member)
+        self._take_out(group, member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, f"a member is gone: {reason}")
         elif group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.notify(GroupJoinKey(group.group_id))
+
+    def _take_out(self, group: Group, member: Member) -> None:
+        group.remove(member)
+        self.syncs.notify(GroupSyncKey(group.group_id))  # perhaps all others have synced
 
     def _beat(self, group: Group, member: Member) -> None:
         member.beats += 1
