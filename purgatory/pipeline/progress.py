@@ -31,7 +31,7 @@ _LINE_S = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """Counts over the whole session so far; stages that Spark skipped are in none of them."""
+    """Counts so far; stages that Spark skipped are in none of them."""
 
     stages: int = 0
     stages_done: int = 0
@@ -92,7 +92,9 @@ class StatusTrackerSource:
         self._tracker = context.statusTracker()
         self._stages: dict[int, tuple[int, int]] = {}
         self._open_jobs: set[int] = set()
-        self._known_jobs: set[int] = set()
+        # What ended before is not this progress's: a caller's session may be an old one.
+        self._known_jobs = set(self._tracker.getJobIdsForGroup(None))
+        self._known_jobs -= set(self._tracker.getActiveJobsIds())
 
     def progress(self) -> Progress:
         """See `Source`."""

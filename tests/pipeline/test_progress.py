@@ -142,3 +142,12 @@ def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: i
 
 def _last_line(said: io.StringIO) -> str:
     return said.getvalue().splitlines()[-1]
+
+
+@pytest.mark.spark
+def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
+    spark.range(0, 3_000, 1, 1_500).count()
+    said = io.StringIO()
+    with shown_progress(spark, True, said):
+        spark.range(0, 100, 1, 2).collect()
+    assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"

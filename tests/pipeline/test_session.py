@@ -97,7 +97,7 @@ def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPat
     for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect.")]:
         monkeypatch.delitem(sys.modules, name)
     with (
-        pytest.raises(SessionError, match=r"grpcio.*pip install 'kafka-purgatory\[connect\]'"),
+        pytest.raises(SessionError, match=r"grpc.*pip install 'kafka-purgatory\[connect\]'"),
         connect_session("sc://127.0.0.1:1"),
     ):
         pass

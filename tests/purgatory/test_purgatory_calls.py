@@ -281,7 +281,7 @@ def test_what_is_no_operation_is_refused(setting: Setting) -> None:
         assert repr(wrong) in str(info.value)
 
 
-@pytest.mark.parametrize("keys", [[], (), set(), {}, iter(())], ids=repr)
+@pytest.mark.parametrize("keys", [[], (), set(), {}, iter(())], ids=lambda it: type(it).__name__)
 def test_no_keys_are_refused(setting: Setting, keys: Iterable[Hashable]) -> None:
     with pytest.raises(ValueError, match="keys is empty"):
         setting.purgatory.try_complete_else_watch(Probe(), keys)
