@@ -1,9 +1,10 @@
 """What happened in a cluster, as the tables of a trace: operations, sends and reads.
 
-As the brokers saw it: a send is what a broker was asked to append, with what it answered; one whose
-answer was lost on the way (a fault, a connection that was cut then, or within a second) counts as
-unknown. A read is what was delivered to a client. Keys and values are told apart by 63 bits of
-their hash.
+As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
+can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
+was cut then, or within a second) and when the client sends the same value again, within ten
+seconds: a client that knew wouldn't. A read is what was delivered to a client. Keys and values are
+told apart by 63 bits of their hash.
 
 Ground rules
 ------------
@@ -37,7 +38,12 @@ if TYPE_CHECKING:
 _NS_PER_US = 1_000
 _ON_THE_WAY_US = 1_000_000
 """How long an answer may be on its way: cut before, a connection may have lost it."""
+_SENT_AGAIN_US = 10_000_000
+"""How long an answered send is held back: sent again before, its client hadn't taken the answer."""
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_UNKNOWN = "unknown"
+_ANSWER_LOST, _SENT_AGAIN = "answer lost", "sent again"
+_UNTOLD = frozenset({_ANSWER_LOST, _SENT_AGAIN})
 _KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
 
 Row = tuple[Any, ...]
@@ -72,7 +78,7 @@ class ClusterTrace:
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
-        self._on_the_way: dict[int, deque[_Answered]] = {}
+        self._answered: deque[_Answered] = deque()
 
     @property
     def duration_ms(self) -> int:
@@ -136,20 +142,26 @@ class ClusterTrace:
             self._write_lost(rows)
             return
         now_us = self._now_us()
-        on_the_way = self._on_the_way.setdefault(id(connection), deque())
-        on_the_way.append(_Answered(now_us, rows))
-        while on_the_way[0].at_us < now_us - _ON_THE_WAY_US:
-            self._write_sends(*on_the_way.popleft())
+        self._answered.append(_Answered(now_us, id(connection), rows))
+        while self._answered[0].at_us < now_us - _SENT_AGAIN_US:
+            answered = self._answered.popleft()
+            self._write_sends(answered.at_us, answered.rows)
 
     def _write_sends(self, at_us: int | None, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            row[10] = at_us
-            self._tables.send(tuple(row))
+            row[10] = None if row[8] in _UNTOLD else at_us
+            self._write_send(row)
 
     def _write_lost(self, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            row[7], row[8] = "unknown", "answer lost"
-            self._tables.send(tuple(row))
+            row[7], row[8] = _UNKNOWN, _ANSWER_LOST
+            self._write_send(row)
+
+    def _write_send(self, row: list[Any]) -> None:
+        sent = self._sent[row[5], TopicPartition(row[11], row[12])]
+        if sent.held is row:
+            sent.held = None
+        self._tables.send(tuple(row))
 
     def _sends(
         self,
@@ -172,26 +184,25 @@ class ClusterTrace:
                 if sent is None:
                     sequence = self._sequence(batch, number, producer, topic_partition)
                     sent = self._sent[value_id, topic_partition] = _Sent(sequence)
-                sent.attempts += 1
-                rows.append(
-                    [
-                        request.client_id or "",
-                        producer,
-                        sent.sequence,
-                        sent.attempts,
-                        _number(record.key),
-                        value_id,
-                        request.body.acks,
-                        outcome,
-                        error,
-                        came_us,
-                        None,
-                        topic_partition.topic,
-                        topic_partition.partition,
-                        None if offset is None else offset + number,
-                        len(record.key or b"") + len(record.value or b""),
-                    ]
-                )
+                row = [
+                    request.client_id or "",
+                    producer,
+                    sent.sequence,
+                    sent.attempts + 1,
+                    _number(record.key),
+                    value_id,
+                    request.body.acks,
+                    outcome,
+                    error,
+                    came_us,
+                    None,
+                    topic_partition.topic,
+                    topic_partition.partition,
+                    None if offset is None else offset + number,
+                    len(record.key or b"") + len(record.value or b""),
+                ]
+                sent.attempt(row)
+                rows.append(row)
             if offset is not None:
                 offset += batch.record_count
         return rows
@@ -246,20 +257,25 @@ class ClusterTrace:
         """Note that a connection is gone: what wasn't delivered never is."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_lost(self._unanswered.pop(key))
-        for at_us, rows in self._on_the_way.pop(id(connection), ()):
-            if connection.was_cut and at_us >= self._now_us() - _ON_THE_WAY_US:
-                self._write_lost(rows)
-            else:
-                self._write_sends(at_us, rows)
+        if connection.was_cut:
+            self._doubt(id(connection), self._now_us() - _ON_THE_WAY_US)
+
+    def _doubt(self, connection: int, since_us: int) -> None:
+        """Take what one connection was answered since then for lost."""
+        for answered in reversed(self._answered):
+            if answered.at_us < since_us:
+                return
+            if answered.connection == connection:
+                for row in answered.rows:
+                    row[7], row[8] = _UNKNOWN, _ANSWER_LOST
 
     def close(self) -> None:
         """Write what is still held back. Call it when the cluster has stopped."""
-        for answered in self._on_the_way.values():
-            for at_us, rows in answered:
-                self._write_sends(at_us, rows)
+        for answered in self._answered:
+            self._write_sends(answered.at_us, answered.rows)
         for rows in self._unanswered.values():
             self._write_lost(rows)
-        self._on_the_way.clear()
+        self._answered.clear()
         self._unanswered.clear()
 
     def _client(self, request: Request) -> int:
@@ -275,20 +291,30 @@ class ClusterTrace:
 
 
 class _Answered(NamedTuple):
-    """Sends that were answered, and when."""
+    """Sends that were answered: when, and on which connection."""
 
     at_us: int
+    connection: int
     rows: list[list[Any]]
 
 
 class _Sent:
     """What is known of a value that was sent: its place in the producer's order."""
 
-    __slots__ = ("attempts", "sequence")
+    __slots__ = ("attempts", "held", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         self.attempts = 0
+        self.held: list[Any] | None = None
+
+    def attempt(self, row: list[Any]) -> None:
+        """Note one more attempt: whoever sends again didn't take the answer to the one before."""
+        held = self.held
+        if held is not None and held[0] == row[0] and held[7] == "ok":
+            held[7], held[8] = _UNKNOWN, _SENT_AGAIN
+        self.attempts += 1
+        self.held = row
 
 
 def start_trace(
@@ -333,7 +359,7 @@ def _kind(purgatory: str, operation: DelayedOperation) -> str:
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:
     if error is ErrorCode.NONE:
         return "ok", None
-    return ("unknown" if error in _UNCERTAIN else "fail"), error.name
+    return (_UNKNOWN if error in _UNCERTAIN else "fail"), error.name
 
 
 def _number(data: bytes | None) -> int:

@@ -1,0 +1,165 @@
+"""What a cluster's trace says of a send, whose client the broker can't ask."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from purgatory.broker.trace import ClusterTrace
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from tests.broker.wire_values import record_batch
+
+PLACE = TopicPartition("orders", 0)
+OUTCOME, ERROR, ANSWERED_AT = 7, 8, 10
+
+
+class Rows:
+    """Where rows go."""
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[Any, ...]] = []
+
+    def operation(self, row: tuple[Any, ...]) -> None:
+        raise AssertionError(row)
+
+    def send(self, row: tuple[Any, ...]) -> None:
+        self.sends.append(row)
+
+    def read(self, row: tuple[Any, ...]) -> None:
+        raise AssertionError(row)
+
+    def told(self) -> list[tuple[int, str, str | None, bool]]:
+        """Return each send's attempt, outcome, error and whether its answer came at some time."""
+        return [
+            (row[3], row[OUTCOME], row[ERROR], row[ANSWERED_AT] is not None) for row in self.sends
+        ]
+
+
+class Client:
+    """Produces, and is answered."""
+
+    def __init__(self, trace: ClusterTrace, name: str = "shop") -> None:
+        self.trace = trace
+        self.name = name
+        self.connection: Any = SimpleNamespace(was_cut=False)
+        self.requests = 0
+
+    def produce(
+        self, value: bytes, error: ErrorCode = ErrorCode.NONE, acks: int = -1, arrives: bool = True
+    ) -> None:
+        self.requests += 1
+        payload = record_batch([value])
+        batch = RecordBatch(0, 1, len(payload), payload=payload)
+        request: Any = SimpleNamespace(
+            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
+        )
+        answer = PartitionProduceResponse(error, base_offset=7)
+        came_us = self.trace.now_us()
+        self.trace.appended(self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us)
+        if acks:
+            self.trace.delivered(self.connection, request, arrives)
+
+    def leave(self, cut: bool) -> None:
+        self.connection.was_cut = cut
+        self.trace.closed(self.connection)
+
+
+@pytest.fixture(name="rows")
+def fixture_rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture(name="trace")
+def fixture_trace(rows: Rows) -> ClusterTrace:
+    return ClusterTrace(rows)
+
+
+def test_an_answered_send_is_told_as_answered(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True)]
+
+
+def test_a_send_that_nobody_answers_is_told_at_once(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a", acks=0)
+    assert rows.told() == [(1, "ok", None, False)]
+
+
+def test_an_answer_that_was_lost_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a", arrives=False)
+    assert rows.told() == [(1, "unknown", "answer lost", False)]
+
+
+def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows: Rows) -> None:
+    cut, other = Client(trace), Client(trace, "other")
+    cut.produce(b"a")
+    other.produce(b"b")
+    cut.leave(cut=True)
+    trace.close()
+    assert rows.told() == [(1, "unknown", "answer lost", False), (1, "ok", None, True)]
+
+
+def test_a_client_that_leaves_by_itself_has_its_answers(trace: ClusterTrace, rows: Rows) -> None:
+    client = Client(trace)
+    client.produce(b"a")
+    client.leave(cut=False)
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True)]
+
+
+def test_a_value_sent_again_tells_that_its_first_answer_was_not_taken(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client, again = Client(trace), Client(trace)  # one client, on a new connection
+    client.produce(b"a")
+    client.leave(cut=False)
+    again.produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "unknown", "sent again", False), (2, "ok", None, True)]
+
+
+def test_the_same_value_of_another_client_says_nothing(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a")
+    Client(trace, "other").produce(b"a")
+    trace.close()
+    assert [row[OUTCOME] for row in rows.sends] == ["ok", "ok"]
+
+
+def test_a_refusal_stays_one_when_the_value_is_sent_again(trace: ClusterTrace, rows: Rows) -> None:
+    client = Client(trace)
+    client.produce(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    client.produce(b"a")
+    trace.close()
+    assert rows.told() == [
+        (1, "fail", "NOT_LEADER_OR_FOLLOWER", True),
+        (2, "ok", None, True),
+    ]
+
+
+def test_an_acks_all_that_timed_out_is_unknown_and_was_answered(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    Client(trace).produce(b"a", ErrorCode.REQUEST_TIMED_OUT)
+    trace.close()
+    assert rows.told() == [(1, "unknown", "REQUEST_TIMED_OUT", True)]
+
+
+def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
+    trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 0
+    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    client = Client(trace)
+    client.produce(b"a")
+    now_us = 10_000_000
+    client.produce(b"b")
+    assert rows.told() == []
+    now_us = 10_000_001
+    client.produce(b"c")
+    assert rows.told() == [(1, "ok", None, True)]
+    client.produce(b"a")  # too late to take it back
+    trace.close()
+    assert sorted(row[3] for row in rows.sends) == [1, 1, 1, 2]
+    assert {row[OUTCOME] for row in rows.sends} == {"ok"}
