@@ -109,7 +109,7 @@ def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
     columns: list[Column] = [
         ("run", False, lambda row: row["run_id"]),
         ("scenario", False, lambda row: row["scenario"]),
-        ("seed", True, lambda row: str(row["seed"])),
+        ("seed", True, lambda row: "" if row["seed"] is None else str(row["seed"])),
         ("trace", False, lambda row: "complete" if row["complete"] else "incomplete"),
         ("duration, s", True, lambda row: f"{row['duration_us'] / 1e6:,.3f}"),
         ("operations", True, lambda row: f"{row['operations']:,}"),

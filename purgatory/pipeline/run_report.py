@@ -90,13 +90,14 @@ def _waits(number: int, run: Row, waits: Sequence[Row], *, plotted: bool) -> Ite
 
 def _about(run: Row) -> str:
     complete = run["complete"]
+    seed = "" if run["seed"] is None else f"seed {run['seed']}, "
     mark = (
         '<span class="mark">complete</span>'
         if complete
         else '<span class="mark broken">incomplete</span>'
     )
     return (
-        f"<p>Scenario <strong>{escape(run['scenario'])}</strong>, seed {run['seed']}, "
+        f"<p>Scenario <strong>{escape(run['scenario'])}</strong>, {seed}"
         f"{run['duration_us'] / 1e6:,.3f} s. {mark}</p>"
     )
 

@@ -141,12 +141,19 @@ class TableRows:
                 for source in [self._sources[name]]
             }
             torn = f.lit(False)
-        typed = raw.select(
-            *(["_uri"] if placed or files.only_run is None else []),
-            *(place if placed else []),
+        columns = [
             torn.alias("_torn"),
             _first_wrong(cells).alias("_wrong"),
             *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
+        ]
+        if files.kinds is None:
+            # As one expression: of columns, Spark derives conditions from how each is made, twice
+            # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
+            columns = [f.inline(f.array(f.struct(*columns)))]
+        typed = raw.select(
+            *(["_uri"] if placed or files.only_run is None else []),
+            *(place if placed else []),
+            *columns,
         )
         return self._with_run(files, typed, placed)
 

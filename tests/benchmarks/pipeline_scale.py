@@ -182,9 +182,65 @@ select run_id, purgatory, broker, at_us // {width_us} as bucket, max(size),
        sum(size * lasts_us) / {width_us}
 from sizes group by all
 """,
+    "audit": """
+with sent as (
+    select run_id, producer, sequence, value_id, topic, partition, max(attempt) as attempts,
+           min("offset") filter (outcome = 'ok') as acked_offset,
+           count(*) filter (outcome = 'ok') as oks, bool_and(outcome = 'fail') as failed
+    from '{folder}/sends/*.parquet' group by all
+), places as (
+    select run_id, topic, partition, "offset", value_id
+    from '{folder}/reads/*.parquet' group by all
+), reached as (
+    select run_id, topic, partition, max("offset") as reached from places group by all
+), stored as (
+    select run_id, value_id, min("offset") as first_offset, count(*) as copies
+    from places group by all
+), known as (
+    select sent.*, first_offset, copies, reached,
+           coalesce(first_offset, acked_offset) as log_offset
+    from sent left join stored using (run_id, value_id)
+              left join reached using (run_id, topic, partition)
+), in_order as (
+    select *, lag(log_offset) over series as offset_before,
+           lag(attempts) over series as attempts_before, lag(sequence) over series as before
+    from known where log_offset is not null
+    window series as (partition by run_id, producer, topic, partition order by sequence)
+), intervals as (
+    select run_id, topic, partition, producer, min(log_offset) as first, max(log_offset) as last
+    from known group by all
+), writers as (
+    select *, max(last) over (partition by run_id, topic, partition order by first
+        rows between unbounded preceding and 1 preceding) as reached from intervals
+), polls as (
+    select run_id, "group", consumer, topic, partition, poll,
+           min("offset") as first, max("offset") as last
+    from '{folder}/reads/*.parquet' group by all
+), steps as (
+    select *, lag(last) over (partition by run_id, "group", consumer, topic, partition
+                              order by poll) as before
+    from polls
+)
+select 'inconsistent_offset', count(*) from (
+    select 1 from places group by run_id, topic, partition, "offset" having count(*) > 1)
+union all select 'duplicate', count(*) from stored where copies > 1
+union all select 'lost_write', count(*) from known
+    where oks > 0 and copies is null and acked_offset <= reached
+union all select 'unseen', count(*) from known
+    where oks > 0 and copies is null and acked_offset > reached
+union all select 'aborted_read', count(*) from known where failed and copies > 0
+union all select 'retry_reorder', count(*) from in_order
+    where log_offset < offset_before and attempts_before > 1
+union all select 'nonmonotonic_send', count(*) from in_order where log_offset < offset_before
+union all select 'sequence_gap', count(*) from in_order where sequence > before + 1
+union all select 'multi_writer', count(*) from writers where first < reached
+union all select 'poll_skip', count(*) from steps where first > before + 1
+union all select 'nonmonotonic_poll', count(*) from steps where first <= before
+""",
 }
 """DuckDB's queries. That of occupancy is simpler than the job: a size that lasts into the next
-bucket counts in the bucket in which it began."""
+bucket counts in the bucket in which it began. That of the audit counts eleven of its anomalies, of
+all runs together, and neither judges them nor tells which records are meant."""
 
 
 def _in_process(name: str, *arguments: Any) -> dict[str, float]:

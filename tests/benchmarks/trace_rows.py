@@ -64,7 +64,7 @@ def write_sends_and_reads(session: Any, rows: int, folder: Path) -> None:
         "id as key",
         "id as value_id",
         "-1 as acks",
-        "'acknowledged' as outcome",
+        "'ok' as outcome",
         "cast(null as string) as error",
         "at_us as send_us",
         "at_us + 3000 as answer_us",

@@ -1,7 +1,8 @@
 """Jobs on a real standalone cluster, through a real Spark Connect server, and on one machine.
 
 The results are the same everywhere, also when a worker dies while a job runs. An analysis does
-three of the four jobs at once: waits, occupancy and the audit.
+three of the four jobs at once: waits, occupancy and the audit. Commands that follow one another
+share a session, which starts only once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.pipeline.one_session"]
+JOBS = ("waits", "occupancy", "audit", "sweep")
 TIMES = ("computed_s", "elapsed_s")
 ALL_DONE = r"Spark: ([1-9][\d,]*) of \1 stages, ([1-9][\d,]*) of \2 tasks done"
 
@@ -54,8 +56,10 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inp
     assert main([*simulate, "--trace", str(trace)]) == 0
     sweep = write_sweep(folder, GRID.format(timeouts="200, 400", lags="5, 300", further=""))
     inputs = Inputs(trace, sweep, {})
-    jobs = [inputs.command(job, folder / "local") for job in ("analyze", "sweep")]
-    assert run_all(spark, "local[2]", jobs) == [0, 0]
+    jobs = [
+        inputs.command(job, folder / "local") for job in ("analyze", "waits", "occupancy", "sweep")
+    ]
+    assert run_all(spark, "local[2]", jobs) == [0] * len(jobs)
     return inputs._replace(results=results_in(folder / "local"))
 
 
@@ -77,49 +81,53 @@ def tasks_done(progress: str) -> int:
     return int(counts[-1].replace(",", "")) if counts else 0
 
 
-def test_a_sweep_on_a_cluster_gives_what_it_gives_on_one_machine(
+def run_apart(
+    master: str, jobs: Sequence[Sequence[str]], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run commands in one session of another process, which must succeed."""
+    answer = subprocess.run(
+        [*PROGRAM, master, json.dumps(jobs)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[-1]) == [0] * len(jobs)
+    return answer
+
+
+def assert_same_results(out: Path, inputs: Inputs) -> None:
+    found = results_in(out)
+    tables = {"waits/waits", "occupancy/occupancy", "audit/audit", "audit/witnesses"}
+    assert {*tables, "sweep/points"} <= found.keys()
+    for name, rows in found.items():
+        assert rows == inputs.results[name.replace("audit/", "analyze/", 1)], name
+    assert all(found[name] for name in tables), "there is something to compare"
+
+
+def test_all_jobs_on_a_cluster_give_what_they_give_on_one_machine(
     cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
     before = [len(worker.lines) for worker in cluster.workers]
-    command = [*inputs.command("sweep", tmp_path), "--master", cluster.address]
-    answer = subprocess.run(
-        [sys.executable, "-m", "purgatory", *command],
-        env=command_environment(["spark.sql.shuffle.partitions=2"]),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert answer.returncode == 0, answer.stderr
+    environment = command_environment(["spark.sql.shuffle.partitions=2"])
+    run_apart(cluster.address, [inputs.command(job, tmp_path) for job in JOBS], environment)
     for worker, line in zip(cluster.workers, before, strict=True):
         worker.wait_for("Asked to launch executor .* for purgatory", after=line)
-    found = results_in(tmp_path)
-    assert found["sweep/points"]
-    assert found == {name: inputs.results[name] for name in found}
+    assert_same_results(tmp_path, inputs)
 
 
-def test_jobs_through_connect_give_what_they_give_on_one_machine(
+def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
     connect: str, inputs: Inputs, tmp_path: Path
 ) -> None:
-    jobs = [inputs.command(job, tmp_path) for job in ("audit", "sweep")]
-    answer = subprocess.run(
-        [*PROGRAM, connect, json.dumps(jobs)],
-        cwd=ROOT,
-        # A client without a Java, which it does not need.
-        env={**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert answer.returncode == 0, answer.stderr
+    # A client without a Java, which it does not need.
+    environment = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)}
+    jobs = [inputs.command(job, tmp_path) for job in JOBS]
+    answer = run_apart(connect, jobs, environment)
     assert re.search(ALL_DONE, answer.stderr), answer.stderr
-    assert json.loads(answer.stdout.splitlines()[-1]) == [0, 0]
-    found = results_in(tmp_path)
-    assert {"audit/audit", "audit/witnesses", "sweep/points"} <= found.keys()
-    for name, rows in found.items():
-        assert rows, name
-        assert rows == inputs.results[name.replace("audit/", "analyze/")], name
+    assert_same_results(tmp_path, inputs)
 
 
 def test_an_analysis_survives_the_death_of_a_worker(
