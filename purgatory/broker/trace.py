@@ -44,6 +44,7 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 _UNKNOWN = "unknown"
 _ANSWER_LOST, _SENT_AGAIN = "answer lost", "sent again"
 _UNTOLD = frozenset({_ANSWER_LOST, _SENT_AGAIN})
+_NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
 
 Row = tuple[Any, ...]
@@ -127,11 +128,22 @@ class ClusterTrace:
         for topic_partition, batches in entries.items():
             answer = answers.get(topic_partition)
             if answer is not None:
-                rows += self._sends(connection, request, topic_partition, batches, answer, came_us)
+                rows += self._sends(request, topic_partition, batches, answer, came_us)
         if acks == 0:  # nobody is told
             self._write_sends(None, rows)
         else:
             self._unanswered[id(connection), request.correlation_id] = rows
+
+    def abandoned(
+        self,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        came_us: int,
+    ) -> None:
+        """Note a produce that nobody waits for any more: it may have been appended."""
+        for topic_partition, batches in entries.items():
+            rows = self._sends(request, topic_partition, batches, _NOT_KNOWN, came_us)
+            self._write_lost(rows)
 
     def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
         """Note whether the answer to a produce reached the client."""
@@ -165,7 +177,6 @@ class ClusterTrace:
 
     def _sends(
         self,
-        connection: Connection,
         request: Request,
         topic_partition: TopicPartition,
         batches: Sequence[RecordBatch],

@@ -12,7 +12,7 @@ from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, To
 from tests.broker.wire_values import record_batch
 
 PLACE = TopicPartition("orders", 0)
-OUTCOME, ERROR, ANSWERED_AT = 7, 8, 10
+OUTCOME, ERROR, ANSWERED_AT, OFFSET = 7, 8, 10, 13
 
 
 class Rows:
@@ -49,17 +49,25 @@ class Client:
     def produce(
         self, value: bytes, error: ErrorCode = ErrorCode.NONE, acks: int = -1, arrives: bool = True
     ) -> None:
-        self.requests += 1
-        payload = record_batch([value])
-        batch = RecordBatch(0, 1, len(payload), payload=payload)
-        request: Any = SimpleNamespace(
-            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
-        )
+        request, batch = self._request(value, acks)
         answer = PartitionProduceResponse(error, base_offset=7)
         came_us = self.trace.now_us()
         self.trace.appended(self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us)
         if acks:
             self.trace.delivered(self.connection, request, arrives)
+
+    def leave_while_it_waits(self, value: bytes) -> None:
+        request, batch = self._request(value, acks=-1)
+        self.trace.abandoned(request, {PLACE: [batch]}, self.trace.now_us())
+        self.leave(cut=False)
+
+    def _request(self, value: bytes, acks: int) -> tuple[Any, RecordBatch]:
+        self.requests += 1
+        payload = record_batch([value])
+        request = SimpleNamespace(
+            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
+        )
+        return request, RecordBatch(0, 1, len(payload), payload=payload)
 
     def leave(self, cut: bool) -> None:
         self.connection.was_cut = cut
@@ -90,6 +98,17 @@ def test_a_send_that_nobody_answers_is_told_at_once(trace: ClusterTrace, rows: R
 def test_an_answer_that_was_lost_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
     Client(trace).produce(b"a", arrives=False)
     assert rows.told() == [(1, "unknown", "answer lost", False)]
+
+
+def test_a_produce_whose_client_left_while_it_waited_is_unknown(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    client.leave_while_it_waits(b"a")
+    Client(trace).produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "unknown", "answer lost", False), (2, "ok", None, True)]
+    assert rows.sends[0][OFFSET] is None
 
 
 def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows: Rows) -> None:

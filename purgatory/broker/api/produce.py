@@ -48,7 +48,12 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 refused[topic_partition] = PartitionProduceResponse(
                     error.code, message=error.message
                 )
-    answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+    try:
+        answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+    except asyncio.CancelledError:  # the connection is gone; what was appended stays
+        if trace is not None:
+            trace.abandoned(request, entries, came_us)
+        raise
     if trace is not None:
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
