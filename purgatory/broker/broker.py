@@ -230,6 +230,7 @@ class Broker:
         for log in logs:
             if isinstance(log, StoredLog | MemoryLog):
                 log.remove()
+        self.offsets.delete_topic(topic)
 
     def forget_topic(self, topic: str) -> None:
         """Take a deleted topic off the disks of a broker that is dead.

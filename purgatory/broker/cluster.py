@@ -263,7 +263,8 @@ class Cluster:
                 OFFSETS_TOPIC,
                 self.config.offsets_partitions,
                 self.default_replication,
-                {"cleanup.policy": "compact"},
+                # Small segments: only whole ones go.
+                {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
                 internal=True,
             )
         return len(topic.partitions)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.broker import Cluster, ClusterConfig, TopicSpec
-from purgatory.broker.groups import OFFSETS_TOPIC, partition_of
+from purgatory.broker.groups import OFFSETS_TOPIC, group_offsets, partition_of
 from purgatory.broker.groups.offsets_log import (
     CommittedOffset,
     OffsetKey,
@@ -157,5 +158,85 @@ def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -
                 assert (await client.ask(12, 4, _JOIN)).error_code == 16
             async with await RawClient.to(cluster, first) as client:
                 assert (await client.ask(12, 4, _JOIN)).error_code == 25
+
+    asyncio.run(main())
+
+
+def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(group_offsets, "_PER_BATCH", 2)
+
+    async def main() -> None:
+        config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                for other in ("x", "y", "z"):
+                    await client.ask(8, 8, _commit(7, other))
+                for offset in range(100):
+                    await client.ask(8, 8, _commit(offset))
+                partition = cluster.brokers[first].manager.partition(
+                    TopicPartition(OFFSETS_TOPIC, 0)
+                )
+                assert partition is not None
+                log = partition.log
+                # So many records, and what was there: again and again.
+                assert log.end_offset > 110
+                assert log.end_offset - log.start_offset <= 20 + 4 + 1
+            await cluster.kill(first)
+            second = _coordinator(cluster)
+            assert await _committed(cluster, second) == (0, 99, "why")
+            offsets = cluster.brokers[second].offsets
+            assert {offsets.of_group(group_id)["orders", 0].offset for group_id in "xyz"} == {7}
+            assert sorted(offsets.groups()) == ["g", "x", "y", "z"]
+
+    asyncio.run(main())
+
+
+def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+
+    async def main() -> None:
+        config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with AsyncExitStack() as stack:
+                clients = [
+                    await stack.enter_async_context(await RawClient.to(cluster, first))
+                    for _ in range(8)
+                ]
+                for offset in range(10):
+                    asked = [
+                        client.ask(8, 8, _commit(offset, f"g{number}"))
+                        for number, client in enumerate(clients)
+                    ]
+                    await asyncio.gather(*asked)
+            await cluster.kill(first)
+            offsets = cluster.brokers[_coordinator(cluster)].offsets
+            told = [offsets.of_group(f"g{number}")["orders", 0].offset for number in range(8)]
+            assert told == [9] * 8
+
+    asyncio.run(main())
+
+
+def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
+    async def main() -> None:
+        topics = [TopicSpec("orders"), TopicSpec("other")]
+        config = ClusterConfig(brokers=2, topics=topics, offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                asked = _commit(42)
+                asked["topics"].append({**asked["topics"][0], "name": "other"})
+                await client.ask(8, 8, asked)
+                await client.ask(
+                    20, 5, {"topic_names": ["orders"], "timeout": timedelta(seconds=5)}
+                )
+                await client.ask(8, 8, {**asked, "topics": asked["topics"][1:]})
+            await cluster.kill(first)
+            offsets = cluster.brokers[_coordinator(cluster)].offsets
+            assert list(offsets.of_group("g")) == [("other", 0)]
 
     asyncio.run(main())
