@@ -64,9 +64,9 @@ def _print(analysis: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.pipeline.audit_report import verdict_line
-    from purgatory.pipeline.quarantine import quarantine_lines
+    from purgatory.pipeline.reports.audit_report import verdict_line
     from purgatory.pipeline.rows import shown_waits
+    from purgatory.pipeline.traces.quarantine import quarantine_lines
 
     console = Console()
     for run in analysis.runs[:MOST_PRINTED_RUNS]:

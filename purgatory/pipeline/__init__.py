@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from purgatory.pipeline.littles_law import littles_law as littles_law
     from purgatory.pipeline.occupancy import occupancy as occupancy
     from purgatory.pipeline.peaks import peaks as peaks
-    from purgatory.pipeline.read_traces import read_traces as read_traces
     from purgatory.pipeline.slowest import slowest as slowest
     from purgatory.pipeline.sweeping.sweep_run import sweep as sweep
+    from purgatory.pipeline.traces.read_traces import read_traces as read_traces
     from purgatory.pipeline.waits import waits as waits
 
 JOBS = {
@@ -35,7 +35,7 @@ JOBS = {
     "occupancy": "occupancy",
     "occupancy_of_keys": "hot_keys",
     "peaks": "peaks",
-    "read_traces": "read_traces",
+    "read_traces": "traces.read_traces",
     "slowest": "slowest",
     "sweep": "sweeping",
     "waits": "waits",

@@ -15,19 +15,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.auditing.results import write_audit
-from purgatory.pipeline.column_mapping import read_mapping
 from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
 from purgatory.pipeline.output import REPORT, check_output, output_folder
-from purgatory.pipeline.quarantine import damaged_runs, write_quarantine
-from purgatory.pipeline.read_traces import TraceTables, tables_of
-from purgatory.pipeline.report import Results, report_page
+from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.run_report import MOST_PLOTTED_RUNS
+from purgatory.pipeline.reports.swept import swept_sections
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.swept import swept_sections
-from purgatory.pipeline.traces import Refused, Survey, Trace, spark_path, survey
+from purgatory.pipeline.traces.column_mapping import read_mapping
+from purgatory.pipeline.traces.quarantine import damaged_runs, write_quarantine
+from purgatory.pipeline.traces.read_traces import TraceTables, tables_of
+from purgatory.pipeline.traces.survey import Refused, Survey, Trace, spark_path, survey
 from purgatory.pipeline.waits import waits, waits_order
 
 MOST_SMALL_OPERATIONS = 500_000

@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.column_mapping import read_mapping
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import check_output, output_folder
-from purgatory.pipeline.read_traces import counts_of, tables_of
 from purgatory.pipeline.rows import Row
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.traces import Trace, spark_path, survey
+from purgatory.pipeline.traces.column_mapping import read_mapping
+from purgatory.pipeline.traces.read_traces import counts_of, tables_of
+from purgatory.pipeline.traces.survey import Trace, spark_path, survey
 
 MOST_SMALL_OPERATIONS = 500_000
 """Up to how many operations a run of Spark spends more on starting than on counting."""

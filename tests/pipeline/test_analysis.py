@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.analyze import Analysis, write_results
 from purgatory.pipeline.errors import PipelineError, TraceError
 from purgatory.pipeline.session import spark_errors
-from purgatory.pipeline.traces import find_traces
+from purgatory.pipeline.traces.survey import find_traces
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from purgatory.pipeline.auditing.results import configuration_of
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.traces import find_traces
+from purgatory.pipeline.traces.survey import find_traces
 from tests.pipeline.audit_injections import injected
 from tests.pipeline.conftest import OPERATIONS, READS, SENDS
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.auditing.results import write_audit
-from purgatory.pipeline.traces import find_traces
+from purgatory.pipeline.traces.survey import find_traces
 from purgatory.simulation.scenario_file import shipped_scenarios
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

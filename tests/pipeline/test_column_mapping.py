@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.column_mapping import Source, read_mapping
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.read_traces import read_traces
+from purgatory.pipeline.traces.column_mapping import Source, read_mapping
+from purgatory.pipeline.traces.read_traces import read_traces
 
 WriteTrace = Callable[..., Path]
 

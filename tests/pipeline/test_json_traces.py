@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.analyze import write_results
 from purgatory.pipeline.auditing.results import trace_audit
-from purgatory.pipeline.traces import find_traces, survey
+from purgatory.pipeline.traces.survey import find_traces, survey
 
 pytestmark = pytest.mark.spark
 

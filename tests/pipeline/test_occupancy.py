@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.occupancy import MOST_POINTS, bucket_width_us, occupancy
-from purgatory.pipeline.traces import find_traces, read_table
+from purgatory.pipeline.traces.survey import find_traces, read_table
 
 Row = dict[str, Any]
 Wait = tuple[int, int, int, str]

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.analyze import MOST_SMALL_OPERATIONS, MOST_WINDOWS
-from purgatory.pipeline.audit_report import verdict_line
 from purgatory.pipeline.expiry import MOST_KEYS
 from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import TABLES
+from purgatory.pipeline.reports.audit_report import verdict_line
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.read_traces import TraceTables, read_traces
+from purgatory.pipeline.traces.read_traces import TraceTables, read_traces
 
 pytestmark = pytest.mark.spark
 

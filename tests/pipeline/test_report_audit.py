@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.audit_report import (
+from purgatory.pipeline.auditing.witnesses import EVENT
+from purgatory.pipeline.reports.audit_report import (
     MOST_DRAWN_WITNESSES,
     audit_section,
     verdict_line,
     verdict_of,
 )
-from purgatory.pipeline.auditing.witnesses import EVENT
-from purgatory.pipeline.witness_plots import MOST_DRAWN_EVENTS, letters, timeline
+from purgatory.pipeline.reports.witness_plots import MOST_DRAWN_EVENTS, letters, timeline
 
 Row = dict[str, Any]
 

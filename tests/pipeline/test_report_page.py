@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from purgatory.pipeline.auditing.witnesses import EVENT
-from purgatory.pipeline.plots import outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.report import Results, report_page
+from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles
+from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.run_report import MOST_PLOTTED_RUNS
+from purgatory.pipeline.reports.wait_plots import expiry_map
 from purgatory.pipeline.rows import shown_waits
-from purgatory.pipeline.run_report import MOST_PLOTTED_RUNS
-from purgatory.pipeline.wait_plots import expiry_map
 from tests.pipeline.browsing import Browser, headless_browser
 
 Row = dict[str, Any]

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.report import Results, report_page
-from purgatory.pipeline.swept import swept_sections
+from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.swept import swept_sections
 from tests.pipeline.browsing import headless_browser
 from tests.pipeline.test_report_page import CUT_OFF
 

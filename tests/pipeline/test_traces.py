@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.traces import Fault, find_traces, read_trace, survey
+from purgatory.pipeline.traces.survey import Fault, find_traces, read_trace, survey
 
 WriteTrace = Callable[..., Path]
 

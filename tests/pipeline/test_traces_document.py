@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline import row_checks, trace_parts, trace_schema, traces
-from purgatory.pipeline.column_mapping import parse_mapping
-from purgatory.pipeline.trace_schema import NULLABLE, TABLES
+from purgatory.pipeline.traces import parts, row_checks, schema, survey
+from purgatory.pipeline.traces.column_mapping import parse_mapping
+from purgatory.pipeline.traces.schema import NULLABLE, TABLES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
 
@@ -58,9 +58,9 @@ def test_all_columns_are_described_with_their_types() -> None:
 def test_all_reasons_are_described() -> None:
     section = DOCUMENT.split("## Bad rows and files", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
-    named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}
+    named = {rule.reason for rules in schema.RULES.values() for rule in rules}
     named |= {row_checks.TORN, row_checks.WRONG_TYPE, row_checks.MISSING, row_checks.OTHER_RUN}
-    for module in (traces, trace_parts):
+    for module in (survey, parts):
         assert module.__file__ is not None
         source = Path(module.__file__).read_text(encoding="utf-8")
         named |= {reason for reason in told if f'"{reason}"' in source}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.traces import find_traces, read_table
+from purgatory.pipeline.traces.survey import find_traces, read_table
 from purgatory.pipeline.waits import OUTCOMES, waits, waits_order
 
 Row = dict[str, Any]

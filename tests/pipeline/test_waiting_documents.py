@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline import occupancy, peaks, slowest, waits
 from purgatory.pipeline.hot_keys import hot_keys
 from purgatory.pipeline.littles_law import littles_law
-from purgatory.pipeline.traces import find_traces, read_table
+from purgatory.pipeline.traces.survey import find_traces, read_table
 from purgatory.pipeline.waiting_runs import run_spans
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.littles_law import littles_law
 from purgatory.pipeline.occupancy import occupancy
-from purgatory.pipeline.traces import find_traces, read_table
+from purgatory.pipeline.traces.survey import find_traces, read_table
 from purgatory.pipeline.waiting_runs import run_spans
 from purgatory.pipeline.waits import waits
 from purgatory.simulation import Simulation, load_scenario, shipped_scenarios

@@ -19,13 +19,13 @@ from purgatory.pipeline.auditing.configuration import (
     check_run,
 )
 from purgatory.pipeline.auditing.witnesses import counts_order, witnesses_order
-from purgatory.pipeline.column_mapping import read_mapping
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.output import check_output, output_folder
-from purgatory.pipeline.read_traces import tables_of
 from purgatory.pipeline.rows import Row
 from purgatory.pipeline.session import spark_session
-from purgatory.pipeline.traces import Survey, Trace, read_table, spark_path, survey
+from purgatory.pipeline.traces.column_mapping import read_mapping
+from purgatory.pipeline.traces.read_traces import tables_of
+from purgatory.pipeline.traces.survey import Survey, Trace, read_table, spark_path, survey
 
 MOST_SMALL_ROWS = 500_000
 """Up to how many sends and reads an audit spends more on starting Spark than on looking."""

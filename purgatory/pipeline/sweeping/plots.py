@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 import plotly.io
-import plotly.offline
 
+from purgatory.pipeline.reports.page import page
 from purgatory.pipeline.rows import Row, grouped
 from purgatory.pipeline.sweeping.axes import text
 
@@ -26,15 +25,6 @@ _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 _MOST_CELL_TEXTS = 200
 _MOST_ON_EVEN_SCALE = 50
 _ROW_PX = 34
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-)
-_FIT_PAPER = """
-const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
-  plot => Plotly.relayout(plot, size));
-addEventListener("beforeprint", () => fit({autosize: false, width: 700}));
-addEventListener("afterprint", () => fit({autosize: true, width: null}));
-"""
 _SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
@@ -52,31 +42,9 @@ def sweep_page(
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
     """
-    title = escape(f"Sweep {head['name']}")
-    style = resources.files("purgatory.pipeline").joinpath("report.css").read_text("utf-8")
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title>",
-            f"<style>{style}</style>",
-            f"<script>{plotly.offline.get_plotlyjs()}</script>",
-            f"<script>{_FIT_PAPER}</script>",
-            "</head>",
-            "<body>",
-            "<main>",
-            f"<header><h1>{title}</h1>{_about(head)}</header>",
-            sweep_sections(surfaces, answers, failures, failed=head["failed"]),
-            "</main>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    title = f"Sweep {head['name']}"
+    header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
+    return page(title, [header, sweep_sections(surfaces, answers, failures, failed=head["failed"])])
 
 
 def sweep_sections(

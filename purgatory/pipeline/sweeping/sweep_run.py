@@ -44,7 +44,7 @@ from purgatory.pipeline.sweeping.parts import (
 )
 from purgatory.pipeline.sweeping.plan import Plan, load_plan
 from purgatory.pipeline.sweeping.tasks import TASK_DDL, Task
-from purgatory.pipeline.traces import spark_path
+from purgatory.pipeline.traces.survey import spark_path
 
 MARK = "sweep.json"
 PARTS = "parts"

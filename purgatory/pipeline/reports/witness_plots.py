@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from purgatory.pipeline.plots import Figure, axis_title, blank_layout, edge_label
+from purgatory.pipeline.reports.plots import Figure, axis_title, blank_layout, edge_label
 from purgatory.pipeline.rows import Row
 
 MOST_DRAWN_EVENTS = 12

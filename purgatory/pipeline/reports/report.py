@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from purgatory.pipeline.audit_report import verdict_line, verdict_of
-from purgatory.pipeline.page import Column, page, section, table
-from purgatory.pipeline.rows import Row, grouped
-from purgatory.pipeline.run_report import (
+from purgatory.pipeline.reports.audit_report import verdict_line, verdict_of
+from purgatory.pipeline.reports.page import Column, page, section, table
+from purgatory.pipeline.reports.run_report import (
     MOST_PLOTTED_RUNS,
     RunResults,
     operations_of,
     run_report,
 )
+from purgatory.pipeline.rows import Row, grouped
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from importlib import resources
 import plotly.io
 import plotly.offline
 
-from purgatory.pipeline.plots import Figure
+from purgatory.pipeline.reports.plots import Figure
 from purgatory.pipeline.rows import Row
 
-_STYLE = resources.files("purgatory.pipeline").joinpath("report.css").read_text(encoding="utf-8")
+_STYLE = resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.trace_schema import DERIVED, NULLABLE, RULES, TABLES, Rule
+from purgatory.pipeline.traces.schema import DERIVED, NULLABLE, RULES, TABLES, Rule
 
 TORN = "torn line"
 WRONG_TYPE = "wrong type"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purgatory.pipeline.plots import (
+from purgatory.pipeline.reports.plots import (
     COLORS,
     GRID,
     OTHER_COLOR,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_schema import TABLES
+from purgatory.pipeline.traces.schema import TABLES
 
 _NUMBERS = ("int", "bigint")
 _KEYS = ("from", "times", "plus", "value")

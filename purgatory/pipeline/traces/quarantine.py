@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.read_traces import TraceTables, counts_of
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.traces import spark_path
+from purgatory.pipeline.traces.read_traces import TraceTables, counts_of
+from purgatory.pipeline.traces.survey import spark_path
 
 FOLDER = "quarantine"
 

@@ -1,4 +1,4 @@
-"""How traces are found and checked (schema versions 1 and 2, see `trace_schema`).
+"""How traces are found and checked (schema versions 1 and 2, see `schema`).
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
 each table. Everything that can be told from the folder itself, the head and the parts' footers is
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.column_mapping import ColumnMapping, sources_of
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_head import Fault, FutureVersionError, TraceHead, read_head
-from purgatory.pipeline.trace_parts import (
+from purgatory.pipeline.traces.column_mapping import ColumnMapping, sources_of
+from purgatory.pipeline.traces.head import Fault, FutureVersionError, TraceHead, read_head
+from purgatory.pipeline.traces.parts import (
     JSON_ENDINGS,
     Part,
     PartError,
@@ -29,7 +29,7 @@ from purgatory.pipeline.trace_parts import (
     read_part,
     unfinished_files,
 )
-from purgatory.pipeline.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
+from purgatory.pipeline.traces.schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,7 +204,7 @@ def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> Da
 
     `read_traces` reads all tables, and the bad rows too.
     """
-    from purgatory.pipeline.trace_rows import TableRows
+    from purgatory.pipeline.traces.rows import TableRows
 
     return TableRows(session, traces, table).good()
 

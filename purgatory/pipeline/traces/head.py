@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_schema import RUN_FILE, SCHEMA_VERSIONS
+from purgatory.pipeline.traces.schema import RUN_FILE, SCHEMA_VERSIONS
 
 T = TypeVar("T")
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from purgatory.pipeline.page import Column, figure, table
+from purgatory.pipeline.reports.page import Column, figure, table
+from purgatory.pipeline.reports.witness_plots import (
+    MOST_DRAWN_EVENTS,
+    letters,
+    place,
+    timeline,
+    who,
+)
 from purgatory.pipeline.rows import Row, grouped, milliseconds
-from purgatory.pipeline.witness_plots import MOST_DRAWN_EVENTS, letters, place, timeline, who
 
 MOST_DRAWN_WITNESSES = 8
 """How many witnesses of a run are drawn; the table `witnesses` has the rest."""

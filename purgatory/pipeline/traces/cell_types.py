@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from purgatory.pipeline.column_mapping import Source
+from purgatory.pipeline.traces.column_mapping import Source
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """What makes Spark's JSON parser keep to JSON."""

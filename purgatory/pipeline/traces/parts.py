@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.column_mapping import Source
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_schema import DERIVED, NULLABLE, TABLES
+from purgatory.pipeline.traces.column_mapping import Source
+from purgatory.pipeline.traces.schema import DERIVED, NULLABLE, TABLES
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")
 UNFINISHED = ".parquet.part"

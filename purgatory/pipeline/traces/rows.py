@@ -16,11 +16,11 @@ from urllib.parse import quote
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
-from purgatory.pipeline.column_mapping import sources_of
-from purgatory.pipeline.row_checks import detail_of, with_reason
-from purgatory.pipeline.trace_schema import TABLES
-from purgatory.pipeline.traces import Trace, spark_path
+from purgatory.pipeline.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
+from purgatory.pipeline.traces.column_mapping import sources_of
+from purgatory.pipeline.traces.row_checks import detail_of, with_reason
+from purgatory.pipeline.traces.schema import TABLES
+from purgatory.pipeline.traces.survey import Trace, spark_path
 
 QUARANTINE = (
     "run_id string, table string, file string, line bigint, rows bigint, reason string, "

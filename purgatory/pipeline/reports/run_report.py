@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from purgatory.pipeline.audit_report import audit_section
-from purgatory.pipeline.page import Column, figure, section, table
-from purgatory.pipeline.plots import outcome_shares, sizes, wait_percentiles, waited
+from purgatory.pipeline.reports.audit_report import audit_section
+from purgatory.pipeline.reports.page import Column, figure, section, table
+from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles, waited
+from purgatory.pipeline.reports.wait_plots import expiry_map, wait_bins, waits_over_time
 from purgatory.pipeline.rows import Row, grouped, milliseconds, shown_waits
-from purgatory.pipeline.wait_plots import expiry_map, wait_bins, waits_over_time
 
 MOST_PLOTTED_RUNS = 12
 """How many runs get plots; more would make a page that no browser opens with ease."""

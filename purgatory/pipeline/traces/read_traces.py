@@ -17,11 +17,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.column_mapping import ColumnMapping, Source, parse_mapping, read_mapping
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.trace_rows import QUARANTINE, TableRows
-from purgatory.pipeline.trace_schema import TABLES
-from purgatory.pipeline.traces import Refused, Survey, Trace, survey
+from purgatory.pipeline.traces.column_mapping import (
+    ColumnMapping,
+    Source,
+    parse_mapping,
+    read_mapping,
+)
+from purgatory.pipeline.traces.rows import QUARANTINE, TableRows
+from purgatory.pipeline.traces.schema import TABLES
+from purgatory.pipeline.traces.survey import Refused, Survey, Trace, survey
 
 RUNS = (
     "run_id string, scenario string, seed bigint, complete boolean, duration_ms bigint, "
