@@ -50,7 +50,7 @@ format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 test: $(READY) ## all tests
-	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)
