@@ -41,6 +41,8 @@ _ON_THE_WAY_US = 1_000_000
 _SENT_AGAIN_US = 10_000_000
 """How long an answered send is held back: sent again before, its client hadn't taken the answer."""
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_FORGOTTEN_US = 300_000_000
+"""How long a value is known after it was sent: longer than clients go on sending it again."""
 _UNKNOWN = "unknown"
 _ANSWER_LOST, _SENT_AGAIN = "answer lost", "sent again"
 _UNTOLD = frozenset({_ANSWER_LOST, _SENT_AGAIN})
@@ -75,6 +77,7 @@ class ClusterTrace:
         self._start_ns = time.monotonic_ns()
         self._operations = 0
         self._sent: dict[tuple[int, TopicPartition], _Sent] = {}
+        self._known: deque[tuple[int, tuple[int, TopicPartition]]] = deque()
         self._sequences: dict[tuple[int, TopicPartition], int] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
@@ -158,6 +161,17 @@ class ClusterTrace:
         while self._answered[0].at_us < now_us - _SENT_AGAIN_US:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)
+        self._forget_before(now_us - _FORGOTTEN_US)
+
+    def _forget_before(self, us: int) -> None:
+        known = self._known
+        while known and known[0][0] < us:
+            _, key = known.popleft()
+            sent = self._sent[key]
+            if sent.came_us < us and sent.held is None:
+                del self._sent[key]
+            else:
+                known.append((self._now_us(), key))
 
     def _write_sends(self, at_us: int | None, rows: Iterable[list[Any]]) -> None:
         for row in rows:
@@ -170,8 +184,8 @@ class ClusterTrace:
             self._write_send(row)
 
     def _write_send(self, row: list[Any]) -> None:
-        sent = self._sent[row[5], TopicPartition(row[11], row[12])]
-        if sent.held is row:
+        sent = self._sent.get((row[5], TopicPartition(row[11], row[12])))
+        if sent is not None and sent.held is row:
             sent.held = None
         self._tables.send(tuple(row))
 
@@ -195,6 +209,7 @@ class ClusterTrace:
                 if sent is None:
                     sequence = self._sequence(batch, number, producer, topic_partition)
                     sent = self._sent[value_id, topic_partition] = _Sent(sequence)
+                    self._known.append((came_us, (value_id, topic_partition)))
                 row = [
                     request.client_id or "",
                     producer,
@@ -312,11 +327,12 @@ class _Answered(NamedTuple):
 class _Sent:
     """What is known of a value that was sent: its place in the producer's order."""
 
-    __slots__ = ("attempts", "held", "sequence")
+    __slots__ = ("attempts", "came_us", "held", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         self.attempts = 0
+        self.came_us = 0
         self.held: list[Any] | None = None
 
     def attempt(self, row: list[Any]) -> None:
@@ -325,6 +341,7 @@ class _Sent:
         if held is not None and held[0] == row[0] and held[7] == "ok":
             held[7], held[8] = _UNKNOWN, _SENT_AGAIN
         self.attempts += 1
+        self.came_us = row[9]
         self.held = row
 
 

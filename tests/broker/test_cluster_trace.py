@@ -182,3 +182,16 @@ def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
     trace.close()
     assert sorted(row[3] for row in rows.sends) == [1, 1, 1, 2]
     assert {row[OUTCOME] for row in rows.sends} == {"ok"}
+
+
+def test_values_are_forgotten_when_no_client_sends_them_again(
+    trace: ClusterTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 0
+    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    client = Client(trace)
+    for second in range(1_000):
+        now_us = second * 1_000_000
+        client.produce(b"%d" % second)
+        client.produce(b"again and again")
+    assert len(trace._sent) <= 302
