@@ -14,6 +14,7 @@ from tests.benchmarks.measurement import Figure, Size, in_turns, table
 
 HELPERS = {
     "measurement",
+    "cluster_clients",
     "trace_rows",
     "rivals",
     "cost_plot",
