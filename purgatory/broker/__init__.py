@@ -3,7 +3,8 @@
 from purgatory.broker.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.broker.control import Control
 from purgatory.broker.errors import ClusterError
-from purgatory.broker.faults import Fault, Faults
+from purgatory.broker.fault import Fault
+from purgatory.broker.faults import Faults
 from purgatory.broker.groups import GroupConfig
 from purgatory.broker.state import cluster_state
 from purgatory.broker.storage import Fsync

@@ -20,7 +20,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from purgatory import metrics
 from purgatory.broker.errors import ClusterError
-from purgatory.broker.faults import Fault, Faults
+from purgatory.broker.fault import Fault
+from purgatory.broker.faults import Faults
 from purgatory.broker.state import cluster_state
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ FAULTS: Mapping[str, Callable[..., Any]] = {
         Faults.lose_answers,
         Faults.delay_answers,
         Faults.duplicate_answers,
+        Faults.refuse_produces,
         Faults.cut_connections,
     )
 }

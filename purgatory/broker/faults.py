@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from purgatory.broker.errors import ClusterError
+from purgatory.broker.fault import Fault
 from purgatory.broker.fault_arguments import (
     check_api,
     check_count,
@@ -39,88 +38,6 @@ if TYPE_CHECKING:
 _RECENT = 50
 
 _log = structlog.get_logger("purgatory.broker")
-
-
-class Fault:
-    """One thing that goes wrong.
-
-    Args:
-        faults: whose it is.
-        kind: "stall_follower".
-        settings: what it was called with.
-        on_end: undoes it, where there is something to be undone.
-    """
-
-    def __init__(
-        self,
-        faults: Faults,
-        kind: str,
-        settings: dict[str, Any],
-        on_end: Callable[[], object] | None = None,
-    ) -> None:
-        self.number = next(faults._numbers)
-        self.kind = kind
-        self.settings = settings
-        self.began_s = time.time()
-        self.ended_s: float | None = None
-        self.uses = 0
-        self._faults = faults
-        self._on_end = on_end
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether it is still in force."""
-        return self.ended_s is None
-
-    def end(self) -> None:
-        """Let things go right again. Ending twice has no effect."""
-        if self.ended_s is not None:
-            return
-        self.ended_s = time.time()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._faults._ended(self)
-        if self._on_end is not None:
-            self._on_end()
-
-    def forget(self) -> None:
-        """Have nothing happen when its time is up."""
-        self.ended_s = time.time()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def use(self) -> None:
-        """Note that it struck; the last of ``count`` strikes ends it."""
-        self.uses += 1
-        if self.settings.get("count") is not None and self.uses >= self.settings["count"]:
-            self.end()
-
-    def end_after(self, seconds: float) -> None:
-        """End it in so many seconds."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.end)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "number": self.number,
-            "kind": self.kind,
-            "settings": {name: value for name, value in self.settings.items() if value is not None},
-            "began_s": self.began_s,
-            "ended_s": self.ended_s,
-            "uses": self.uses,
-        }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.end()
 
 
 class Faults:
@@ -192,7 +109,7 @@ class Faults:
             raise ClusterError(f"broker {broker} lives")
         for fault in list(self.active):
             if fault.kind == "kill" and fault.settings["broker"] == broker:
-                fault._on_end = None
+                fault.on_end = None
                 fault.end()
         await self._cluster.revive(broker)
 
@@ -255,6 +172,15 @@ class Faults:
             "duplicate_answers", for_s, broker=self._known(broker), count=count, api=api
         )
 
+    def refuse_produces(
+        self, broker: int, count: int | None = None, for_s: float | None = None
+    ) -> Fault:
+        """Refuse produces with NOT_ENOUGH_REPLICAS, after which clients send them again.
+
+        Of several requests that are under way, one that is refused is overtaken by those behind.
+        """
+        return self._begin("refuse_produces", for_s, broker=self._known(broker), count=count)
+
     def cut_connections(self, broker: int | None = None) -> int:
         """Cut the clients' connections, of one broker or of all; return how many there were."""
         brokers = self._cluster.brokers
@@ -306,6 +232,14 @@ class Faults:
             return settings["broker"] in (follower, leader)
         return fault.kind == "cut_link" and {settings["a"], settings["b"]} == {follower, leader}
 
+    def refuses_produce(self, broker: int) -> bool:
+        """Whether a produce that came to ``broker`` is to be refused; it counts as a strike."""
+        for fault in self.active:
+            if fault.kind == "refuse_produces" and fault.settings["broker"] == broker:
+                fault.use()
+                return True
+        return False
+
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:
@@ -347,7 +281,7 @@ class Faults:
         check_duration(for_s)
         check_count(settings.get("count"))
         check_api(settings.get("api"))
-        fault = Fault(self, kind, settings, on_end)
+        fault = Fault(self, next(self._numbers), kind, settings, on_end)
         self.active.append(fault)
         self.recent.append(fault)
         if for_s is not None:
@@ -356,7 +290,8 @@ class Faults:
         self._tell()
         return fault
 
-    def _ended(self, fault: Fault) -> None:
+    def ended(self, fault: Fault) -> None:
+        """Note that a fault has ended, which calls this itself."""
         self.active.remove(fault)
         _log.info("fault_ended", kind=fault.kind, uses=fault.uses, **fault.settings)
         self._tell()

@@ -22,7 +22,8 @@ from typing import Any, Self, TypeVar
 
 from purgatory.broker.cluster import Cluster, ClusterConfig
 from purgatory.broker.errors import ClusterError
-from purgatory.broker.faults import Fault, Faults
+from purgatory.broker.fault import Fault
+from purgatory.broker.faults import Faults
 from purgatory.broker.state import cluster_state
 from purgatory.broker.trace import ClusterTrace
 

@@ -211,6 +211,7 @@ def offered_faults(state: State) -> list[dict[str, Any]]:
             {"kind": "kill", "broker": number, "for_s": _FAULT_S},
             {"kind": "pause", "broker": number, "for_s": _FAULT_S},
             {"kind": "lose_answers", "broker": number, "count": 1, "api": "produce"},
+            {"kind": "refuse_produces", "broker": number, "count": 1},
             {"kind": "cut_connections", "broker": number},
         ]
     return offers
@@ -220,7 +221,9 @@ def fault_text(fault: dict[str, Any]) -> str:
     """Return a fault in words: "stall follower 2 for 10 s"."""
     words = [fault["kind"].replace("_", " "), str(fault["broker"])]
     if "count" in fault:
-        words.append(f"({fault['count']}, {fault['api']})")
+        words.append(
+            f"({', '.join(str(fault[name]) for name in ('count', 'api') if name in fault)})"
+        )
     if "for_s" in fault:
         words.append(f"for {fault['for_s']} s")
     return " ".join(words)

@@ -129,6 +129,12 @@ def duplicate_answers(
 
 
 @fault.command()
+def refuse_produces(broker: Broker, count: Count = None, for_s: For = None) -> None:
+    """Refuse produces: clients send them again, and those behind overtake."""
+    _begin("refuse_produces", broker=broker, count=count, for_s=for_s)
+
+
+@fault.command()
 def cut_connections(
     broker: Annotated[int | None, typer.Argument(help="The broker; without it, all.")] = None,
 ) -> None:

@@ -12,7 +12,7 @@ import uvloop
 
 from purgatory.broker import Cluster, ClusterConfig, ClusterError, Fault, TopicSpec
 from purgatory.broker.control import FAULTS, begin_fault
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import ErrorCode, TopicPartition
 from tests.broker.raw_client import RawClient
 from tests.broker.wire_values import record_batch, request_frame
 
@@ -216,6 +216,19 @@ def test_lost_answers_are_counted_and_what_was_asked_is_done() -> None:
         async with await RawClient.to(cluster, leader) as client:
             assert await _append(client) == 0
         assert _end(cluster, leader) == 2
+
+    _run(main)
+
+
+def test_a_refused_produce_is_not_appended_and_the_next_one_is() -> None:
+    async def main(cluster: Cluster) -> None:
+        leader = _leader(cluster)
+        fault = cluster.fault.refuse_produces(leader, count=1)
+        async with await RawClient.to(cluster, leader) as client:
+            assert await _append(client) == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert (fault.uses, fault.active) == (1, False)
+            assert await _append(client) == 0
+        assert _end(cluster, leader) == 1
 
     _run(main)
 

@@ -71,4 +71,4 @@ def test_reorderings_are_permitted_and_only_where_several_requests_may_be_under_
         for row in verdicts
         if row["anomaly"] in ("retry_reorder", "nonmonotonic_send") and row["count"]
     }
-    assert found <= {("in-flight-5", "permitted")}  # a matter of luck, which the seed is not
+    assert found <= {("in-flight-5", "permitted")}, "there may be none: few requests were refused"

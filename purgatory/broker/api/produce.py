@@ -27,6 +27,8 @@ _LENGTH_FROM = 12
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
+_REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
+
 
 async def produce(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Append, and answer once the records are as safe as ``acks`` asks."""
@@ -49,7 +51,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                     error.code, message=error.message
                 )
     try:
-        answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+        if broker.cluster.fault.refuses_produce(broker.broker_id):
+            answers: Answers = dict.fromkeys(entries, _REFUSED)
+        else:
+            answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
             trace.abandoned(request, entries, came_us)
