@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from purgatory.broker.records import records_of
+from purgatory.broker.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, Place, Sent
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka import (
     DelayedFetch,
@@ -43,9 +44,6 @@ _SENT_AGAIN_US = 10_000_000
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
-_UNKNOWN = "unknown"
-_ANSWER_LOST, _SENT_AGAIN = "answer lost", "sent again"
-_UNTOLD = frozenset({_ANSWER_LOST, _SENT_AGAIN})
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
 
@@ -76,9 +74,9 @@ class ClusterTrace:
         self._tables = tables
         self._start_ns = time.monotonic_ns()
         self._operations = 0
-        self._sent: dict[tuple[int, TopicPartition], _Sent] = {}
+        self._sent: dict[tuple[int, TopicPartition], Sent] = {}
         self._known: deque[tuple[int, tuple[int, TopicPartition]]] = deque()
-        self._sequences: dict[tuple[int, TopicPartition], int] = {}
+        self._places: dict[tuple[int, TopicPartition], Place] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
@@ -175,12 +173,12 @@ class ClusterTrace:
 
     def _write_sends(self, at_us: int | None, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            row[10] = None if row[8] in _UNTOLD else at_us
+            row[10] = None if row[8] in UNTOLD else at_us
             self._write_send(row)
 
     def _write_lost(self, rows: Iterable[list[Any]]) -> None:
         for row in rows:
-            row[7], row[8] = _UNKNOWN, _ANSWER_LOST
+            row[7], row[8] = UNKNOWN, ANSWER_LOST
             self._write_send(row)
 
     def _write_send(self, row: list[Any]) -> None:
@@ -203,12 +201,17 @@ class ClusterTrace:
         rows = []
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
-            for number, record in enumerate(_readable(batch)):
+            place = self._places.setdefault((producer, topic_partition), Place())
+            records = list(_readable(batch))
+            if records:
+                first = self._sent.get((_number(records[0].value), topic_partition))
+                place.begin(batch, None if first is None else first.sequence)
+            for number, record in enumerate(records):
                 value_id = _number(record.value)
                 sent = self._sent.get((value_id, topic_partition))
                 if sent is None:
-                    sequence = self._sequence(batch, number, producer, topic_partition)
-                    sent = self._sent[value_id, topic_partition] = _Sent(sequence)
+                    sequence = place.sequence(batch, number)
+                    sent = self._sent[value_id, topic_partition] = Sent(sequence)
                     self._known.append((came_us, (value_id, topic_partition)))
                 row = [
                     request.client_id or "",
@@ -232,16 +235,6 @@ class ClusterTrace:
             if offset is not None:
                 offset += batch.record_count
         return rows
-
-    def _sequence(
-        self, batch: RecordBatch, number: int, producer: int, topic_partition: TopicPartition
-    ) -> int:
-        """Return the record's number in its producer's order: its own, or the order of arrival."""
-        if batch.base_sequence >= 0:
-            return batch.base_sequence + number
-        place = (producer, topic_partition)
-        sequence = self._sequences[place] = self._sequences.get(place, -1) + 1
-        return sequence
 
     # ---- reads
 
@@ -293,7 +286,7 @@ class ClusterTrace:
                 return
             if answered.connection == connection:
                 for row in answered.rows:
-                    row[7], row[8] = _UNKNOWN, _ANSWER_LOST
+                    row[7], row[8] = UNKNOWN, ANSWER_LOST
 
     def close(self) -> None:
         """Write what is still held back. Call it when the cluster has stopped."""
@@ -322,27 +315,6 @@ class _Answered(NamedTuple):
     at_us: int
     connection: int
     rows: list[list[Any]]
-
-
-class _Sent:
-    """What is known of a value that was sent: its place in the producer's order."""
-
-    __slots__ = ("attempts", "came_us", "held", "sequence")
-
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
-        self.attempts = 0
-        self.came_us = 0
-        self.held: list[Any] | None = None
-
-    def attempt(self, row: list[Any]) -> None:
-        """Note one more attempt: whoever sends again didn't take the answer to the one before."""
-        held = self.held
-        if held is not None and held[0] == row[0] and held[7] == "ok":
-            held[7], held[8] = _UNKNOWN, _SENT_AGAIN
-        self.attempts += 1
-        self.came_us = row[9]
-        self.held = row
 
 
 def start_trace(
@@ -387,7 +359,7 @@ def _kind(purgatory: str, operation: DelayedOperation) -> str:
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:
     if error is ErrorCode.NONE:
         return "ok", None
-    return (_UNKNOWN if error in _UNCERTAIN else "fail"), error.name
+    return (UNKNOWN if error in _UNCERTAIN else "fail"), error.name
 
 
 def _number(data: bytes | None) -> int:

@@ -45,6 +45,7 @@ class Client:
         self.name = name
         self.connection: Any = SimpleNamespace(was_cut=False)
         self.requests = 0
+        self.epoch = self.base_sequence = self.producer_id = -1
 
     def produce(
         self, value: bytes, error: ErrorCode = ErrorCode.NONE, acks: int = -1, arrives: bool = True
@@ -67,7 +68,16 @@ class Client:
         request = SimpleNamespace(
             client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
         )
-        return request, RecordBatch(0, 1, len(payload), payload=payload)
+        batch = RecordBatch(
+            0,
+            1,
+            len(payload),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.base_sequence,
+            payload=payload,
+        )
+        return request, batch
 
     def leave(self, cut: bool) -> None:
         self.connection.was_cut = cut
@@ -195,3 +205,25 @@ def test_values_are_forgotten_when_no_client_sends_them_again(
         client.produce(b"%d" % second)
         client.produce(b"again and again")
     assert len(trace._sent) <= 302
+
+
+def test_an_idempotent_producer_goes_on_counting_when_its_epoch_begins_anew(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    client.producer_id = 7
+
+    def send(value: bytes, epoch: int, base_sequence: int, arrives: bool = True) -> None:
+        client.epoch, client.base_sequence = epoch, base_sequence
+        client.produce(value, arrives=arrives)
+
+    for number, value in enumerate([b"a", b"b", b"c"]):
+        send(value, 0, number, arrives=number < 1)
+    send(b"b", 1, 0)  # not known to be stored: these come first
+    send(b"c", 1, 1)
+    send(b"d", 1, 2)
+    send(b"e", 2, 0)
+    trace.close()
+    order = {row[5]: row[2] for row in rows.sends}
+    assert sorted(order.values()) == [0, 1, 2, 3, 4], "of five values"
+    assert [row[2] for row in rows.sends if row[3] == 2] == [1, 2], "the same when sent again"

@@ -1,0 +1,69 @@
+"""What a trace knows of the records that clients sent: their numbers and their attempts.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purgatory.kafka import RecordBatch
+
+UNKNOWN = "unknown"
+ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
+UNTOLD = frozenset({ANSWER_LOST, SENT_AGAIN})
+"""Why a client may not know what became of a send whose answer was made."""
+
+
+class Sent:
+    """What is known of a value that was sent: its place in the producer's order."""
+
+    __slots__ = ("attempts", "came_us", "held", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.attempts = 0
+        self.came_us = 0
+        self.held: list[Any] | None = None
+
+    def attempt(self, row: list[Any]) -> None:
+        """Note one more attempt: whoever sends again didn't take the answer to the one before."""
+        held = self.held
+        if held is not None and held[0] == row[0] and held[7] == "ok":
+            held[7], held[8] = UNKNOWN, SENT_AGAIN
+        self.attempts += 1
+        self.came_us = row[9]
+        self.held = row
+
+
+class Place:
+    """Where a producer is in the order of its records in one partition.
+
+    An idempotent producer numbers its records itself, and begins anew at 0 in a new epoch: with
+    those that it didn't know to be stored, which have their numbers already, or with new ones.
+    """
+
+    __slots__ = ("_epoch", "_last", "_start")
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._start = 0
+        self._last = -1
+
+    def begin(self, batch: RecordBatch, known: int | None) -> None:
+        """Note a batch, whose first record has the number `known`, if it was sent before."""
+        if batch.producer_epoch > self._epoch:
+            first = batch.base_sequence
+            self._start = self._last + 1 if known is None else known - first
+            self._epoch = batch.producer_epoch
+
+    def sequence(self, batch: RecordBatch, number: int) -> int:
+        """Return the number of a batch's record: its own, or the order of arrival."""
+        if batch.base_sequence < 0:
+            found = self._last + 1
+        else:
+            found = self._start + batch.base_sequence + number
+        self._last = max(self._last, found)
+        return found
