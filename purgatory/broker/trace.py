@@ -34,6 +34,7 @@ from purgatory.kafka import (
 if TYPE_CHECKING:
     from purgatory.broker.connection import Connection
     from purgatory.broker.wire import Request
+    from purgatory.simulation.trace import TraceWriter
 
 _NS_PER_US = 1_000
 _ON_THE_WAY_US = 1_000_000
@@ -68,10 +69,13 @@ class ClusterTrace:
 
     Args:
         tables: where rows go.
+        most_values: how many of the last values are remembered, to know one that is sent again;
+            each takes about 500 bytes.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, most_values: int = 10_000_000) -> None:
         self._tables = tables
+        self._most_values = most_values
         self._start_ns = time.monotonic_ns()
         self._operations = 0
         self._sent: dict[tuple[int, TopicPartition], _Sent] = {}
@@ -155,7 +159,12 @@ class ClusterTrace:
             return
         now_us = self._now_us()
         self._answered.append(_Answered(now_us, id(connection), rows))
-        while self._answered[0].at_us < now_us - _SENT_AGAIN_US:
+        self.release()
+
+    def release(self) -> None:
+        """Write the answered sends that were held back for long enough. O(1) for each."""
+        least_us = self._now_us() - _SENT_AGAIN_US
+        while self._answered and self._answered[0].at_us < least_us:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)
 
@@ -170,8 +179,8 @@ class ClusterTrace:
             self._write_send(row)
 
     def _write_send(self, row: list[Any]) -> None:
-        sent = self._sent[row[5], TopicPartition(row[11], row[12])]
-        if sent.held is row:
+        sent = self._sent.get((row[5], TopicPartition(row[11], row[12])))
+        if sent is not None and sent.held is row:
             sent.held = None
         self._tables.send(tuple(row))
 
@@ -195,6 +204,8 @@ class ClusterTrace:
                 if sent is None:
                     sequence = self._sequence(batch, number, producer, topic_partition)
                     sent = self._sent[value_id, topic_partition] = _Sent(sequence)
+                    if len(self._sent) > self._most_values:
+                        del self._sent[next(iter(self._sent))]
                 row = [
                     request.client_id or "",
                     producer,
@@ -345,13 +356,23 @@ def start_trace(
     Raises:
         ValueError: the folder can't be made, or holds something.
     """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> TraceWriter:
+    """As `start_trace`, without the part that takes down what happens."""
     from purgatory.simulation.trace import TraceWriter
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    writer = TraceWriter(
+    return TraceWriter(
         folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
     )
-    return ClusterTrace(writer), writer
 
 
 def _readable(batch: RecordBatch) -> list[Any]:
