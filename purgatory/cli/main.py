@@ -15,6 +15,7 @@ import typer
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
 from purgatory.cli.audit import audit
+from purgatory.cli.capture import capture
 from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "audit": audit,
     "sweep": sweep,
     "cluster": cluster,
+    "capture": capture,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)
