@@ -17,13 +17,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from purgatory.changes.change import DATABASE_KINDS, ROW_KINDS, TABLE_KINDS, parse_change
+from purgatory.changes.change import DATABASE_KINDS, ROW_KINDS, TABLE_KINDS, Change, parse_change
 from purgatory.changes.errors import BadChangeError, StoppedOnBadError
 from purgatory.changes.options import ApplyOptions
 from purgatory.changes.quarantine import MOST_DETAIL, Quarantined
 from purgatory.changes.record import Record, number_of
 from purgatory.changes.schema import Schema
-from purgatory.changes.statements import Item, execute, operations_of
+from purgatory.changes.statements import Item, Operation, execute, operations_of
 from purgatory.changes.targets.target import Target
 
 _DEFAULTS = ApplyOptions()
@@ -37,7 +37,7 @@ class Applied:
         applied: how many took effect, those included that had nothing to do.
         skipped: how many had been applied before.
         quarantined: how many were set aside.
-        pending: how many wait for the rest of their transaction.
+        pending: how many more wait for the rest of their transaction; below 0 if fewer do.
     """
 
     applied: int = 0
@@ -122,44 +122,44 @@ class Writer:
             except BadChangeMetError as met:
                 bad = met.bad
                 continue
-            raise StoppedOnBadError(_stopped(bad))
+            raise StoppedOnBadError(stopped(bad))
         try:
             return self._commit(topic, partition, batch)
         except BadChangeMetError as met:
             batch.items = [item for item in batch.items if item.record.offset < met.bad.offset]
             self._commit(topic, partition, batch)
-            raise StoppedOnBadError(_stopped(met.bad)) from None
+            raise StoppedOnBadError(stopped(met.bad)) from None
 
     def compile(self, records: Iterable[Record]) -> Batch:
         """Parse records, and find or make the tables of their changes. Outside of transactions."""
         self._schema.begin_batch()
         batch = Batch()
         for record in records:
+            if record.value is None:
+                # A tombstone: the delete came before it.
+                batch.items.append(Item(record, None, ()))
+                continue
+            change = None
+            operations: tuple[Operation, ...] = ()
             try:
-                item = self._item(record)
+                change = parse_change(record.value, most_bytes=self.options.most_value_bytes)
+                operations = self._operations(record, change)
             except BadChangeError as error:
-                item = Item(record, None, ())
                 batch.set_aside(record, error)
-            except Exception as error:
+            except (self.target.driver_error, ValueError, OverflowError) as error:
                 refusal = self.target.refusal(error)
                 if refusal is None:
                     raise
-                item = Item(record, None, ())
                 batch.set_aside(record, refusal)
-            batch.items.append(item)
+            batch.items.append(Item(record, change, operations))
         return batch
 
-    def _item(self, record: Record) -> Item:
-        if record.value is None:
-            # A tombstone: the delete came before it.
-            return Item(record, None, ())
-        change = parse_change(record.value, most_bytes=self.options.most_value_bytes)
+    def _operations(self, record: Record, change: Change) -> tuple[Operation, ...]:
         if change.kind in ROW_KINDS:
-            plan = self._schema.plan(change, record.key)
-            return Item(record, change, operations_of(change, plan))
+            return operations_of(change, self._schema.plan(change, record.key))
         if change.kind in TABLE_KINDS or change.kind in DATABASE_KINDS:
             self._schema.define(change)
-        return Item(record, change, ())
+        return ()
 
     def _commit(self, topic: str, partition: int, batch: Batch) -> Applied:
         if not batch.items:
@@ -242,7 +242,8 @@ class BadChangeMetError(Exception):
         self.bad = bad
 
 
-def _stopped(bad: Quarantined) -> str:
+def stopped(bad: Quarantined) -> str:
+    """What is told when it stops at a change."""
     return (
         f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: {bad.detail} "
         "(all before it is applied; mend it, or go on without --stop-on-bad)"

@@ -8,6 +8,7 @@ _EXTRA_OF_COMMAND = {
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
+    "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,
     "waits": _SPARK,
     "occupancy": _SPARK,

@@ -14,6 +14,7 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
+from purgatory.cli.apply import apply
 from purgatory.cli.audit import audit
 from purgatory.cli.capture import capture
 from purgatory.cli.cluster import cluster
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "audit": audit,
     "sweep": sweep,
     "cluster": cluster,
+    "apply": apply,
     "capture": capture,
 }
 for name, function in COMMANDS.items():

@@ -67,6 +67,7 @@ class PostgresTarget(SqlTarget):
         TargetError: nobody answers there, or lets us in.
     """
 
+    driver_error: ClassVar[type[Exception]] = psycopg.Error
     placeholder = "%s"
     lock_row = " FOR UPDATE"
     type_names: ClassVar[Mapping[ColumnType, str]] = {

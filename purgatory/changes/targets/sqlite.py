@@ -46,6 +46,7 @@ class SqliteTarget(SqlTarget):
         TargetError: it can't be opened or is no database.
     """
 
+    driver_error: ClassVar[type[Exception]] = sqlite3.Error
     begin = "BEGIN IMMEDIATE"
     # Declared so that the type is found again in the catalogue; their affinities keep numbers with
     # many digits, dates and texts as they are.

@@ -91,6 +91,10 @@ class Target(Protocol):
     Every method raises what the driver raises; `refusal` and `is_lost` tell what it means.
     """
 
+    @property
+    def driver_error(self) -> type[Exception]:
+        """What all errors of the driver derive from."""
+
     def close(self) -> None:
         """End the connection; an open transaction is rolled back."""
 
