@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import pymysql
 import pytest
@@ -66,7 +67,7 @@ class MariaDb:
     @property
     def url(self) -> str:
         """The address for ``purgatory capture --from``, of all databases."""
-        return f"mysql://capture:{PASSWORD.replace('/', '%2F').replace('@', '%40')}@127.0.0.1:{self.port}"
+        return f"mysql://capture:{quote(PASSWORD, safe='')}@127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         try:

@@ -26,6 +26,10 @@ class Connection(pymysql.connections.Connection):  # type: ignore[misc]
     tables that a restarted server may have renumbered.
     """
 
+    def __init__(self, *, db: str | None = None, **settings: Any) -> None:
+        # The library still says ``db``, of which PyMySQL warns.
+        super().__init__(**settings, **({} if db is None else {"database": db}))
+
     def _read_packet(self, *arguments: Any) -> Any:
         try:
             return super()._read_packet(*arguments)

@@ -86,8 +86,9 @@ def _plain_converter(column: Any) -> Convert:
 def _text_converter(charset: str, width: int) -> Convert:
     if charset == BINARY:
         # The binlog leaves out the zeros at the end of a BINARY.
-        return lambda raw: _base64(raw.ljust(width, b"\0"))
-    return lambda raw: decode_text(raw, charset)
+        return lambda raw: _base64((raw or b"").ljust(width, b"\0"))
+    # Without bytes there is nothing that Python looks up a codec for: then it is a text already.
+    return lambda raw: decode_text(raw, charset) if raw else ""
 
 
 def _label(raw: str, charset: str) -> str:
