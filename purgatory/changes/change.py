@@ -105,7 +105,7 @@ def parse_change(value: bytes | str, *, most_bytes: int = MOST_VALUE_BYTES) -> C
 
 def _change(document: Mapping[str, Any]) -> Change:
     kind = document.get("type")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise BadChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, and none of a change")
     # The names of a few tables come a million times: one object each.
     database = _field(document, "database", str, required=True) or ""
