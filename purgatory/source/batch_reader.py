@@ -9,11 +9,13 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.admission import split
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, shorter_log
+from purgatory.source.errors import OptionError
 from purgatory.source.offsets import OffsetRange
-from purgatory.source.options import SourceOptions
+from purgatory.source.options import SourceOptions, Subscription
 from purgatory.source.partition_reader import PartitionReader
 from purgatory.source.positions import EARLIEST, Position
 
@@ -33,6 +35,7 @@ class PurgatoryBatchReader(DataSourceReader):
         options = self._options
         with closing(BrokerClient(options)) as client:
             there = client.partitions(options.subscription)
+            _check_there(options.subscription, there)
             start = client.resolve("startingOffsets", options.start or Position(EARLIEST), there)
             end = client.resolve("endingOffsets", options.end, there)
             beginnings, ends = client.beginnings(there), client.ends(there)
@@ -57,3 +60,13 @@ class PurgatoryBatchReader(DataSourceReader):
         if not isinstance(partition, OffsetRange):
             return iter(())
         return PartitionReader(self._options, partition).batches()
+
+
+def _check_there(subscription: Subscription, there: list[TopicPartition]) -> None:
+    """A stream waits for topics that are not there yet; a batch would have no rows of them."""
+    known = {of.topic for of in there}
+    for name in subscription.names:
+        if name not in known:
+            raise OptionError(f"subscribe: there is no topic {name!r}: check its name")
+    if not known:
+        raise OptionError(f"subscribePattern={subscription.pattern!r} matches no topic")

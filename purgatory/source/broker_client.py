@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -13,6 +14,9 @@ from purgatory.source.offsets import Offsets
 from purgatory.source.options import SourceOptions, Subscription
 from purgatory.source.patience import Patience, error_of
 from purgatory.source.positions import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import TopicMetadata
 
 _CALL_TIMEOUT_S = 5.0
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -40,20 +44,25 @@ class BrokerClient:
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """Return the partitions that there are now of the topics subscribed to, in order."""
         patience = self._new_patience()
-        while True:
-            try:
-                # Of all topics: to ask for one by its name could make it.
-                topics = self._consumer.list_topics(timeout=_CALL_TIMEOUT_S).topics
-            except KafkaException as exception:
-                patience.note(error_of(exception))
-            else:
-                return sorted(
-                    TopicPartition(name, number)
-                    for name, topic in topics.items()
-                    if subscription.includes(name) and name not in _INTERNAL
-                    for number in topic.partitions
-                )
+        while (topics := self._topics(patience)) is None:
             patience.wait(self._consumer)
+        return sorted(
+            TopicPartition(name, number)
+            for name, topic in topics.items()
+            if subscription.includes(name) and name not in _INTERNAL
+            for number in topic.partitions
+        )
+
+    def _topics(self, patience: Patience) -> Mapping[str, TopicMetadata] | None:
+        """Return all topics: to ask for one by its name could make it. None: no answer."""
+        try:
+            cluster = self._consumer.list_topics(timeout=patience.left_s(_CALL_TIMEOUT_S))
+        except KafkaException as exception:
+            patience.note(error_of(exception))
+            return None
+        patience.answered()
+        topics: Mapping[str, TopicMetadata] = cluster.topics
+        return topics
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the first offset that each partition still has."""
@@ -99,25 +108,30 @@ class BrokerClient:
         """Return offsets by time in milliseconds, LATEST or EARLIEST, in one request a broker."""
         found: Offsets = {}
         patience = self._new_patience()
-        while True:
-            missing = [
-                ClientPartition(*of, asked[of]) for of in sorted(asked.keys() - found.keys())
-            ]
-            if not missing:
-                return found
-            try:
-                answers = self._consumer.offsets_for_times(missing, timeout=_CALL_TIMEOUT_S)
-            except KafkaException as exception:
-                patience.note(error_of(exception))
+        while missing := sorted(asked.keys() - found.keys()):
+            found.update(self._ask(patience, [ClientPartition(*of, asked[of]) for of in missing]))
+            if len(found) < len(asked):
+                patience.wait(self._consumer)
+                # The client goes on asking whom it knows as a leader until it is told otherwise.
+                self._topics(patience)
+        return found
+
+    def _ask(self, patience: Patience, missing: list[ClientPartition]) -> Offsets:
+        """Return the offsets of those partitions for which a broker answered."""
+        try:
+            answers = self._consumer.offsets_for_times(
+                missing, timeout=patience.left_s(_CALL_TIMEOUT_S)
+            )
+        except KafkaException as exception:
+            patience.note(error_of(exception))
+            return {}
+        found = {}
+        for answer in answers:
+            if answer.error is None:
+                found[TopicPartition(answer.topic, answer.partition)] = answer.offset
             else:
-                for answer in answers:
-                    if answer.error is None:
-                        found[TopicPartition(answer.topic, answer.partition)] = answer.offset
-                    else:
-                        patience.note(answer.error)
-                if len(found) == len(asked):
-                    return found
-            patience.wait(self._consumer)
+                patience.note(answer.error)
+        return found
 
     def _new_patience(self) -> Patience:
         self._patience = Patience(f"brokers at {self._servers}", self._timeout_ms)

@@ -47,10 +47,18 @@ class Patience:
         self._connected = False
         self._last: KafkaError | None = None
 
+    def answered(self) -> None:
+        """A broker answered, though not yet with what is waited for."""
+        self._connected = True
+
     def progress(self) -> None:
-        """Something came: begin to wait anew."""
+        """What is waited for came: begin to wait anew."""
         self._connected = True
         self._deadline_s = time.monotonic() + self._timeout_s
+
+    def left_s(self, at_most_s: float) -> float:
+        """Return how long one call may take, in seconds."""
+        return min(at_most_s, max(_POLL_S, self._deadline_s - time.monotonic()))
 
     def note(self, error: KafkaError) -> None:
         """Take an error of librdkafka; this is its `error_cb` too."""
