@@ -18,7 +18,6 @@ from purgatory.source.positions import EARLIEST, LATEST, Position
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
 
-_CALL_TIMEOUT_S = 5.0
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -56,7 +55,7 @@ class BrokerClient:
     def _topics(self, patience: Patience) -> Mapping[str, TopicMetadata] | None:
         """Return all topics: to ask for one by its name could make it. None: no answer."""
         try:
-            cluster = self._consumer.list_topics(timeout=patience.left_s(_CALL_TIMEOUT_S))
+            cluster = self._consumer.list_topics(timeout=patience.call_s())
         except KafkaException as exception:
             patience.note(error_of(exception))
             return None
@@ -119,9 +118,7 @@ class BrokerClient:
     def _ask(self, patience: Patience, missing: list[ClientPartition]) -> Offsets:
         """Return the offsets of those partitions for which a broker answered."""
         try:
-            answers = self._consumer.offsets_for_times(
-                missing, timeout=patience.left_s(_CALL_TIMEOUT_S)
-            )
+            answers = self._consumer.offsets_for_times(missing, timeout=patience.call_s())
         except KafkaException as exception:
             patience.note(error_of(exception))
             return {}

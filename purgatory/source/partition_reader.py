@@ -23,7 +23,6 @@ _MOST_RECORDS = 10_000
 _BATCH_BYTES = 8 * 1024 * 1024
 _FIRST_RECORDS = 1_000
 _CONSUME_TIMEOUT_S = 0.1
-_CALL_TIMEOUT_S = 5.0
 
 _log = structlog.get_logger("purgatory.source")
 
@@ -148,7 +147,7 @@ class PartitionReader:
         of = self._range.of
         try:
             low, high = consumer.get_watermark_offsets(
-                ClientPartition(of.topic, of.partition), timeout=_CALL_TIMEOUT_S
+                ClientPartition(of.topic, of.partition), timeout=self._patience.call_s()
             )
         except KafkaException as exception:
             self._patience.note(error_of(exception))

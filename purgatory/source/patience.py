@@ -9,6 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from purgatory.source.errors import BrokerError
 
 _POLL_S = 0.1
+_FIRST_CALL_S = 0.5
+_LONGEST_CALL_S = 16.0
 
 # Those that waiting does not mend.
 _HOPELESS = frozenset(
@@ -45,6 +47,7 @@ class Patience:
         self._timeout_s = timeout_ms / 1000
         self._deadline_s = time.monotonic() + self._timeout_s
         self._connected = False
+        self._call_s = _FIRST_CALL_S / 2
         self._last: KafkaError | None = None
 
     def answered(self) -> None:
@@ -56,9 +59,14 @@ class Patience:
         self._connected = True
         self._deadline_s = time.monotonic() + self._timeout_s
 
-    def left_s(self, at_most_s: float) -> float:
-        """Return how long one call may take, in seconds."""
-        return min(at_most_s, max(_POLL_S, self._deadline_s - time.monotonic()))
+    def call_s(self) -> float:
+        """Return how long the next call may take, in seconds: more from call to call.
+
+        What went wrong with a connection is not told before a call returns; and a broker that is
+        slow must not be asked too briefly for ever.
+        """
+        self._call_s = min(2 * self._call_s, _LONGEST_CALL_S)
+        return min(self._call_s, max(_POLL_S, self._deadline_s - time.monotonic()))
 
     def note(self, error: KafkaError) -> None:
         """Take an error of librdkafka; this is its `error_cb` too."""
