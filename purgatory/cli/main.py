@@ -22,6 +22,7 @@ from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
 from purgatory.cli.occupancy import occupancy
 from purgatory.cli.simulate import scenarios, simulate
+from purgatory.cli.stream import stream
 from purgatory.cli.sweep import sweep
 from purgatory.cli.waits import waits
 from purgatory.cli.wheel import wheel
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "audit": audit,
     "sweep": sweep,
     "cluster": cluster,
+    "stream": stream,
     "apply": apply,
     "capture": capture,
 }

@@ -86,7 +86,7 @@ def test_a_cluster_publishes_each_send_and_read_of_others_and_nothing_of_its_own
     assert not touched & set(names)
 
 
-def read_rows_of_orders(bootstrap_servers: str) -> None:
+def read_rows_of_orders(bootstrap_servers: str, records: int = 100) -> None:
     """Read the records, which are no JSON, so that there are reads."""
     consumer = Consumer(
         {
@@ -97,7 +97,7 @@ def read_rows_of_orders(bootstrap_servers: str) -> None:
     )
     consumer.assign([TopicPartition("orders", number, 0) for number in range(2)])
     deadline, count = time.monotonic() + _PATIENCE_S, 0
-    while count < 100:
+    while count < records:
         assert time.monotonic() < deadline
         count += consumer.poll(1.0) is not None
     consumer.close()
