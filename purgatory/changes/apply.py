@@ -113,21 +113,21 @@ class Writer:
         batch = self.compile(records)
         self.note_reads(batch)
         if not self.options.stop_on_bad:
-            return self._commit(topic, partition, batch)
+            return self.commit(topic, partition, batch)
         bad = batch.first_bad()
         while bad is not None:
             batch.items = [item for item in batch.items if item.record.offset < bad.offset]
             try:
-                self._commit(topic, partition, batch)
+                self.commit(topic, partition, batch)
             except BadChangeMetError as met:
                 bad = met.bad
                 continue
             raise StoppedOnBadError(stopped(bad))
         try:
-            return self._commit(topic, partition, batch)
+            return self.commit(topic, partition, batch)
         except BadChangeMetError as met:
             batch.items = [item for item in batch.items if item.record.offset < met.bad.offset]
-            self._commit(topic, partition, batch)
+            self.commit(topic, partition, batch)
             raise StoppedOnBadError(stopped(met.bad)) from None
 
     def compile(self, records: Iterable[Record]) -> Batch:
@@ -161,7 +161,12 @@ class Writer:
             self._schema.define(change)
         return ()
 
-    def _commit(self, topic: str, partition: int, batch: Batch) -> Applied:
+    def commit(self, topic: str, partition: int, batch: Batch) -> Applied:
+        """Apply what was compiled, all of one partition, in one transaction.
+
+        Raises:
+            BadChangeMetError: the database refused one, and it was asked to stop there.
+        """
         if not batch.items:
             return Applied()
         with self.target.transaction():

@@ -15,6 +15,11 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its topic and partition."""
+        return self.topic, self.partition
+
 
 def number_of(data: bytes | None) -> int:
     """A number of 63 bits that stands for some bytes, as in the traces of the cluster."""

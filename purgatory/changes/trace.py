@@ -58,10 +58,14 @@ def write_trace(target: Target, folder: Path, run_id: str) -> None:
 def _reads(
     rows: list[tuple[Any, ...]], consumers: Mapping[tuple[str, int], int], start_us: int
 ) -> Iterator[dict[str, object]]:
+    # In the target, a poll's number is its time.
+    polls = sorted({(row[0], row[1], row[3]) for row in rows})
+    first = {place: number for number, place in reversed(list(enumerate(p[:2] for p in polls)))}
+    rank = {poll: number - first[poll[:2]] + 1 for number, poll in enumerate(polls)}
     for topic, partition, offset, poll, value_id, read_us in rows:
         yield {
             "consumer": consumers[topic, partition],
-            "poll": poll - start_us + 1,
+            "poll": rank[topic, partition, poll],
             "topic": topic,
             "partition": partition,
             "offset": offset,

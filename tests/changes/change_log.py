@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from purgatory.changes import Record, Target
+from purgatory.changes import Record, Target, open_target
 
 TOPIC = "changes"
 Rows = dict[int, dict[str, Any]]
@@ -67,6 +68,16 @@ def random_log(seed: int, number: int, keys: int = 20) -> tuple[list[Record], Ro
 
 def _name(chance: random.Random) -> str:
     return chance.choice(["Ada", "Bo", "Çelik", "Дана", "李", "O'Neil", '"q"', "%s", ""])
+
+
+@contextmanager
+def closing_target(url: str) -> Iterator[Target]:
+    """A target that is closed at the end of the block."""
+    target = open_target(url)
+    try:
+        yield target
+    finally:
+        target.close()
 
 
 def rows_of(target: Target, table: str = "orders") -> list[dict[str, Any]]:
