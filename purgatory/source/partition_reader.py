@@ -58,6 +58,10 @@ class PartitionReader:
         size = self._range.end - self._range.start
         consumer = Consumer(
             {
+                # What is read is there: to wait at the end of the log only delays to be told of it.
+                "fetch.wait.max.ms": "20",
+                # And a queue that was full for a moment must not be left empty for a second.
+                "fetch.queue.backoff.ms": "20",
                 **self._options.client,
                 # Do not fetch far beyond the end of the range.
                 "queued.min.messages": str(max(1, min(size, 100_000))),

@@ -7,10 +7,11 @@ offsets are in the query's checkpoint and nowhere else.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import structlog
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -36,6 +37,8 @@ from purgatory.source.positions import LATEST, Position
 
 _GRACE_S = 10.0
 _AGAIN_S = 0.5
+
+_log = structlog.get_logger("purgatory.source")
 
 
 class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,6 +66,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             client = self._connected()
             start = self._options.start or Position(LATEST)
             partitions = client.partitions(self._options.subscription)
+            self._warn_of_missing({of.topic for of in partitions})
             self._first = to_document(client.resolve("startingOffsets", start, partitions))
             # The place that moves is written into the checkpoint with a first batch of no rows: a
             # query that stops before its first batch is done will find it there.
@@ -129,6 +133,11 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def _warn_of_missing(self, there: Collection[str]) -> None:
+        for name in self._options.subscription.names:
+            if name not in there:
+                _log.warning("topic_missing", topic=name, reason="read from when it is made")
 
     def _connected(self) -> BrokerClient:
         if self._client is None:

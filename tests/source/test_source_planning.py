@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from structlog.testing import capture_logs
 
 from purgatory.broker import ThreadedCluster
 from purgatory.kafka import TopicPartition
@@ -122,7 +123,9 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
 
 def test_a_topic_that_is_not_there_yet_is_waited_for(cluster: ThreadedCluster, topic: str) -> None:
     with _reader(cluster, subscribe=topic, startingOffsets="earliest") as reader:
-        assert reader.initialOffset() == {}
+        with capture_logs() as logs:
+            assert reader.initialOffset() == {}
+        assert [(line["event"], line["topic"]) for line in logs] == [("topic_missing", topic)]
         cluster.create_topic(topic)
         write(cluster.bootstrap_servers, topic, numbered(3))
         assert reader.latestOffset({}, ALL) == _begun(topic, 3)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import crc32c
 import pytest
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from purgatory.broker import ThreadedCluster
-from purgatory.kafka import TopicPartition
+from purgatory.broker import Cluster, ThreadedCluster
+from purgatory.kafka import AppendOrigin, RecordBatch, TopicPartition
 from purgatory.source import BrokerError, DataLossError, partition_reader
 from purgatory.source.offsets import OffsetRange
 from purgatory.source.partition_reader import PartitionReader
@@ -226,3 +228,31 @@ def test_records_that_go_while_a_range_is_read_are_marked_within_it(
     assert offsets_of(rows) == [0, 1, 6, 7, 8, 9]
     assert [row["gap_before"] for row in rows] == [None, None, 4, None, None, None]
     assert assigned == [0, 2, 6]
+
+
+def test_a_transactions_marker_at_the_end_of_the_log_is_passed_over(
+    cluster: ThreadedCluster, topic: str
+) -> None:
+    cluster.create_topic(topic, replication=1)
+    write(cluster.bootstrap_servers, topic, numbered(3))
+    of = TopicPartition(topic, 0)
+    cluster.call(lambda: _append_marker(cluster.running, of))
+    assert offsets_of(_rows(cluster, topic, 0, 4)) == [0, 1, 2]
+    assert _rows(cluster, topic, 3, 4) == []
+    write(cluster.bootstrap_servers, topic, numbered(2))
+    cluster.call(lambda: _append_marker(cluster.running, of))
+    assert offsets_of(_rows(cluster, topic, 1, 4)) == [1, 2]
+    assert offsets_of(_rows(cluster, topic, 0, 7)) == [0, 1, 2, 4, 5]
+
+
+def _append_marker(cluster: Cluster, of: TopicPartition) -> None:
+    """Append the control record that ends a transaction, as its coordinator does."""
+    state = cluster.controller.state_of(of)
+    assert state is not None
+    record = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 0, 0])
+    covered = struct.pack(">hiqqqhii", 0x30, 0, 1_000, 1_000, 77, 0, -1, 1) + record
+    head = struct.pack(">qiib", 0, 9 + len(covered), 0, 2)
+    marker = RecordBatch.from_bytes(head + crc32c.crc32c(covered).to_bytes(4, "big") + covered)
+    partition = cluster.brokers[state.leader].manager.partition(of)
+    assert partition is not None
+    partition.append_as_leader([marker], origin=AppendOrigin.COORDINATOR)
