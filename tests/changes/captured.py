@@ -9,8 +9,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from purgatory.changes.capture.resume import MARKER
-
 _TIMEOUT_S = 30.0
 
 
@@ -48,15 +46,9 @@ def read_topic(bootstrap_servers: str, topic: str = "changes") -> list[Captured]
                 for message in consumer.consume(high - next_offset, _TIMEOUT_S):
                     assert message.error() is None, message.error()
                     next_offset = int(message.offset() or 0) + 1
-                    if message.value() != MARKER:
-                        found.append(
-                            Captured(
-                                partition,
-                                next_offset - 1,
-                                _json(message.key()),
-                                _json(message.value()),
-                            )
-                        )
+                    key, value = _json(message.key()), _json(message.value())
+                    if value["type"] != "heartbeat":
+                        found.append(Captured(partition, next_offset - 1, key, value))
     finally:
         consumer.close()
     return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from confluent_kafka import KafkaError
 
 _PRODUCER = {
     "acks": "all",
@@ -14,13 +17,13 @@ _PRODUCER = {
     # A record that fails for good must have nothing behind it in its partition.
     "enable.gapless.guarantee": True,
     "linger.ms": 5,
-    "message.timeout.ms": 300_000,
-    # How large a record may be is the topic's affair.
-    "message.max.bytes": 100_000_000,
+    # None is given up while later ones go on: who waits for them gives up on all.
+    "message.timeout.ms": 0,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 262_144,
 }
 _ONLY_PRODUCER = frozenset(_PRODUCER) | {
+    "message.max.bytes",
     "batch.size",
     "batch.num.messages",
     "compression.type",
@@ -30,6 +33,28 @@ _ONLY_PRODUCER = frozenset(_PRODUCER) | {
     "retry.backoff.ms",
 }
 _QUIET_S = 10.0
+_SILENT = logging.getLogger("purgatory.changes.capture.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Troubles:
+    """Hears what a client says of the cluster: tells it now and then, and keeps what is final."""
+
+    def __init__(self) -> None:
+        self.fatal: str | None = None
+        """Why the client can't go on; None as long as it can."""
+        self._told_s = float("-inf")
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take an error."""
+        if error.fatal():
+            self.fatal = self.fatal or str(error.str())
+            return
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _QUIET_S:
+            self._told_s = now_s
+            print(f"purgatory capture: the cluster: {error.str()}; trying on", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +68,20 @@ class KafkaSettings:
     bootstrap_servers: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def producer(self) -> dict[str, Any]:
-        """Return the settings of a producer."""
-        settings = {**_PRODUCER, **self.extra, **self._common()}
+    def producer(self, troubles: Troubles, largest_bytes: int) -> dict[str, Any]:
+        """Return the settings of a producer.
+
+        Args:
+            troubles: hears what goes wrong.
+            largest_bytes: a larger record is refused before anything is sent.
+        """
+        settings = {
+            **_PRODUCER,
+            "message.max.bytes": largest_bytes,
+            **self.extra,
+            **self._common(),
+            "error_cb": troubles,
+        }
         if str(settings["enable.idempotence"]).lower() == "false":
             settings["enable.gapless.guarantee"] = False
         return settings
@@ -59,6 +95,8 @@ class KafkaSettings:
             "enable.auto.commit": False,
             "enable.partition.eof": False,
             "auto.offset.reset": "earliest",
+            # What is read is there: a fetch that waits for more holds up the next question.
+            "fetch.wait.max.ms": 10,
         }
 
     def admin(self) -> dict[str, Any]:
@@ -72,20 +110,7 @@ class KafkaSettings:
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "purgatory-capture",
-            "error_cb": _told(),
+            "error_cb": Troubles(),
             # The client's own log tells the same twice, in its own words.
-            "log_level": 0,
+            "logger": _SILENT,
         }
-
-
-def _told() -> Callable[[object], None]:
-    last_s = float("-inf")
-
-    def tell(error: object) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if now_s - last_s >= _QUIET_S:
-            last_s = now_s
-            print(f"purgatory capture: the cluster: {error}; trying on", file=sys.stderr)
-
-    return tell

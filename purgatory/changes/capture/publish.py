@@ -9,14 +9,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from purgatory.changes.capture.errors import CaptureError
-from purgatory.changes.capture.kafka_settings import KafkaSettings
+from purgatory.changes.capture.kafka_settings import Troubles
 from purgatory.changes.capture.partitions import partition_of_key
 from purgatory.changes.capture.position import Place, Position
-from purgatory.changes.capture.records import CapturedRecord
+from purgatory.changes.capture.records import CapturedRecord, with_partition
 from purgatory.changes.capture.resume import Checkpoint
 from purgatory.changes.capture.topics import positions_topic
 
-_FLUSH_S = 330.0
+_FLUSH_S = 300.0
+_FLUSH_STEP_S = 0.5
 _CHECKPOINT_EVERY_S = 1.0
 _POLL_EVERY = 64
 
@@ -25,13 +26,20 @@ class Publisher:
     """Appends to the partitions of one topic, each in the order of the places.
 
     Args:
+        producer: has sent nothing that isn't answered.
+        troubles: what it hears of the cluster.
         last_places: what is in each partition already; at or before it nothing is sent.
     """
 
     def __init__(
-        self, kafka: KafkaSettings, topic: str, last_places: Sequence[Place | None]
+        self,
+        producer: Producer,
+        troubles: Troubles,
+        topic: str,
+        last_places: Sequence[Place | None],
     ) -> None:
-        self._producer = Producer(kafka.producer())
+        self._producer = producer
+        self._troubles = troubles
         self._topic = topic
         self._positions = positions_topic(topic)
         self.last_places = list(last_places)
@@ -51,7 +59,8 @@ class Publisher:
             self._send_to(partition_of_key(record.key, len(self.last_places)), record)
             return
         for partition in range(len(self.last_places)):
-            self._send_to(partition, record)
+            told = record._replace(value=with_partition(record.value, partition))
+            self._send_to(partition, told)
 
     def _send_to(self, partition: int, record: CapturedRecord) -> None:
         last = self.last_places[partition]
@@ -115,10 +124,12 @@ class Publisher:
         Raises:
             CaptureError: a record was refused, or there was no answer.
         """
-        left = self._producer.flush(_FLUSH_S)
+        give_up_s = time.monotonic() + _FLUSH_S
+        while left := self._producer.flush(_FLUSH_STEP_S):
+            self._check()
+            if time.monotonic() > give_up_s:
+                raise CaptureError(f"{left} records got no answer in {_FLUSH_S:g} s")
         self._check()
-        if left:
-            raise CaptureError(f"{left} records got no answer in {_FLUSH_S:g} s")
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failure is None:
@@ -128,6 +139,8 @@ class Publisher:
             )
 
     def _check(self) -> None:
+        if self._failure is None and self._troubles.fatal is not None:
+            self._failure = f"topic {self._topic} can't be written: {self._troubles.fatal}"
         if self._failure is not None:
             # What follows it must not be appended: it would have to come before.
             self._producer.purge()

@@ -104,3 +104,8 @@ def broadcast_record(
         "position": str(position),
     }
     return CapturedRecord(None, json_text(document).encode(), Place(position.number, xoffset))
+
+
+def with_partition(value: bytes, partition: int) -> bytes:
+    """Return a broadcast record's value for one partition: no two records have the same."""
+    return value[:-1] + b',"partition":%d}' % partition

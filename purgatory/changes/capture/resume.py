@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from purgatory.changes.capture.kafka_settings import KafkaSettings
 from purgatory.changes.capture.position import Place, Position, parse_position
 from purgatory.changes.capture.topics import positions_topic
 
-MARKER = json_text({"type": "heartbeat", "database": "purgatory", "capture": "start"}).encode()
+_MARKER = "heartbeat"
 """Means nothing to who applies changes."""
 
 _TIMEOUT_S = 60.0
@@ -67,14 +68,19 @@ class Resumption:
     last_places: list[Place | None]
 
 
-def find_resumption(kafka: KafkaSettings, topic: str, partitions: int) -> Resumption:
+def find_resumption(
+    kafka: KafkaSettings, producer: Producer, topic: str, partitions: int
+) -> Resumption:
     """Put a marker into each partition, and read what is before it.
+
+    Args:
+        producer: the one that sends the changes too: to get ready takes it half a second.
 
     Raises:
         CaptureError: the topics can't be written or read, or hold something else.
     """
     positions = positions_topic(topic)
-    marked = _mark(kafka, [(topic, number) for number in range(partitions)] + [(positions, 0)])
+    marked = _mark(producer, [(topic, number) for number in range(partitions)] + [(positions, 0)])
     consumer = Consumer(kafka.reader())
     try:
         last_places = [
@@ -94,9 +100,11 @@ def find_resumption(kafka: KafkaSettings, topic: str, partitions: int) -> Resump
     return Resumption(checkpoint, last_places)
 
 
-def _mark(kafka: KafkaSettings, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+def _mark(producer: Producer, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
     offsets: dict[tuple[str, int], int] = {}
     errors: list[object] = []
+    # No two records are to have the same value: who audits would take them for copies.
+    run = uuid.uuid4().hex
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -106,9 +114,11 @@ def _mark(kafka: KafkaSettings, places: list[tuple[str, int]]) -> dict[tuple[str
                 message.offset() or 0
             )
 
-    producer = Producer(kafka.producer())
     for topic, partition in places:
-        producer.produce(topic, MARKER, partition=partition, on_delivery=delivered)
+        marker = {"type": _MARKER, "database": "purgatory", "partition": partition, "id": run}
+        producer.produce(
+            topic, json_text(marker).encode(), partition=partition, on_delivery=delivered
+        )
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(places):
         why = errors[0] if errors else f"no answer in {_TIMEOUT_S:g} s"
@@ -118,11 +128,10 @@ def _mark(kafka: KafkaSettings, places: list[tuple[str, int]]) -> dict[tuple[str
 
 def _last_place(consumer: Consumer, topic: str, partition: int, end: int) -> Place | None:
     for message in _backwards(consumer, topic, partition, end):
-        value = message.value()
-        if value == MARKER:
-            continue
         try:
-            document = json.loads(value or b"")
+            document = json.loads(message.value() or b"")
+            if document["type"] == _MARKER:
+                continue
             position = parse_position(document["position"])
             return Place(position.number, int(document["xoffset"]))
         except (ValueError, KeyError, TypeError, CaptureError):
@@ -135,11 +144,10 @@ def _last_place(consumer: Consumer, topic: str, partition: int, end: int) -> Pla
 
 def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
     for message in _backwards(consumer, topic, 0, end):
-        value = message.value()
-        if value == MARKER:
-            continue
         try:
-            document: dict[str, Any] = json.loads(value or b"")
+            document: dict[str, Any] = json.loads(message.value() or b"")
+            if document.get("type") == _MARKER:
+                continue
             return Checkpoint(
                 parse_position(document["position"]),
                 int(document["partitions"]),

@@ -7,11 +7,12 @@ import time
 from dataclasses import dataclass, field
 
 import pymysql
+from confluent_kafka import Producer
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.binlog import BinlogReader, SchemaStatement, Transaction
 from purgatory.changes.capture.errors import CaptureError
-from purgatory.changes.capture.kafka_settings import KafkaSettings
+from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.publish import Publisher
 from purgatory.changes.capture.records import broadcast_record, row_record
@@ -25,7 +26,7 @@ from purgatory.changes.capture.server import (
 from purgatory.changes.capture.snapshot import Snapshot
 from purgatory.changes.capture.statements import SchemaChange
 from purgatory.changes.capture.tables import TableFilter, describe_table, described_tables
-from purgatory.changes.capture.topics import ensure_topics
+from purgatory.changes.capture.topics import ensure_topics, largest_record_bytes
 
 _DEFINING = ("table-create", "table-alter")
 
@@ -67,8 +68,11 @@ def capture_changes(config: CaptureConfig) -> int:
             described_tables(connection, config.tables)
         here = current_position(connection)
     partitions = ensure_topics(config.kafka, config.topic, config.partitions)
-    found = find_resumption(config.kafka, config.topic, partitions)
-    publisher = Publisher(config.kafka, config.topic, found.last_places)
+    troubles = Troubles()
+    largest_bytes = largest_record_bytes(config.kafka, config.topic)
+    producer = Producer(config.kafka.producer(troubles, largest_bytes))
+    found = find_resumption(config.kafka, producer, config.topic, partitions)
+    publisher = Publisher(producer, troubles, config.topic, found.last_places)
     start = _start(config, publisher, found, here)
     reader = BinlogReader(config.source, start, config.tables, config.once)
     last = start

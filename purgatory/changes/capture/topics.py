@@ -6,12 +6,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.kafka_settings import KafkaSettings
 
 _TIMEOUT_S = 30.0
+_USUAL_RECORD_BYTES = 1_000_000
 
 
 def positions_topic(topic: str) -> str:
@@ -47,6 +49,16 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int) -> int:
         _create(admin, missing)
     found = known.get(topic)
     return len(found.partitions) if found is not None else partitions
+
+
+def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
+    """Return how large a record the topic takes; the usual size if that must not be asked."""
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        [done] = AdminClient(kafka.admin()).describe_configs([asked]).values()
+        return int(done.result(_TIMEOUT_S)["max.message.bytes"].value)
+    except (KafkaException, KeyError, ValueError):
+        return _USUAL_RECORD_BYTES
 
 
 def _create(admin: AdminClient, topics: list[NewTopic]) -> None:

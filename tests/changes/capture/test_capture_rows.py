@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from purgatory.changes.capture import CaptureError, capture_changes
 from purgatory.changes.capture.json_text import json_text
 from purgatory.changes.capture.partitions import partition_of_key
 from purgatory.changes.capture.tables import TableFilter
+from purgatory.changes.capture.transaction_rows import TransactionRows
 from purgatory.changes.change import parse_change
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import Captured, in_source_order
@@ -217,11 +219,13 @@ def test_a_prepared_transaction_stops_the_capture(capturing: Capturing) -> None:
 
 
 def test_a_transaction_with_more_rows_than_memory_is_meant_to_hold_is_captured_whole(
-    capturing: Capturing,
+    capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept_on_disk = partial(TransactionRows, most_in_memory=300)
+    monkeypatch.setattr("purgatory.changes.capture.binlog.TransactionRows", kept_on_disk)
     begun(capturing, "CREATE TABLE many (id INT PRIMARY KEY, text CHAR(10))")
-    capturing.run("INSERT INTO many SELECT seq, 'x' FROM seq_1_to_25000")
-    assert capturing.capture() == 25_000
+    capturing.run("INSERT INTO many SELECT seq, 'x' FROM seq_1_to_1000")
+    assert capturing.capture() == 1000
     found = in_source_order(capturing.records())
-    assert [record.value["data"]["id"] for record in found] == list(range(1, 25_001))
-    assert [record.value["xoffset"] for record in found if "commit" in record.value] == [24_999]
+    assert [record.value["data"]["id"] for record in found] == list(range(1, 1001))
+    assert [record.value["xoffset"] for record in found if "commit" in record.value] == [999]
