@@ -84,6 +84,8 @@ def apply_stream(
     from purgatory.source import register
 
     register(session)
+    if settings.once:
+        _check_topics(settings)
     with Applier(
         partial(connect, settings.target_url), settings.options, retry_for_s=settings.retry_for_s
     ) as applier:
@@ -114,6 +116,26 @@ def apply_stream(
         finally:
             query.stop()
     return batches.total
+
+
+def _check_topics(settings: StreamSettings) -> None:
+    """Without an end, a stream waits for a topic that somebody will make; once, nobody will."""
+    from purgatory.source import SourceError
+    from purgatory.source.broker_client import BrokerClient
+    from purgatory.source.options import options_of
+
+    try:
+        options = options_of({**settings.client, "subscribe": ",".join(settings.topics)})
+        client = BrokerClient(options)
+        try:
+            there = {found.topic for found in client.partitions(options.subscription)}
+        finally:
+            client.close()
+    except SourceError as error:
+        raise ChangesError(str(error)) from error
+    missing = [topic for topic in settings.topics if topic not in there]
+    if missing:
+        raise ChangesError(f"there is no topic {missing[0]}: make it, or mend --topic")
 
 
 def _positions(starts: Mapping[str, Mapping[int, int]]) -> str:
