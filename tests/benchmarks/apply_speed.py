@@ -41,7 +41,7 @@ _COMMIT_EVERY = 1_000
 def measure(size: Size = Size.USUAL) -> list[Figure]:
     """Return the rates of both databases and both ways."""
     number = size.pick(300, 200_000, 1_000_000)
-    batch = max(100, number // 10)
+    batch = max(100, number // 4)
     figures = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
@@ -191,10 +191,10 @@ def plain_rate(servers: str, number: int, writer: Any) -> float:
         while done < number:
             execute("BEGIN", ())
             for message in messages:
-                _apply_plainly(execute, json.loads(message.value()))
-            for partition in {message.partition() for message in messages}:
-                last = max(one.offset() for one in messages if one.partition() == partition)
-                execute(_STORE, (partition, last + 1))
+                _apply_plainly(execute, json.loads(message.value() or b""))
+            ends = {one.partition(): (one.offset() or 0) + 1 for one in messages}
+            for partition, end in ends.items():
+                execute(_STORE, (partition, end))
             execute("COMMIT", ())
             done += len(messages)
             if done < number:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,16 @@ class Postgres:
         """SIGKILL for the server; its processes notice, and end."""
         process = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
         os.kill(process, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start it after it was killed, as soon as what is left of it has ended."""
+        for _ in range(100):
+            try:
+                self.start()
+                return
+            except subprocess.CalledProcessError:
+                time.sleep(0.1)
+        raise AssertionError("it does not start again: see its log")
 
     def make_schema(self, name: str) -> str:
         """Make an empty schema, and return the URL that leads to it."""
