@@ -122,6 +122,11 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
             ts = int(time.time())
+            # Rows alone don't tell the types of their columns.
+            definition = {"def": table.definition()}
+            create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
+            publisher.send(create)
+            xoffset += 1
             start = broadcast_record("bootstrap-start", position, xoffset, ts, **names)
             publisher.send(start)
             for row in snapshot.rows(table):

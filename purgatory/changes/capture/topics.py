@@ -54,10 +54,12 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int) -> int:
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
     """Return how large a record the topic takes; the usual size if that must not be asked."""
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    # It has to live until the answer is there.
+    admin = AdminClient(kafka.admin())
     try:
-        [done] = AdminClient(kafka.admin()).describe_configs([asked]).values()
+        [done] = admin.describe_configs([asked]).values()
         return int(done.result(_TIMEOUT_S)["max.message.bytes"].value)
-    except (KafkaException, KeyError, ValueError):
+    except (KafkaException, KeyError, TimeoutError, ValueError):
         return _USUAL_RECORD_BYTES
 
 

@@ -100,7 +100,7 @@ def test_a_snapshot_and_the_binlog_after_it_have_no_gap_and_no_overlap(
     assert_each_once_and_in_order(capturing, parse_position(start))
     for partition in range(3):
         marks = [r.value["type"] for r in records if r.partition == partition and not r.key]
-        assert marks == ["bootstrap-start", "bootstrap-complete"]
+        assert marks == ["table-create", "bootstrap-start", "bootstrap-complete"]
 
 
 def test_a_snapshot_that_was_cut_short_is_taken_again_and_ends_with_the_same_rows(
