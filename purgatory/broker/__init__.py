@@ -9,7 +9,7 @@ from purgatory.broker.groups import GroupConfig
 from purgatory.broker.state import cluster_state
 from purgatory.broker.storage import Fsync
 from purgatory.broker.threaded_cluster import ThreadedCluster, ThreadedFault
-from purgatory.broker.trace import ClusterTrace, start_trace
+from purgatory.broker.trace import ClusterTrace, start_trace, trace_writer
 
 __all__ = [
     "Cluster",
@@ -26,4 +26,5 @@ __all__ = [
     "TopicSpec",
     "cluster_state",
     "start_trace",
+    "trace_writer",
 ]

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import ssl
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+import sys
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,6 +22,12 @@ from purgatory.broker.control import Control, begin_fault
 from purgatory.broker.fault_plan import PlannedFault, follow_fault_plan
 from purgatory.broker.state import cluster_state
 from purgatory.broker.trace import ClusterTrace
+from purgatory.live.topics import PARTITIONS
+
+if TYPE_CHECKING:
+    from purgatory.live.publish import RowPublisher
+
+_RELEASE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Serving:
         trace: takes down what happens.
         plan: the faults that come by themselves.
         watch: whether to show it live in the terminal.
+        publisher: sends what the trace takes down to topics of this cluster.
     """
 
     config: ClusterConfig
@@ -41,6 +50,7 @@ class Serving:
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
     watch: bool = False
+    publisher: RowPublisher | None = None
 
 
 async def serve(serving: Serving) -> None:
@@ -60,6 +70,8 @@ async def serve(serving: Serving) -> None:
         await cluster.start(serving.tls)
         stack.push_async_callback(control.stop)
         await control.start()
+        if serving.publisher is not None and serving.trace is not None:
+            await stack.enter_async_context(_publishing(cluster, serving.trace, serving.publisher))
         following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
         stack.callback(following.cancel)
         if serving.watch:
@@ -88,3 +100,44 @@ async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
     finally:
         leave.cancel()
         structlog.reset_defaults()
+
+
+@asynccontextmanager
+async def _publishing(
+    cluster: Cluster, trace: ClusterTrace, publisher: RowPublisher
+) -> AsyncIterator[None]:
+    """Publish to topics of the cluster itself, until the block ends; then say if rows were lost."""
+    make_published_topics(cluster, publisher.topics.values())
+    publisher.start(cluster.bootstrap_servers)
+    loop = asyncio.get_running_loop()
+    releasing = loop.create_task(_release(trace))
+    try:
+        yield
+    finally:
+        releasing.cancel()
+        trace.close()
+        # The cluster must go on meanwhile: it is what takes the last rows.
+        published = await loop.run_in_executor(None, publisher.close)
+        if published.failed or published.dropped:
+            print(
+                f"purgatory cluster: of the published rows {published.failed:,} could not be "
+                f"delivered, and {published.dropped:,} were dropped for want of room",
+                file=sys.stderr,
+            )
+
+
+def make_published_topics(cluster: Cluster, names: Iterable[str]) -> None:
+    """Make the topics for published rows that are not there yet.
+
+    They have one replica: else each row's replication would be an operation to be published.
+    """
+    for name in names:
+        if name not in cluster.controller.topics:
+            settings = {"min.insync.replicas": "1"}
+            cluster.controller.create_topic(name, PARTITIONS, 1, settings)
+
+
+async def _release(trace: ClusterTrace) -> None:
+    while True:
+        await asyncio.sleep(_RELEASE_EVERY_S)
+        trace.release()

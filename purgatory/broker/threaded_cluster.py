@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,15 +39,20 @@ class ThreadedCluster:
     Args:
         config: what it is to be; by default three brokers on ports that the system chooses.
         trace: takes down what happens.
+        tls: the brokers speak TLS with it.
 
     ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
     """
 
     def __init__(
-        self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
+        self,
+        config: ClusterConfig | None = None,
+        trace: ClusterTrace | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.config = config or ClusterConfig()
         self._trace = trace
+        self._tls = tls
         self.fault = ThreadedFaults(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
@@ -154,7 +160,7 @@ class ThreadedCluster:
         self._stopping = asyncio.Event()
         self._cluster = Cluster(self.config, self._trace)
         try:
-            await self._cluster.start()
+            await self._cluster.start(self._tls)
             self._started.set()
             await self._stopping.wait()
         finally:

@@ -35,6 +35,7 @@ from purgatory.kafka import (
 if TYPE_CHECKING:
     from purgatory.broker.connection import Connection
     from purgatory.broker.wire import Request
+    from purgatory.simulation.trace import TraceWriter
 
 _NS_PER_US = 1_000
 _ON_THE_WAY_US = 1_000_000
@@ -156,7 +157,12 @@ class ClusterTrace:
             return
         now_us = self._now_us()
         self._answered.append(_Answered(now_us, id(connection), rows))
-        while self._answered[0].at_us < now_us - _SENT_AGAIN_US:
+        self.release()
+
+    def release(self) -> None:
+        """Write the answered sends that were held back for long enough. O(1) for each."""
+        now_us = self._now_us()
+        while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)
         self._forget_before(now_us - _FORGOTTEN_US)
@@ -334,13 +340,23 @@ def start_trace(
     Raises:
         ValueError: the folder can't be made, or holds something.
     """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> TraceWriter:
+    """As `start_trace`, without the part that takes down what happens."""
     from purgatory.simulation.trace import TraceWriter
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    writer = TraceWriter(
+    return TraceWriter(
         folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
     )
-    return ClusterTrace(writer), writer
 
 
 def _readable(batch: RecordBatch) -> list[Any]:

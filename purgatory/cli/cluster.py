@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from purgatory.broker import Fsync, TopicSpec
     from purgatory.broker.serving import Serving
+    from purgatory.live.publish import RowPublisher
 
 CONTROL_PORT = 9990
 """Where faults are asked for, and metrics scraped, unless it is said otherwise."""
@@ -62,6 +63,14 @@ def cluster(
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace of what happens into this folder.")
     ] = None,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX",
+            help="Publish what happens as rows of JSON in topics of this cluster: "
+            "PREFIX.operations, PREFIX.sends, PREFIX.reads.",
+        ),
+    ] = None,
     faults: Annotated[
         Path | None, typer.Option(help="A plan of faults (TOML) that come by themselves.")
     ] = None,
@@ -103,7 +112,7 @@ def cluster(
             plan=() if faults is None else load_fault_plan(faults),
             watch=watch,
         )
-        _run(serving, trace)
+        _run(serving, trace, publish)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -155,26 +164,59 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     return context
 
 
-def _run(serving: Serving, trace: Path | None) -> None:
+def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     import dataclasses
 
     import uvloop
 
+    from purgatory.broker import ClusterError, ClusterTrace, trace_writer
     from purgatory.broker.serving import serve
+    from purgatory.live.tables import AllOf, Tables, WithoutTopics
 
-    if trace is None:
+    if trace is None and prefix is None:
         uvloop.run(serve(serving))
         return
-    from purgatory.broker import ClusterError, start_trace
-
+    publisher = None if prefix is None else _publisher(serving, prefix)
     try:
-        written, writer = start_trace(trace, "cluster")
+        writer = None if trace is None else trace_writer(trace, "cluster")
     except ValueError as error:
         raise ClusterError(f"--trace {error}") from error
+    takers: list[Tables] = [taker for taker in (writer, publisher) if taker is not None]
+    tables = takers[0] if len(takers) == 1 else AllOf(takers)
+    if publisher is not None:
+        tables = WithoutTopics(tables, publisher.topics.values())
+    written = ClusterTrace(tables)
     try:
-        uvloop.run(serve(dataclasses.replace(serving, trace=written)))
+        uvloop.run(serve(dataclasses.replace(serving, trace=written, publisher=publisher)))
     except BaseException:
-        writer.abandon(written.duration_ms, "the cluster failed")
+        if writer is not None:
+            writer.abandon(written.duration_ms, "the cluster failed")
         raise
     written.close()
-    writer.finish(written.duration_ms, {})
+    if writer is not None:
+        writer.finish(written.duration_ms, {})
+
+
+def _publisher(serving: Serving, prefix: str) -> RowPublisher:
+    """What publishes into the cluster that it is told of: it talks to it as any client does."""
+    import time
+
+    from purgatory.broker import ClusterError
+    from purgatory.live.publish import RowPublisher
+
+    client: dict[str, Any] = {}
+    users = serving.config.users
+    if serving.tls is not None:
+        # It is this very process, and its certificate may be of any name.
+        client["enable.ssl.certificate.verification"] = False
+    if users:
+        name, password = next(iter(users.items()))
+        client |= {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": password}
+    if serving.tls is not None or users:
+        layers = ("SASL_" if users else "") + ("SSL" if serving.tls else "PLAINTEXT")
+        client["security.protocol"] = layers
+    run_id = f"cluster-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    try:
+        return RowPublisher(prefix, run_id=run_id, numbered_by="partition", client=client)
+    except ValueError as error:
+        raise ClusterError(f"--publish {error}") from None

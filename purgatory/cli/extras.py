@@ -8,6 +8,8 @@ _EXTRA_OF_COMMAND = {
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
+    "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
+    "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,
     "waits": _SPARK,
     "occupancy": _SPARK,
@@ -17,6 +19,9 @@ _EXTRA_OF_COMMAND = {
         {"pydantic", "pyspark", "py4j", "pandas", "numpy", "pyarrow", "plotly", "rich"},
     ),
 }
+_CLIENT = "confluent_kafka"
+_PUBLISHING = ("cluster", "simulate")
+"""Commands that need the client of Kafka only with --publish."""
 
 
 def missing_extra(command: str, module: str | None) -> str | None:
@@ -26,6 +31,8 @@ def missing_extra(command: str, module: str | None) -> str | None:
         One line, or None when no extra brings that module: then its absence is a defect.
     """
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
+    if module == _CLIENT and command in _PUBLISHING:
+        extra, modules = "live", {_CLIENT}
     if module is None or module.partition(".")[0] not in modules:
         return None
     return (

@@ -14,12 +14,15 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.analyze import analyze
+from purgatory.cli.apply import apply
 from purgatory.cli.audit import audit
+from purgatory.cli.capture import capture
 from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
 from purgatory.cli.occupancy import occupancy
 from purgatory.cli.simulate import scenarios, simulate
+from purgatory.cli.stream import stream
 from purgatory.cli.sweep import sweep
 from purgatory.cli.waits import waits
 from purgatory.cli.wheel import wheel
@@ -44,6 +47,9 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "audit": audit,
     "sweep": sweep,
     "cluster": cluster,
+    "stream": stream,
+    "apply": apply,
+    "capture": capture,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)

@@ -19,7 +19,9 @@ from purgatory.cli.whole_number import whole_number
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from purgatory.live.publish import RowPublisher
     from purgatory.simulation import Simulation
+    from purgatory.simulation.scenario_file import LoadedScenario
 
 _SIGNALLED = 128
 """The exit status after a signal, as shells have it: this and the signal's number."""
@@ -71,6 +73,17 @@ def simulate(
             "--real-time", help="Go by the machine's clock, with timers and reapers on threads."
         ),
     ] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --real-time: publish what happens to topics of a Kafka-compatible cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    publish_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="The topics are PREFIX.operations and so on.")
+    ] = "purgatory",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a bad row of a recorded request log.")
     ] = False,
@@ -101,18 +114,33 @@ def simulate(
 
     One seed gives one trace, byte for byte.
     """
-    from purgatory.simulation import ArrivalsError, InvariantViolation, ScenarioError, TraceError
+    from purgatory.simulation import (
+        ArrivalsError,
+        InvariantViolation,
+        ScenarioError,
+        TraceError,
+        load_scenario,
+        with_overrides,
+    )
     from purgatory.simulation.simulation import Interrupted
 
     _configure_logs(log_format, quiet)
+    if publish is not None and not real_time:
+        return _fail("purgatory simulate: --publish goes with --real-time", 2)
     try:
-        run = _prepare(scenario, seed, duration_ms, trace, overwrite, strict, real_time, quiet)
+        loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
+        publisher = None if publish is None else _publisher(loaded, publish, publish_prefix)
+        run = _prepare(loaded, trace, overwrite, strict, real_time, quiet, publisher)
+    except _PublishError as error:
+        return _fail(f"purgatory simulate: --publish {error}", 2)
     except (ScenarioError, ArrivalsError, TraceError) as error:
         return _fail(str(error), 2)
     except OSError as error:
         return _fail(f"purgatory simulate: {error}", 2)
     try:
         with ExitStack() as stack:
+            if publisher is not None:
+                stack.callback(_end_publishing, publisher)
             if metrics_port is not None:
                 _serve(stack, run, metrics_port)
             signals = stack.enter_context(_interruptible(run))
@@ -148,23 +176,25 @@ class _PortError(Exception):
     """The port for the metrics cannot be had."""
 
 
+class _PublishError(Exception):
+    """Rows can't be published there."""
+
+
 def _prepare(
-    scenario: str,
-    seed: int | None,
-    duration_ms: int | None,
+    loaded: LoadedScenario,
     trace: Path | None,
     overwrite: bool,
     strict: bool,
     real_time: bool,
     quiet: bool,
+    publisher: RowPublisher | None,
 ) -> Simulation:
     import structlog
 
-    from purgatory.simulation import Simulation, load_scenario, with_overrides
+    from purgatory.simulation import Simulation
     from purgatory.simulation.real_time import RealTimeRuntime
     from purgatory.simulation.runtime import VirtualRuntime
 
-    loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
     return Simulation(
         loaded,
         trace_folder=trace,
@@ -172,7 +202,37 @@ def _prepare(
         strict=strict,
         make_runtime=RealTimeRuntime if real_time else VirtualRuntime,
         on_event=None if quiet else structlog.get_logger("purgatory.simulation").info,
+        publisher=publisher,
     )
+
+
+def _publisher(loaded: LoadedScenario, bootstrap_servers: str, prefix: str) -> RowPublisher:
+    """What publishes; its topics are there, so the cluster answers."""
+    import time
+
+    from purgatory.live.publish import PublishError, RowPublisher, create_topics
+
+    # The same scenario and seed may be published again, and is another run then.
+    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    run_id = f"{loaded.scenario.run_id}-{now}"
+    try:
+        publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer")
+        create_topics(bootstrap_servers, prefix)
+        publisher.start(bootstrap_servers)
+    except (PublishError, ValueError) as error:
+        raise _PublishError(str(error)) from error
+    return publisher
+
+
+def _end_publishing(publisher: RowPublisher) -> None:
+    """Send what is left, and say if something could not be sent."""
+    published = publisher.close()
+    if published.failed or published.dropped:
+        print(
+            f"purgatory simulate: of the published rows {published.failed:,} could not be "
+            f"delivered, and {published.dropped:,} were dropped for want of room",
+            file=sys.stderr,
+        )
 
 
 def _serve(stack: ExitStack, run: Simulation, port: int) -> None:

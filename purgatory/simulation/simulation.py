@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from purgatory.live.tables import AllOf, Tables
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import Arrivals, read_arrivals
 from purgatory.simulation.broker import Broker
@@ -64,6 +65,7 @@ class Simulation:
         make_runtime: virtual time by default; `RealTimeRuntime` goes by the machine's clock.
         on_event: is told of faults, elections and the like: a name, and fields with the virtual
             time first.
+        publisher: takes the rows of the trace as they come, whether or not one is written.
 
     Raises:
         ArrivalsError: a request log cannot be used.
@@ -79,6 +81,7 @@ class Simulation:
         strict: bool = False,
         make_runtime: Callable[[OperationRecorder], Runtime] = VirtualRuntime,
         on_event: Callable[..., object] | None = None,
+        publisher: Tables | None = None,
     ) -> None:
         self.scenario = scenario = loaded.scenario
         self.arrivals = {
@@ -101,7 +104,7 @@ class Simulation:
                 producers=producers_configuration(scenario),
                 consumers=consumers_configuration(scenario),
             )
-        trace = self.trace
+        self._rows = trace = _takers(self.trace, publisher)
         self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)
         self.runtime = make_runtime(self.recorder)
         self.engine = self.runtime.engine
@@ -185,7 +188,7 @@ class Simulation:
             broker.followers = Followers(broker, self.brokers, self.engine, scenario)
 
     def _build_clients(self) -> None:
-        scenario, trace = self.scenario, self.trace
+        scenario, trace = self.scenario, self._rows
         self.producer_groups: list[ProducerGroup] = []
         number = 0
         for section in scenario.producers:
@@ -373,6 +376,12 @@ def _play(run: Simulation, group: ProducerGroup, log: Arrivals) -> None:
             engine.at(times[index], arrive, index)
 
     engine.at(times[0], arrive, 0)
+
+
+def _takers(trace: TraceWriter | None, publisher: Tables | None) -> Tables | None:
+    if trace is None or publisher is None:
+        return trace or publisher
+    return AllOf((trace, publisher))
 
 
 @contextmanager

@@ -17,8 +17,15 @@ from tests.documents.documents import (
     run_python_of,
 )
 
-# Run by tests/pipeline, in its session.
-IN_A_SPARK_SESSION = {"occupancy.md", "pipeline.md", "sweep.md", "traces.md", "waits.md"}
+# Run by tests/pipeline and tests/source, in their sessions.
+IN_A_SPARK_SESSION = {
+    "occupancy.md",
+    "pipeline.md",
+    "source.md",
+    "sweep.md",
+    "traces.md",
+    "waits.md",
+}
 WITH_PYTHON = [
     document
     for document in DOCUMENTS

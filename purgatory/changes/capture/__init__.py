@@ -1,0 +1,17 @@
+"""Captures a MariaDB's or MySQL's changes into a topic, each once and in order."""
+
+from purgatory.changes.capture.address import SourceAddress, parse_source_address
+from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.kafka_settings import KafkaSettings
+from purgatory.changes.capture.run import CaptureConfig, capture_changes
+from purgatory.changes.capture.tables import TableFilter
+
+__all__ = [
+    "CaptureConfig",
+    "CaptureError",
+    "KafkaSettings",
+    "SourceAddress",
+    "TableFilter",
+    "capture_changes",
+    "parse_source_address",
+]

@@ -1,0 +1,116 @@
+"""How the capture's clients of the cluster are set up."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+_PRODUCER = {
+    "acks": "all",
+    "enable.idempotence": True,
+    # A record that fails for good must have nothing behind it in its partition.
+    "enable.gapless.guarantee": True,
+    "linger.ms": 5,
+    # None is given up while later ones go on: who waits for them gives up on all.
+    "message.timeout.ms": 0,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+_ONLY_PRODUCER = frozenset(_PRODUCER) | {
+    "message.max.bytes",
+    "batch.size",
+    "batch.num.messages",
+    "compression.type",
+    "max.in.flight.requests.per.connection",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.ms",
+}
+_QUIET_S = 10.0
+_SILENT = logging.getLogger("purgatory.changes.capture.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Troubles:
+    """Hears what a client says of the cluster: tells it now and then, and keeps what is final."""
+
+    def __init__(self) -> None:
+        self.fatal: str | None = None
+        """Why the client can't go on; None as long as it can."""
+        self._told_s = float("-inf")
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take an error."""
+        if error.fatal():
+            self.fatal = self.fatal or str(error.str())
+            return
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _QUIET_S:
+            self._told_s = now_s
+            print(f"purgatory capture: the cluster: {error.str()}; trying on", file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The cluster, and librdkafka's settings on top of the capture's own.
+
+    Args:
+        extra: by librdkafka's names, as in ``security.protocol``.
+    """
+
+    bootstrap_servers: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def producer(self, troubles: Troubles, largest_bytes: int) -> dict[str, Any]:
+        """Return the settings of a producer.
+
+        Args:
+            troubles: hears what goes wrong.
+            largest_bytes: a larger record is refused before anything is sent.
+        """
+        settings = {
+            **_PRODUCER,
+            "message.max.bytes": largest_bytes,
+            **self.extra,
+            **self._common(),
+            "error_cb": troubles,
+        }
+        if str(settings["enable.idempotence"]).lower() == "false":
+            settings["enable.gapless.guarantee"] = False
+        return settings
+
+    def reader(self) -> dict[str, Any]:
+        """Return the settings of a consumer that belongs to no group of its own."""
+        return {
+            **self._admin_extra(),
+            **self._common(),
+            "group.id": "purgatory-capture",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+            "auto.offset.reset": "earliest",
+            # What is read is there: a fetch that waits for more holds up the next question.
+            "fetch.wait.max.ms": 10,
+        }
+
+    def admin(self) -> dict[str, Any]:
+        """Return the settings of an administrator."""
+        return {**self._admin_extra(), **self._common()}
+
+    def _admin_extra(self) -> dict[str, Any]:
+        return {name: value for name, value in self.extra.items() if name not in _ONLY_PRODUCER}
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "client.id": "purgatory-capture",
+            "error_cb": Troubles(),
+            # The client's own log tells the same twice, in its own words.
+            "logger": _SILENT,
+        }

@@ -1,0 +1,197 @@
+"""A capture from its beginning to its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+import pymysql
+from confluent_kafka import Producer
+
+from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.binlog import BinlogReader, SchemaStatement, Transaction
+from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
+from purgatory.changes.capture.position import Position
+from purgatory.changes.capture.publish import Publisher
+from purgatory.changes.capture.records import broadcast_record, row_record
+from purgatory.changes.capture.resume import Resumption, find_resumption
+from purgatory.changes.capture.server import (
+    check_settings,
+    connect,
+    current_position,
+    reason,
+)
+from purgatory.changes.capture.snapshot import Snapshot
+from purgatory.changes.capture.statements import SchemaChange
+from purgatory.changes.capture.tables import TableFilter, describe_table, described_tables
+from purgatory.changes.capture.topics import ensure_topics, largest_record_bytes
+
+_DEFINING = ("table-create", "table-alter")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """What is captured, and where to.
+
+    Args:
+        partitions: of ``topic``, if it isn't there yet.
+        snapshot: begin with the rows that are there, if this topic has no position yet.
+        once: end where the binlog ends, rather than wait for more.
+    """
+
+    source: SourceAddress
+    kafka: KafkaSettings
+    topic: str = "changes"
+    tables: TableFilter = field(default_factory=TableFilter)
+    partitions: int = 6
+    snapshot: bool = False
+    once: bool = False
+
+
+def capture_changes(config: CaptureConfig) -> int:
+    """Capture until the end that ``once`` asks for, or forever.
+
+    It goes on where the topic says that an earlier capture got to; without one, at the binlog's
+    end. Each change is in the topic once, in order within its key's partition, whatever is killed.
+
+    Returns:
+        How many records were sent.
+
+    Raises:
+        CaptureError: it can't begin or go on. What is in the topic is right: start it again.
+    """
+    with connect(config.source) as connection:
+        check_settings(connection)
+        if config.tables.tables:
+            described_tables(connection, config.tables)
+        here = current_position(connection)
+    partitions = ensure_topics(config.kafka, config.topic, config.partitions)
+    troubles = Troubles()
+    largest_bytes = largest_record_bytes(config.kafka, config.topic)
+    producer = Producer(config.kafka.producer(troubles, largest_bytes))
+    found = find_resumption(config.kafka, producer, config.topic, partitions)
+    publisher = Publisher(producer, troubles, config.topic, found.last_places)
+    start = _start(config, publisher, found, here)
+    reader = BinlogReader(config.source, start, config.tables, config.once)
+    last = start
+    for item in reader.items():
+        match item:
+            case Transaction():
+                _send_transaction(publisher, item)
+            case SchemaStatement():
+                _send_schema(config.source, publisher, item)
+        last = item.position
+        publisher.poll()
+        if publisher.checkpoint_is_due(last):
+            publisher.store(last)
+    publisher.store(last)
+    return publisher.sent
+
+
+def _start(
+    config: CaptureConfig, publisher: Publisher, found: Resumption, here: Position
+) -> Position:
+    checkpoint = found.checkpoint
+    if checkpoint is not None and not checkpoint.snapshot_open:
+        return checkpoint.position
+    if checkpoint is None:
+        if any(place is not None for place in found.last_places):
+            raise CaptureError(
+                f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
+                "capture into a new topic"
+            )
+        if not config.snapshot:
+            # Stored before the first change, so that none is missed if this process ends now.
+            publisher.store(here)
+            return here
+    return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
+
+
+def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
+    """Send all rows, under the place of the first attempt, from which the binlog is read then.
+
+    A later attempt sees later rows: what was changed between the two comes again from the binlog,
+    which ends with the same rows, and takes away what was deleted meanwhile.
+    """
+    with Snapshot(config.source, config.tables) as snapshot:
+        position = begun or snapshot.position
+        publisher.store(position, snapshot_open=True)
+        xoffset = _xoffset_behind(publisher, position)
+        for table in snapshot.tables:
+            names = {"database": table.database, "table": table.table}
+            ts = int(time.time())
+            # Rows alone don't tell the types of their columns.
+            definition = {"def": table.definition()}
+            create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
+            publisher.send(create)
+            xoffset += 1
+            start = broadcast_record("bootstrap-start", position, xoffset, ts, **names)
+            publisher.send(start)
+            for row in snapshot.rows(table):
+                xoffset += 1
+                publisher.send(row_record(row, position, xoffset, xid=None, commit=False))
+            xoffset += 1
+            publisher.send(broadcast_record("bootstrap-complete", position, xoffset, ts, **names))
+            xoffset += 1
+        publisher.store(position)
+    return position
+
+
+def _xoffset_behind(publisher: Publisher, position: Position) -> int:
+    numbers = [
+        place.xoffset
+        for place in publisher.last_places
+        if place is not None and place.position == position.number
+    ]
+    return max(numbers) + 1 if numbers else 0
+
+
+def _send_transaction(publisher: Publisher, transaction: Transaction) -> None:
+    position = transaction.position
+    last = len(transaction.rows) - 1
+    for xoffset, row in enumerate(transaction.rows):
+        publisher.send(
+            row_record(row, position, xoffset, xid=position.number, commit=xoffset == last)
+        )
+    transaction.rows.clear()
+
+
+def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaStatement) -> None:
+    for xoffset, change in enumerate(statement.changes):
+        definition = _definition(source, change)
+        if definition is None and change.kind in _DEFINING:
+            # Nothing that comes later needs it: its end is in the binlog too.
+            print(
+                f"purgatory capture: binlog {statement.position}: {change.kind} of "
+                f"{change.database}.{change.table} is left out: the table is no more",
+                file=sys.stderr,
+            )
+            continue
+        record = broadcast_record(
+            change.kind,
+            statement.position,
+            xoffset,
+            statement.ts,
+            database=change.database,
+            # Maxwell tells of an altered table by its old name; the new one is in the definition.
+            table=change.old_table or change.table,
+            old=None if change.old_table is None else {"table": change.old_table},
+            sql=statement.sql,
+            **{"def": definition},
+        )
+        publisher.send(record)
+
+
+def _definition(source: SourceAddress, change: SchemaChange) -> dict[str, object] | None:
+    if change.table is None or change.kind not in _DEFINING:
+        return None
+    try:
+        with connect(source) as connection:
+            description = describe_table(connection, change.database, change.table)
+    except pymysql.Error as error:
+        raise CaptureError(
+            f"{change.database}.{change.table} can't be described: {reason(error)}"
+        ) from None
+    return None if description is None else description.definition()

@@ -1,0 +1,97 @@
+"""The command ``purgatory capture``: a database's changes, into a topic."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from purgatory.changes.capture import CaptureConfig
+
+
+def capture(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="mysql://USER:PASSWORD@HOST:PORT[/DATABASE]",
+            help="A MariaDB or MySQL with a row-based binlog.",
+        ),
+    ],
+    bootstrap: Annotated[
+        str, typer.Option(metavar="HOST:PORT[,...]", help="The Kafka-compatible cluster.")
+    ],
+    topic: Annotated[
+        str, typer.Option(help="Where changes go; TOPIC.positions has how far it came.")
+    ] = "changes",
+    tables: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Only these: TABLE or DATABASE.TABLE; otherwise all."),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Of the topic, if it isn't there yet.")
+    ] = 6,
+    snapshot: Annotated[
+        bool,
+        typer.Option("--snapshot", help="Begin a new topic with the rows that are there."),
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End where the binlog ends; otherwise wait for more.")
+    ] = False,
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A setting of librdkafka, as security.protocol=SSL; may be given again.",
+        ),
+    ] = None,
+) -> None:
+    """Capture a database's changes as Maxwell's JSON, each once and in order.
+
+    It goes on where the topic says that it got to, whatever ended it.
+    """
+    from purgatory.changes.capture import (
+        CaptureConfig,
+        CaptureError,
+        KafkaSettings,
+        TableFilter,
+        capture_changes,
+        parse_source_address,
+    )
+
+    try:
+        address = parse_source_address(source)
+        names = frozenset(name.strip() for name in (tables or "").split(",") if name.strip())
+        config = CaptureConfig(
+            source=address,
+            kafka=KafkaSettings(bootstrap, dict(_setting(text) for text in kafka or ())),
+            topic=topic,
+            tables=TableFilter(address.database, names),
+            partitions=partitions,
+            snapshot=snapshot,
+            once=once,
+        )
+        sent = capture_changes(config)
+    except CaptureError as error:
+        print(f"purgatory capture: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        print("purgatory capture: ended; it goes on from here when started again", file=sys.stderr)
+        raise typer.Exit(130) from None
+    _tell(config, sent)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from purgatory.changes.capture import CaptureError
+
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise CaptureError(f"--kafka {text}: write NAME=VALUE, as in security.protocol=SSL")
+    return name, value
+
+
+def _tell(config: CaptureConfig, sent: int) -> None:
+    records = "1 record" if sent == 1 else f"{sent} records"
+    print(f"{records} sent to {config.topic}")

@@ -1,0 +1,195 @@
+"""The live audit: duplicates, reorderings and gaps, per producer, partition and key.
+
+State: what `partition_memory` remembers of each partition, in the state store. A timer comes when
+the watermark lets the next record be judged or forgotten, whether or not rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from purgatory.live.outputs import ASIDE_COLUMNS, aside, bad_rows, ddl, frame, time_of
+from purgatory.live.partition_memory import NEVER, PartitionMemory, note_stored
+from purgatory.live.partition_order import copies, gaps, reorderings
+from purgatory.live.rows import LATE, with_watermark
+
+ORDER_COLUMNS = {
+    "run_id": "string",
+    "topic": "string",
+    "partition": "int",
+    "anomaly": "string",
+    "group": "string",
+    "producer": "bigint",
+    "key": "bigint",
+    "value_id": "bigint",
+    "sequence": "bigint",
+    "attempts": "bigint",
+    "offset": "bigint",
+    "other_offset": "bigint",
+    "time": "timestamp",
+    "count": "bigint",
+    "doubt": "string",
+}
+"""The columns of the table `order`."""
+
+_OUT = {"table": "string", **ORDER_COLUMNS, **ASIDE_COLUMNS}
+_KEYS = ["run_id", "topic", "partition"]
+_OF_SEND = ("producer", "sequence", "attempt", "acks")
+
+
+def order_findings(
+    sends: DataFrame, reads: DataFrame, *, late_us: int, remember_us: int
+) -> DataFrame:
+    """Duplicates, reorderings and gaps, each once.
+
+    Shuffles sends and reads by run, topic and partition; a partition is one task's work, and what
+    is remembered of it is read and written in each batch.
+
+    Args:
+        sends, reads: of `rows.rows_of`.
+        late_us: how much later than others a row may come, in microseconds.
+        remember_us: for how long after that a record is remembered, in microseconds: longer than
+            producers go on trying to deliver it.
+
+    Returns:
+        A stream in append mode. Its column `table` tells what a row is: of ``order``, with
+        `ORDER_COLUMNS`; or of ``aside``, with `ASIDE_COLUMNS`.
+    """
+    both = _sends(sends).unionByName(_reads(reads))
+    good = f.col("problem").isNull()
+    rows = with_watermark(both, late_us).select(
+        f.when(good, f.col("run_id")).otherwise("").alias("run_id"),
+        f.when(good, f.col("topic")).otherwise("").alias("topic"),
+        f.when(good, f.col("partition")).otherwise(-1).alias("partition"),
+        *(name for name in both.columns if name not in _KEYS),
+    )
+    return rows.groupBy(*_KEYS).transformWithStateInPandas(
+        _Order(remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+    )
+
+
+def _sends(sends: DataFrame) -> DataFrame:
+    return sends.select(
+        *_KEYS,
+        f.lit(True).alias("is_send"),
+        "group",
+        *_OF_SEND,
+        "key",
+        "value_id",
+        "outcome",
+        f.coalesce("offset", f.lit(NEVER)).alias("offset"),
+        (f.coalesce("numbered_by", f.lit("producer")) == "partition").alias("by_partition"),
+        "event_us",
+        "problem",
+        "example",
+    )
+
+
+def _reads(reads: DataFrame) -> DataFrame:
+    return reads.select(
+        *_KEYS,
+        f.lit(False).alias("is_send"),
+        f.lit(None).cast("string").alias("group"),
+        *(f.lit(0).cast("bigint").alias(name) for name in _OF_SEND[:2]),
+        *(f.lit(0).cast("int").alias(name) for name in _OF_SEND[2:]),
+        f.lit(0).cast("bigint").alias("key"),
+        "value_id",
+        f.lit(None).cast("string").alias("outcome"),
+        "offset",
+        f.lit(False).alias("by_partition"),
+        "event_us",
+        "problem",
+        "example",
+    )
+
+
+class _Order(StatefulProcessor):
+    def __init__(self, remember_us: int) -> None:
+        self._remember_us = remember_us
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._state = handle.getValueState("memory", "memory binary")
+        self._clock = handle.getValueState("clock", "judged_to_ms bigint, timer_ms bigint")
+
+    def handleInputRows(  # noqa: N802 (the name is Spark's)
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        watermark_ms = timerValues.getCurrentWatermarkInMs()
+        all_rows = pd.concat(list(rows), ignore_index=True)
+        results = []
+        for is_send, part in all_rows.groupby("is_send"):
+            results += bad_rows("sends" if is_send else "reads", part)
+        good = all_rows[all_rows["problem"].isna()]
+        over = good["event_us"] + self._remember_us <= watermark_ms * 1_000
+        results += _late(key, good[over])
+        good = good[~over]
+        if len(good):
+            memory = self._load()
+            touched = memory.take(good)
+            note_stored(memory, touched)
+            results += [_row(key, found) for found in copies(memory, touched)]
+            results += self._judge(key, memory, watermark_ms)
+        if results:
+            yield frame(results, _OUT)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        watermark_ms = timerValues.getCurrentWatermarkInMs()
+        if self._read_clock()[0] >= watermark_ms:
+            return  # judged with the rows of this batch
+        results = self._judge(key, self._load(), watermark_ms)
+        if results:
+            yield frame(results, _OUT)
+
+    def close(self) -> None:
+        pass
+
+    def _judge(self, key: Any, memory: PartitionMemory, watermark_ms: int) -> list[dict[str, Any]]:
+        """Judge and forget what the watermark allows, and come again when it allows more."""
+        watermark_us = watermark_ms * 1_000
+        found = list(reorderings(memory, watermark_us, self._remember_us))
+        found += gaps(memory, watermark_us, self._remember_us)
+        self._state.update((memory.to_bytes(),))
+        timer_ms = self._read_clock()[1]
+        due_ms = memory.next_due_us(watermark_us, self._remember_us) // 1_000 + 1
+        if due_ms > watermark_ms and not watermark_ms < timer_ms <= due_ms:
+            timer_ms = due_ms
+            self._handle.registerTimer(timer_ms)
+        self._clock.update((watermark_ms, timer_ms))
+        return [_row(key, one) for one in found]
+
+    def _read_clock(self) -> tuple[int, int]:
+        """Return up to when all was judged, and when the next timer comes, in milliseconds."""
+        clock = self._clock.get() if self._clock.exists() else None
+        return (-1, 0) if clock is None else (clock[0], clock[1])
+
+    def _load(self) -> PartitionMemory:
+        state = self._state.get() if self._state.exists() else None
+        return PartitionMemory() if state is None else PartitionMemory.from_bytes(state[0])
+
+
+def _row(key: Any, finding: dict[str, Any]) -> dict[str, Any]:
+    time = time_of(finding.pop("event_us"))
+    return {"table": "order", **dict(zip(_KEYS, key, strict=True)), **finding, "time": time}
+
+
+def _late(key: Any, late: pd.DataFrame) -> list[dict[str, Any]]:
+    run_id, topic, partition = key
+    return [
+        aside("sends" if is_send else "reads", LATE, len(rows), f"{topic}-{partition}", run_id)
+        for is_send, rows in late.groupby("is_send")
+    ]

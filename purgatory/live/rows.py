@@ -1,0 +1,90 @@
+"""Rows of operations, sends and reads out of a stream of records, with those that can't be right.
+
+What is not a row of its table is kept, with its `problem`, and counted by the job that takes it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.traces.schema import NULLABLE, RULES, TABLES
+
+BAD_ROW = "bad row"
+"""Why a row is set aside that isn't one."""
+LATE = "late"
+"""Why a row is set aside whose time was over."""
+EXAMPLE_CHARACTERS = 200
+"""How much of a row that was set aside is shown."""
+
+_MORE_COLUMNS = {"started_us": "bigint", "numbered_by": "string", "_corrupt": "string"}
+_EVENT_US = {
+    "operations": "end_us",
+    "sends": "coalesce(answer_us, send_us)",
+    "reads": "time_us",
+}
+_FUTURE_US = 24 * 3600 * 1_000_000
+"""A row from further ahead than this is bad: it would make all others late."""
+
+
+def rows_of(records: DataFrame, table: str) -> DataFrame:
+    """Return the rows of a table that records hold as JSON, one each.
+
+    Stateless: O(1) per record, in the JVM.
+
+    Args:
+        records: with a column `value`, text or binary; more columns are let pass.
+        table: ``operations``, ``sends`` or ``reads``.
+
+    Returns:
+        The columns of the table (`docs/traces.md`); `started_us` and `numbered_by`; `event_us`,
+        when it happened, in microseconds since 1970; `problem`, null where all is right, and
+        `example`, the beginning of the text of one that isn't. A bad row has an `event_us` of 0.
+    """
+    columns = {**TABLES[table], **_MORE_COLUMNS}
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
+    text = f.col("value").cast("string")
+    parsed = records.select(
+        text.alias("text"), f.from_json(text, schema, options).alias("row")
+    ).select("text", "row.*")
+    event_us = f.coalesce(f.col("started_us"), f.lit(0)) + f.expr(_EVENT_US[table])
+    judged = parsed.withColumn("event_us", event_us).withColumn("problem", _problem(table))
+    return judged.select(
+        f.coalesce("run_id", f.lit("")).alias("run_id"),
+        *(name for name in columns if name not in ("run_id", "_corrupt")),
+        f.when(f.col("problem").isNull(), f.col("event_us")).otherwise(0).alias("event_us"),
+        "problem",
+        f.when(f.col("problem").isNotNull(), f.substring("text", 1, EXAMPLE_CHARACTERS)).alias(
+            "example"
+        ),
+    )
+
+
+def with_watermark(rows: DataFrame, late_us: int) -> DataFrame:
+    """Let the watermark follow `event_us`, at a distance of ``late_us``.
+
+    The column that Spark would drop late rows by is not passed on, so that the jobs see them.
+    """
+    delay = f"{late_us // 1_000} milliseconds"
+    return (
+        rows.withColumn("event_time", f.timestamp_micros("event_us"))
+        .withWatermark("event_time", delay)
+        .withColumn("event_us", f.unix_micros("event_time"))
+        .drop("event_time")
+    )
+
+
+def _problem(table: str) -> Column:
+    """Say what is wrong with a row, or null."""
+    problem = f.when(
+        f.col("_corrupt").isNotNull() | (f.trim(f.coalesce("text", f.lit(""))) == ""),
+        "no row of JSON",
+    )
+    for name in TABLES[table]:
+        if name not in NULLABLE[table] and name != "run_id":
+            problem = problem.when(f.col(name).isNull(), f"no {name}")
+    for rule in RULES[table]:
+        problem = problem.when(f.expr(rule.condition), rule.reason)
+    now_us = f.unix_micros(f.current_timestamp())
+    return problem.when(f.col("event_us") > now_us + _FUTURE_US, "from the future")

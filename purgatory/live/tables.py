@@ -1,0 +1,74 @@
+"""Where the rows of a run go: to several places, and without those of some topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+
+_KEYS_OF_OPERATION = 10
+_TOPIC_OF_SEND = 11
+_TOPIC_OF_READ = 3
+
+
+class Tables(Protocol):
+    """Takes rows of a trace, in the order of its schema, without the leading `run_id`."""
+
+    def operation(self, row: Row) -> None:
+        """Take a row of the table of operations."""
+
+    def send(self, row: Row) -> None:
+        """Take a row of the table of sends."""
+
+    def read(self, row: Row) -> None:
+        """Take a row of the table of reads."""
+
+
+class AllOf:
+    """Passes each row to several takers, in their order."""
+
+    def __init__(self, takers: Sequence[Tables]) -> None:
+        self._takers = tuple(takers)
+
+    def operation(self, row: Row) -> None:
+        """Pass on a row of operations."""
+        for taker in self._takers:
+            taker.operation(row)
+
+    def send(self, row: Row) -> None:
+        """Pass on a row of sends."""
+        for taker in self._takers:
+            taker.send(row)
+
+    def read(self, row: Row) -> None:
+        """Pass on a row of reads."""
+        for taker in self._takers:
+            taker.read(row)
+
+
+class WithoutTopics:
+    """Drops what concerns some topics: the published ones, or each row would make another.
+
+    An operation is dropped if any of the keys that it waits on is of such a topic.
+    """
+
+    def __init__(self, tables: Tables, topics: Collection[str]) -> None:
+        self._tables = tables
+        self._topics = frozenset(topics)
+
+    def operation(self, row: Row) -> None:
+        """Pass on a row of operations, or drop it."""
+        topics = self._topics
+        if not any(str(key).rpartition("-")[0] in topics for key in row[_KEYS_OF_OPERATION] or ()):
+            self._tables.operation(row)
+
+    def send(self, row: Row) -> None:
+        """Pass on a row of sends, or drop it."""
+        if row[_TOPIC_OF_SEND] not in self._topics:
+            self._tables.send(row)
+
+    def read(self, row: Row) -> None:
+        """Pass on a row of reads, or drop it."""
+        if row[_TOPIC_OF_READ] not in self._topics:
+            self._tables.read(row)

@@ -1,0 +1,80 @@
+"""The streams of records that a cluster's topics are, for the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from purgatory.live.topics import published_topics
+from purgatory.pipeline.errors import PipelineError
+
+_TIMEOUT_S = 15.0
+
+
+def topic_records(
+    session: SparkSession,
+    bootstrap_servers: str,
+    prefix: str,
+    most_rows: int,
+    client: Mapping[str, str],
+) -> Callable[[str], DataFrame]:
+    """Return a function that gives the stream of a table's records.
+
+    Args:
+        session: in which the source gets registered.
+        bootstrap_servers: of the cluster.
+        prefix: of the topics' names.
+        most_rows: how many records of a topic a batch takes at most.
+        client: more settings, as librdkafka names them.
+    """
+    from purgatory.source import register
+
+    register(session)
+    topics = published_topics(prefix)
+
+    def records(table: str) -> DataFrame:
+        reader = (
+            session.readStream.format("purgatory")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("subscribe", topics[table])
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(most_rows))
+        )
+        for name, value in client.items():
+            reader = reader.option(f"kafka.{name}", value)
+        return reader.load()
+
+    return records
+
+
+def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str]) -> None:
+    """Refuse a cluster that doesn't answer, or has none of the topics. Takes 15 s at most.
+
+    Raises:
+        PipelineError: saying which, and what to do.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        wanted = set(published_topics(prefix).values())
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+            **client,
+        }
+        there = AdminClient(settings).list_topics(timeout=_TIMEOUT_S).topics
+    except ValueError as error:
+        raise PipelineError(f"--prefix {error}") from None
+    except KafkaException as error:
+        raise PipelineError(
+            f"--bootstrap {bootstrap_servers}: no cluster answers: {error.args[0].str()}"
+        ) from error
+    missing = sorted(wanted - set(there))
+    if missing:
+        raise PipelineError(
+            f"{bootstrap_servers} has no topic {missing[0]}: publish to it first (purgatory "
+            "cluster --publish PREFIX), and give the same --prefix"
+        )

@@ -1,0 +1,105 @@
+"""The waits of the operations that ended in one window of time, added up as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
+"""The outcomes that have a column; an unknown one counts among all operations only."""
+
+PERCENTILES = {
+    "wait_p50_us": 500,
+    "wait_p95_us": 950,
+    "wait_p99_us": 990,
+}
+"""The columns of percentiles, and how many of a thousand waits are at most that long."""
+
+_EXACT_BELOW_US = 10_000
+
+
+class WaitWindow:
+    """Counts of operations by outcome, and how often each wait came.
+
+    Waits above 10 ms keep four digits, so there are few different ones however many operations
+    there are: a percentile is at most 0.1 % too small.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.sum_us = 0
+        self.max_us = 0
+        self._waits: dict[int, int] = {}
+
+    def add(self, operations: pd.DataFrame) -> None:
+        """Add operations: columns `outcome` and `wait_us`. O(rows)."""
+        for outcome, count in operations["outcome"].value_counts().items():
+            self.outcomes[str(outcome)] = self.outcomes.get(str(outcome), 0) + int(count)
+        waits = operations.loc[operations["outcome"] != "pending", "wait_us"].to_numpy(np.int64)
+        if not len(waits):
+            return
+        self.sum_us += int(waits.sum())
+        self.max_us = max(self.max_us, int(waits.max()))
+        for wait, count in zip(*np.unique(_rounded(waits), return_counts=True), strict=True):
+            self._waits[int(wait)] = self._waits.get(int(wait), 0) + int(count)
+
+    def result(self) -> dict[str, Any]:
+        """Return the columns of a row of the results."""
+        counts = {outcome: self.outcomes.get(outcome, 0) for outcome in OUTCOMES}
+        operations = sum(self.outcomes.values())
+        settled = operations - counts["pending"]
+        waited = settled - counts["immediate"]
+        return {
+            "operations": operations,
+            **counts,
+            "expiry_ratio": counts["expired"] / waited if waited else None,
+            "wait_mean_us": self.sum_us / settled if settled else None,
+            "wait_max_us": self.max_us if settled else None,
+            **self._percentiles(),
+        }
+
+    def _percentiles(self) -> Mapping[str, int | None]:
+        if not self._waits:
+            return dict.fromkeys(PERCENTILES)
+        waits = sorted(self._waits)
+        up_to = np.cumsum([self._waits[wait] for wait in waits])
+        total = int(up_to[-1])
+        ranks = {name: -(-total * share // 1000) for name, share in PERCENTILES.items()}
+        return {name: waits[int(np.searchsorted(up_to, rank))] for name, rank in ranks.items()}
+
+    def to_state(self) -> list[Any]:
+        """Return what `from_state` takes, of JSON's kinds."""
+        return [self.outcomes, self.sum_us, self.max_us, list(self._waits.items())]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Self:
+        """Return the window that was kept."""
+        window = cls()
+        window.outcomes, window.sum_us, window.max_us, waits = state
+        window._waits = dict(waits)
+        return window
+
+
+def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
+    """Return open windows, by their start, as text to be kept."""
+    kept = [[start_us, window.to_state()] for start_us, window in windows.items()]
+    return json.dumps(kept, separators=(",", ":"))
+
+
+def windows_from_text(text: str) -> dict[int, WaitWindow]:
+    """Return what `windows_to_text` was given."""
+    return {start_us: WaitWindow.from_state(state) for start_us, state in json.loads(text)}
+
+
+def _rounded(waits: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Waits with the digits after the fourth made zero; those below 10 ms as they are."""
+    unit = np.ones_like(waits)
+    large = waits >= _EXACT_BELOW_US
+    while large.any():
+        unit[large] *= 10
+        large = waits // unit >= _EXACT_BELOW_US
+    return waits - waits % unit

@@ -1,0 +1,53 @@
+"""How it is told that records are gone which a query was to read."""
+
+from __future__ import annotations
+
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.source.errors import DataLossError
+
+_CHOICE = (
+    "Start a new query with another checkpoint where a gap may not be; or set failOnDataLoss=false"
+)
+
+
+def lost_to_retention(of: TopicPartition, position: int, beginning: int) -> DataLossError:
+    """Records were deleted before they were read.
+
+    Args:
+        of: of which partition.
+        position: the first offset that was not read.
+        beginning: the first offset that there is.
+    """
+    return DataLossError(
+        f"topic {of.topic} partition {of.partition}: offsets {position} to {beginning - 1} are "
+        f"gone before they were read: retention deleted them, and the log begins at {beginning}. "
+        f"{_CHOICE}, and the first row after the gap has their number in gap_before"
+    )
+
+
+def shorter_log(of: TopicPartition, position: int, end: int) -> DataLossError:
+    """A log ends before what was read already.
+
+    Args:
+        of: of which partition.
+        position: where it was read up to.
+        end: where it ends.
+    """
+    return DataLossError(
+        f"topic {of.topic} partition {of.partition} was read up to offset {position}, but ends at "
+        f"{end}: the topic was made anew, or its log was cut. {_CHOICE} to go on from its end"
+    )
+
+
+def partition_gone(of: TopicPartition, position: int) -> DataLossError:
+    """A partition is there no more.
+
+    Args:
+        of: which.
+        position: where it was read up to.
+    """
+    return DataLossError(
+        f"topic {of.topic} partition {of.partition}, read up to offset {position}, is not among "
+        f"what is subscribed to: the topic was deleted, or the subscription changed. {_CHOICE} to "
+        "go on without it"
+    )

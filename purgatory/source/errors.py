@@ -1,0 +1,19 @@
+"""What can go wrong with the data source, in words for the person who started the query."""
+
+from __future__ import annotations
+
+
+class SourceError(Exception):
+    """A read that can't be done; the message says what was wrong, where, and what is right."""
+
+
+class OptionError(SourceError):
+    """An option that is missing, unknown, or has a value that it can't have."""
+
+
+class BrokerError(SourceError):
+    """Brokers that refuse, or that did not answer in time."""
+
+
+class DataLossError(SourceError):
+    """Records that the query was to read are not there any more."""

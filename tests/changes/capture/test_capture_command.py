@@ -1,0 +1,155 @@
+"""The command line: what it says of what is wrong, in one line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from purgatory.changes.capture import CaptureError, parse_source_address
+from purgatory.changes.capture.position import Position, parse_position
+from purgatory.cli.main import main
+from tests.changes.capture.capturing import Capturing
+from tests.changes.captured import in_source_order
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a capture that must not begin; return the one line that it says."""
+    assert main(["capture", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    [line] = err.splitlines()
+    assert line.startswith("purgatory capture: ")
+    return line
+
+
+def arguments(capturing: Capturing) -> list[str]:
+    return [
+        f"--from={capturing.mariadb.url}/{capturing.name}",
+        f"--bootstrap={capturing.cluster.bootstrap_servers}",
+        f"--topic={capturing.name}",
+        "--once",
+    ]
+
+
+@contextmanager
+def setting(capturing: Capturing, name: str, value: str) -> Iterator[None]:
+    [(before,)] = capturing.mariadb.rows(f"SELECT @@GLOBAL.{name}")
+    capturing.run(f"SET GLOBAL {name} = {value}")
+    try:
+        yield
+    finally:
+        capturing.run(f"SET GLOBAL {name} = {before!r}")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def test_a_capture_tells_how_many_records_it_sent(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capturing.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    assert main(["capture", *arguments(capturing), "--snapshot", "--partitions=1"]) == 0
+    # Two rows, and what is around them.
+    assert capsys.readouterr().out == f"5 records sent to {capturing.name}\n"
+    assert [r.value["data"]["id"] for r in in_source_order(capturing.records())] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("binlog_format", "'MIXED'"),
+        ("binlog_row_image", "'MINIMAL'"),
+        ("binlog_row_metadata", "'NO_LOG'"),
+        ("log_bin_compress", "1"),
+    ],
+)
+def test_a_wrong_setting_of_the_source_is_named_with_what_to_write(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    with setting(capturing, name, value):
+        line = said(capsys, *arguments(capturing))
+    assert f"the source's setting {name} is " in line
+    assert f"SET GLOBAL {name} = " in line
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgres://u:p@h:1/d",
+        "mysql://h:1/d",
+        "mysql://u:p@:1/d",
+        "mysql://u:p@h:port/d",
+        "mysql://u:p@h:1/d/e",
+        "u:p@h",
+    ],
+)
+def test_what_is_no_address_is_refused_without_its_password(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = said(capsys, f"--from={address}", "--bootstrap=127.0.0.1:1")
+    assert "write mysql://USER:PASSWORD@HOST:PORT[/DATABASE]" in line
+    assert ":p@" not in line
+
+
+def test_an_address_may_have_any_password() -> None:
+    address = parse_source_address("mysql://u%40x:p%2F%3A%25@h/d%20e")
+    assert (address.user, address.password) == ("u@x", "p/:%")
+    assert (address.port, address.database) == (3306, "d e")
+    assert "p/:%" not in repr(address)
+
+
+def test_a_wrong_password_is_told(capturing: Capturing, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"mysql://capture:wrong@127.0.0.1:{capturing.mariadb.port}"
+    assert "Access denied" in said(capsys, f"--from={url}", "--bootstrap=127.0.0.1:1")
+
+
+def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    line = said(capsys, f"--from=mysql://u:p@127.0.0.1:{port}", "--bootstrap=127.0.0.1:1")
+    assert f"the source 127.0.0.1:{port} can't be reached" in line
+
+
+def test_a_cluster_where_nobody_listens_is_told(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("purgatory.changes.capture.topics._TIMEOUT_S", 0.5)
+    given = [*arguments(capturing), f"--bootstrap=127.0.0.1:{free_port()}"]
+    assert main(["capture", *given]) == 2
+    assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_setting_of_kafka_without_a_value_is_told(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--kafka acks: write NAME=VALUE" in said(capsys, *arguments(capturing), "--kafka=acks")
+
+
+def test_a_binlog_that_the_source_has_deleted_is_told(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capturing.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    capturing.capture()
+    capturing.run("FLUSH BINARY LOGS")
+    [(file, *_)] = capturing.mariadb.rows("SHOW MASTER STATUS")
+    capturing.run("INSERT INTO t VALUES (1)", f"PURGE BINARY LOGS TO '{file}'")
+    line = said(capsys, *arguments(capturing))
+    assert "can't be read from binlog." in line
+    assert "Could not find first log file" in line
+
+
+def test_positions_are_ordered_over_files_and_read_as_they_are_written() -> None:
+    positions = [Position("a.000009", 2**32 - 1), Position("a.000010", 4), Position("a.1000000", 4)]
+    assert [parse_position(str(one)) for one in positions] == positions
+    numbers = [one.number for one in positions]
+    assert numbers == sorted(numbers)
+    assert all(int(float(number)) == number for number in numbers)
+    for bad in ("", "a.000001", "a.000001:x", "a:4", ":4"):
+        with pytest.raises(CaptureError):
+            parse_position(bad)

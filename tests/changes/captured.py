@@ -1,0 +1,78 @@
+"""Reading what a capture put into a topic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One record, without the markers of captures that began."""
+
+    partition: int
+    offset: int
+    key: dict[str, Any] | None
+    value: dict[str, Any]
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The binlog file's number, the byte in it, and the number in the transaction."""
+        file, offset = self.value["position"].rsplit(":", 1)
+        return int(file.rpartition(".")[2]), int(offset), int(self.value["xoffset"])
+
+
+def read_topic(bootstrap_servers: str, topic: str = "changes") -> list[Captured]:
+    """Return all records, of one partition after the other, each in order."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False}
+    )
+    found: list[Captured] = []
+    try:
+        count = len(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
+        for partition in range(count):
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=_TIMEOUT_S
+            )
+            consumer.assign([TopicPartition(topic, partition, low)])
+            next_offset = low
+            while next_offset < high:
+                for message in consumer.consume(high - next_offset, _TIMEOUT_S):
+                    assert message.error() is None, message.error()
+                    next_offset = int(message.offset() or 0) + 1
+                    key, value = _json(message.key()), _json(message.value())
+                    if value["type"] != "heartbeat":
+                        found.append(Captured(partition, next_offset - 1, key, value))
+    finally:
+        consumer.close()
+    return found
+
+
+def _json(text: Any) -> Any:
+    return None if text is None else json.loads(text, parse_float=Decimal)
+
+
+def in_source_order(records: list[Captured]) -> list[Captured]:
+    """Return the records of rows, as the source made them."""
+    return sorted((record for record in records if record.key), key=lambda record: record.place)
+
+
+def rows_of(records: list[Captured], table: str) -> dict[Any, dict[str, Any]]:
+    """Apply the changes of a table whose key is ``id``, each partition in order."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for record in records:
+        value = record.value
+        if record.key is None or value["table"] != table:
+            continue
+        number = value["data"]["id"]
+        if value["type"] == "delete":
+            rows.pop(number, None)
+        else:
+            rows[number] = value["data"]
+    return rows

@@ -1,0 +1,137 @@
+"""The command apply, over files, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from purgatory.cli.main import main
+from tests.changes.change_log import as_list, closing_target, quarantined, random_log, rows_of
+
+
+def lines_of(seed: int, number: int) -> list[bytes]:
+    """A log as lines of a file."""
+    return [(record.value or b"") + b"\n" for record in random_log(seed, number)[0]]
+
+
+@pytest.mark.parametrize("by", ["row", "transaction"])
+def test_a_file_that_grows_is_applied_from_where_the_target_is(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    lines = lines_of(5, 90)
+    log = tmp_path / "log.jsonl"
+    # The last line is being written.
+    log.write_bytes(b"".join(lines[:60]) + lines[60][:40])
+    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
+    assert capsys.readouterr().out == "60 applied, 0 set aside\n"
+    log.write_bytes(b"".join(lines))
+    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
+    assert capsys.readouterr().out == "30 applied, 0 set aside\n"
+    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
+    assert capsys.readouterr().out == "0 applied, 0 set aside\n"
+    with closing_target(url) as target:
+        assert rows_of(target) == as_list(random_log(5, 90)[1])
+
+
+def test_compressed_files_empty_lines_and_bad_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl.gz"
+    log.write_bytes(gzip.compress(b"\n".join([*lines_of(5, 3), b"oops", b'{"a": 1}'])))
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    assert main(["apply", str(log), "--to", url]) == 0
+    assert capsys.readouterr().out == "3 applied, 1 set aside\n"
+    with closing_target(url) as target:
+        assert quarantined(target) == [(6, "malformed")]
+
+
+def test_stopping_at_a_bad_line_exits_with_1_and_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"oops\n")
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    assert main(["apply", str(log), "--to", url, "--stop-on-bad"]) == 1
+    assert f"stopped at file:{log}, partition 0, offset 0: malformed" in capsys.readouterr().err
+
+
+def test_the_trace_has_what_was_read_applied_and_committed(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"".join(lines_of(5, 9)))
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    trace = tmp_path / "trace"
+    assert main(["apply", str(log), "--to", url, "--effects", "--trace", str(trace)]) == 0
+    read = {path.stem: path.read_text().splitlines() for path in trace.glob("*.jsonl")}
+    assert {name: len(rows) for name, rows in read.items()} == {
+        "reads": 9,
+        "effects": 9,
+        "commits": 1,
+    }
+    assert json.loads(read["commits"][0])["offset"] == 9
+    assert {json.loads(row)["poll"] for row in read["reads"]} == {1}
+    versions = [json.loads(row)["version"] for row in read["effects"]]
+    assert versions == sorted(set(versions))
+
+
+def test_tables_are_named_and_typed_by_a_file(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(lines_of(5, 1)[0])
+    tables = tmp_path / "tables.toml"
+    tables.write_text('["shop.orders"]\nname = "copy"\ncolumns = { amount = "varchar(9)" }\n')
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    assert main(["apply", str(log), "--to", url, "--tables", str(tables)]) == 0
+    with closing_target(url) as target:
+        [row] = rows_of(target, "copy")
+        assert isinstance(row["amount"], str)
+
+
+BAD_TABLES = {
+    "[": "can't be read as TOML",
+    "orders = 3": '["orders"]: must be a section',
+    "[a]\nkey = 1": "key is none of name, primary_key, columns",
+    "[a]\nname = 1": "name must be a text",
+    '[a]\nprimary_key = "id"': "primary_key must be a list",
+    "[a]\ncolumns = 1": "columns must be a table",
+    '[a]\ncolumns = { n = "vector" }': "n is 'vector', and no type of MySQL",
+}
+
+
+@pytest.mark.parametrize("text", BAD_TABLES)
+def test_a_file_of_tables_that_is_not_right_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    tables = tmp_path / "tables.toml"
+    tables.write_text(text)
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    assert main(["apply", "log", "--to", url, "--tables", str(tables)]) == 2
+    err = capsys.readouterr().err
+    assert BAD_TABLES[text] in err
+    assert err.count("\n") == 1
+
+
+BAD_ARGUMENTS = {
+    ("log",): "--to",
+    ("--to", "sqlite:///x.db"): "give either files, or --bootstrap and --topic",
+    ("log", "--to", "sqlite:///x.db", "--topic", "t"): "give either files",
+    ("--to", "sqlite:///x.db", "--topic", "t"): "belong together",
+    ("log", "--to", "sqlite:///x.db", "--by", "table"): "neither row nor transaction",
+    ("log", "--to", "sqlite:///x.db", "--trace", "t"): "needs --effects",
+    ("log", "--to", "mysql://here/x"): "mysql:... is no target",
+    ("log", "--to", "sqlite://"): "sqlite:... is no target",
+    ("log", "--to", "sqlite:////no/such/folder/x.db"): "can't be opened",
+    ("log", "--to", "postgresql://nobody@127.0.0.1:1/x"): "can't be reached",
+    ("no-such-log", "--to", "sqlite:///:memory:"): "no-such-log: can't be read",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD_ARGUMENTS, ids=" ".join)
+def test_arguments_that_are_not_right_are_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert main(["apply", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert BAD_ARGUMENTS[arguments] in err
+    assert err.count("\n") == 1

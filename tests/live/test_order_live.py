@@ -1,0 +1,58 @@
+"""The live audit as a stream: what was injected is found, once, whatever is stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from purgatory.live.stream import Records
+from tests.live.conftest import Feed, Row
+from tests.live.live_rows import SECOND_US, in_batches, random_log
+from tests.live.test_waits_live import rows_in, run_once
+
+TIMES = {"late_us": 1 * SECOND_US, "remember_us": 2 * SECOND_US}
+
+
+def of_anomaly(rows: list[Row]) -> dict[str, int]:
+    """How many of each."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row["anomaly"]] += row["count"]
+    return dict(counts)
+
+
+def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
+    spark: SparkSession, records: Records, feed: Feed, tmp_path: Path
+) -> None:
+    logs = [random_log(seed, 300, partition=seed) for seed in (0, 1)]
+    expected: Counter[str] = Counter()
+    for log in logs:
+        expected.update(log.expected)
+    batches = list(zip(*(in_batches(log, 6) for log in logs), strict=True))
+    out = tmp_path / "out"
+    for number, batch in enumerate(batches):
+        feed("sends", [row for sends, _ in batch for row in sends])
+        feed("reads", [row for _, reads in batch for row in reads])
+        if number == 2:
+            run_once(spark, records, out, **TIMES)  # and is stopped
+    # A reader that sends nothing moves the time on, past all that is remembered.
+    far = {**batches[-1][0][1][-1], "time_us": 10**10, "value_id": 5, "partition": 9}
+    feed("reads", [far])
+    feed("reads", [{**far, "time_us": 10**10 + SECOND_US}])
+    metrics = run_once(spark, records, out, **TIMES)
+    rows = rows_in(out / "order")
+    assert of_anomaly(rows) == dict(expected)
+    assert rows_in(out / "aside" / "order") == []
+    counters = {
+        sample.labels["anomaly"]: 0.0
+        for metric in metrics.registry.collect()
+        for sample in metric.samples
+        if sample.name == "purgatory_live_anomalies_total"
+    }
+    for metric in metrics.registry.collect():
+        for sample in metric.samples:
+            if sample.name == "purgatory_live_anomalies_total":
+                counters[sample.labels["anomaly"]] += sample.value
+    assert counters == dict(expected)

@@ -1,0 +1,131 @@
+"""The command ``purgatory stream``, with a real cluster that publishes what happens to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.cli.main import main
+from tests.live.test_publish import read_rows, read_rows_of_orders, write
+from tests.live.test_waits_live import rows_in
+
+_PATIENCE_S = 60.0
+
+
+@contextmanager
+def publishing_cluster(tmp_path: Path) -> Iterator[str]:
+    """A process `purgatory cluster --publish live`; yields where it is."""
+    command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
+    command += ["--topic", "orders:2", "--publish", "live", "--trace", str(tmp_path / "trace")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"bootstrap\.servers=(\S+)\s*", line)
+            assert found is not None, line
+            yield found[1]
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=_PATIENCE_S)
+        assert process.returncode == 0, errors
+        assert "could not be delivered" not in errors
+
+
+def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str) -> int:
+    """Run the command in the session that is there."""
+
+    @contextmanager
+    def shared(_master: str) -> Iterator[SparkSession]:
+        yield spark
+
+    arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out), "--once", *more]
+    with patch("purgatory.pipeline.session.spark_session", shared):
+        return main(["stream", *arguments])
+
+
+def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    times = ("--window", "1s", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
+    with publishing_cluster(tmp_path) as bootstrap:
+        write(bootstrap, "orders", 100)
+        write(bootstrap, "orders", 100)  # the same values: each is a duplicate
+        read_rows_of_orders(bootstrap, 200)
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(read_rows(bootstrap, "live.sends")) < 200:  # held back for 10 s
+            assert time.monotonic() < deadline
+        assert stream(spark, bootstrap, out, *times) == 0
+        assert stream(spark, bootstrap, out, *times) == 0  # goes on where it was
+        found = read_rows(bootstrap, "results.order")
+        waits = read_rows(bootstrap, "results.waits")
+    rows = rows_in(out / "order")
+    duplicates = [row for row in rows if row["anomaly"] == "duplicate"]
+    assert len(duplicates) == 100
+    assert len({row["value_id"] for row in duplicates}) == 100
+    assert {row["group"] for row in duplicates} == {"shop"}
+    told = [row["value_id"] for row in found if row["table"] == "order"]
+    assert sorted(told) == sorted(row["value_id"] for row in rows)
+    windows = rows_in(out / "waits")
+    assert {row["purgatory"] for row in windows} >= {"Produce", "Fetch"}
+    assert len([row for row in waits if row["table"] == "waits"]) == len(windows)
+    # Nobody but the three brokers and the clients asked for anything.
+    head = json.loads((tmp_path / "trace" / "run.json").read_text(encoding="utf-8"))
+    assert sum(row["operations"] for row in windows) <= head["tables"]["operations"]["rows"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--window", "10"], "'10' is no duration"),
+        (["--window", "0s"], "at least 1ms"),
+        (["--client", "a"], "write NAME=VALUE"),
+        (["--master", "sc://localhost"], "Spark Connect server can't run it"),
+        (["--prefix", "a b"], "can't begin the name of a topic"),
+        ([], "has no topic purgatory.operations: publish to it first"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    message: str,
+    bootstrap: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["stream", "--bootstrap", bootstrap, "--out", str(tmp_path / "out"), *arguments])
+    error = capsys.readouterr().err
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture(scope="module", name="bootstrap")
+def fixture_bootstrap() -> Iterator[str]:
+    """A cluster without any topics."""
+    with ThreadedCluster(ClusterConfig(brokers=1, auto_create_topics=False)) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_results_of_another_checkpoint_are_not_mixed_with(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = tmp_path / "out" / "waits" / "part-000000000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"")
+    arguments = ["--bootstrap", bootstrap, "--out", str(tmp_path / "out")]
+    assert main(["stream", *arguments]) == 2
+    assert "name the checkpoint that goes with them" in capsys.readouterr().err

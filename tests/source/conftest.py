@@ -1,0 +1,36 @@
+"""One Spark session and one cluster for all tests here; each uses topics of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.pipeline.session import spark_session
+from purgatory.source import register
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session, which knows the format."""
+    with spark_session("local[2]", small=True) as session:
+        register(session)
+        yield session
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ThreadedCluster]:
+    """Three brokers. Who breaks something in it mends it before the test ends."""
+    with ThreadedCluster(ClusterConfig(auto_create_topics=False)) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{next(_numbers)}"
