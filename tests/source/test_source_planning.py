@@ -142,6 +142,16 @@ def test_records_lost_to_retention_stop_the_query(cluster: ThreadedCluster, topi
         reader.latestOffset(_begun(topic, 10), ALL)
 
 
+def test_a_new_partition_counts_from_its_first_offset(cluster: ThreadedCluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(20))
+    with _reader(cluster, subscribe=topic) as reader:
+        assert reader.latestOffset({}, ReadMaxRows(8)) == _begun(topic, 8)
+        delete_before(cluster, topic, 3)
+        with pytest.raises(DataLossError, match="offsets 0 to 2 are gone"):
+            reader.latestOffset({}, ALL)
+
+
 def test_a_gap_is_planned_so_that_a_row_follows_it(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(20))
