@@ -31,6 +31,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.log_ends import EndKey
 
 if TYPE_CHECKING:
     from purgatory.broker.connection import Connection
@@ -97,7 +98,9 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        keys = [*operation._op_keys, *(operation._op_thresholds or ())]
+        numbered = operation._op_thresholds or ()
+        ends = (key.topic_partition if isinstance(key, EndKey) else key for key in numbered)
+        keys = [*operation._op_keys, *ends]
         self._tables.operation(
             (
                 broker,

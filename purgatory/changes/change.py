@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from purgatory.changes.errors import BadChangeError
 from purgatory.changes.quarantine import MALFORMED, TOO_LARGE
@@ -28,6 +27,7 @@ MARK_KINDS = frozenset({"bootstrap-start", "bootstrap-complete", "heartbeat"})
 """Records that tell of the log itself: there is nothing to apply."""
 TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop"})
 DATABASE_KINDS = frozenset({"database-create", "database-alter", "database-drop"})
+_DEFINING = frozenset({"table-create", "table-alter"})
 KINDS = ROW_KINDS | MARK_KINDS | TABLE_KINDS | DATABASE_KINDS
 
 MOST_VALUE_BYTES = 16 * 1024 * 1024
@@ -37,8 +37,7 @@ _POSITION = re.compile(r".*?(\d+):(\d+)")
 _MOST_XOFFSET = 2**14 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change.
 
     Args:
@@ -107,23 +106,25 @@ def _change(document: Mapping[str, Any]) -> Change:
     kind = document.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
         raise BadChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, and none of a change")
-    # The names of a few tables come a million times: one object each.
+    is_row = kind in ROW_KINDS
     database = _field(document, "database", str, required=True) or ""
     in_database = kind in DATABASE_KINDS or kind == "heartbeat"
     table = _field(document, "table", str, required=not in_database) or ""
-    data = _field(document, "data", dict, required=kind in ROW_KINDS)
+    data = _field(document, "data", dict, required=is_row) or {}
+    old = _field(document, "old", dict) if kind == UPDATE and document.get("old") else None
+    definition = None if is_row else _field(document, "def", dict, required=kind in _DEFINING)
     return Change(
         kind,
         database,
         table,
-        data or {},
-        _field(document, "old", dict) if kind == UPDATE and document.get("old") else {},  # type: ignore[arg-type]
+        data,
+        old or {},
         _key_columns(document),
         _field(document, "xid", int),
         _field(document, "xoffset", int),
         document.get("commit") is True,
         _position(document.get("position")),
-        _field(document, "def", dict, required=kind in ("table-create", "table-alter")),
+        definition,
     )
 
 
@@ -131,22 +132,22 @@ def _field(
     document: Mapping[str, Any], name: str, kind: type[T], required: bool = False
 ) -> T | None:
     value = document.get(name)
+    if type(value) is kind:
+        return value
     if value is None:
         if required:
             raise BadChangeError(MALFORMED, f"{name} is missing")
         return None
-    if not isinstance(value, kind) or value is True or value is False:
-        raise BadChangeError(
-            MALFORMED, f"{name} must be of type {kind.__name__}, and is {str(value)[:60]!r}"
-        )
-    return value
+    raise BadChangeError(
+        MALFORMED, f"{name} must be of type {kind.__name__}, and is {str(value)[:60]!r}"
+    )
 
 
 def _key_columns(document: Mapping[str, Any]) -> Sequence[str] | None:
     columns = document.get("primary_key_columns")
     if columns is None:
         return None
-    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+    if type(columns) is not list or not all(type(name) is str for name in columns):
         raise BadChangeError(
             MALFORMED, f"primary_key_columns must be names, and is {str(columns)[:60]!r}"
         )

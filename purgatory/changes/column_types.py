@@ -95,6 +95,8 @@ def _wrong(value: object, wanted: str) -> BadChangeError:
 
 
 def _whole(value: object) -> Value:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     number = value
     if isinstance(number, str):
         try:

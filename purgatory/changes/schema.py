@@ -78,7 +78,7 @@ class Schema:
         data = change.data
         shape = (change.source, tuple(data))
         plan = self._plans.get(shape)
-        if plan is None or any(data[name] is not None for name in plan.missing):
+        if plan is None or (plan.missing and any(data[name] is not None for name in plan.missing)):
             table = self._widened(change, self._table(change, record_key))
             plan = self._plans[shape] = self._new_plan(table, data)
         return plan

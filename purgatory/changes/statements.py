@@ -62,10 +62,12 @@ def operations_of(change: Change, plan: Plan) -> tuple[Operation, ...]:
     upsert = Operation(plan.table, plan.columns, tuple(values), key)
     if change.kind == UPDATE and change.old:
         old = change.old
-        if any(name in old for name, _ in plan.key):
-            before = _key(plan, {**data, **old})
-            if before != key:
-                return (Operation(plan.table, None, before, before), upsert)
+        for name, _ in plan.key:
+            if name in old:
+                before = _key(plan, {**data, **old})
+                if before != key:
+                    return (Operation(plan.table, None, before, before), upsert)
+                break
     return (upsert,)
 
 

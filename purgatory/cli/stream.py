@@ -26,6 +26,11 @@ _US_PER_S = 1_000_000
 _LEAST_WINDOW_S = 0.001
 
 
+def _duration(text: str | float) -> float:
+    """As `seconds`; the default comes as a number."""
+    return text if isinstance(text, float) else seconds(text)
+
+
 def stream(
     bootstrap: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The cluster that has the topics.")
@@ -42,20 +47,30 @@ def stream(
         ),
     ] = None,
     window: Annotated[
-        float, typer.Option(parser=seconds, metavar="DURATION", help="Length of a window of waits.")
+        float,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="Length of a window of waits.",
+            show_default="10s",
+        ),
     ] = 10.0,
     late: Annotated[
         float,
         typer.Option(
-            parser=seconds, metavar="DURATION", help="How much later than others a row may come."
+            parser=_duration,
+            metavar="DURATION",
+            help="How much later than others a row may come.",
+            show_default="30s",
         ),
     ] = 30.0,
     remember: Annotated[
         float,
         typer.Option(
-            parser=seconds,
+            parser=_duration,
             metavar="DURATION",
             help="How long a record is remembered: as long as producers try to deliver it.",
+            show_default="2m",
         ),
     ] = 120.0,
     metrics_port: Annotated[

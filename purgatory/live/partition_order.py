@@ -73,19 +73,21 @@ def reorderings(memory: PartitionMemory, watermark_us: int, remember_us: int) ->
 def gaps(memory: PartitionMemory, watermark_us: int, remember_us: int) -> Iterator[Finding]:
     """Tell of sequence numbers that are missing between stored ones, and forget what is old.
 
-    O(n log n) for the records that are remembered.
+    O(records), and O(n log n) for those whose numbers are not above those of old ones.
     """
     records = memory.records
     old = records["last_us"] + remember_us <= watermark_us
     if not old.any():
         return
     sent = records["producer"] > UNSENT
-    for producer, of_one in records[sent].groupby("producer"):
+    to = records[old & sent].groupby("producer")["sequence"].max()
+    near = records[sent & (records["sequence"] <= records["producer"].map(to))]
+    for producer, of_one in near.groupby("producer"):
         in_order = of_one.sort_values("sequence")
         # One that may still come keeps the later ones waiting.
         ready = in_order[old[in_order.index].cummin()]
         if not ready.empty:
-            yield from _gaps_of(memory, memory.producers[int(producer)], ready, in_order)
+            yield from _gaps_of(memory, memory.producers[int(producer)], ready)
     checked_to = {number: place.checked_to for number, place in memory.producers.items()}
     done = old & (~sent | (records["sequence"] <= records["producer"].map(checked_to)))
     for row in records[done & ~sent].itertuples():
@@ -95,7 +97,7 @@ def gaps(memory: PartitionMemory, watermark_us: int, remember_us: int) -> Iterat
 
 
 def _gaps_of(
-    memory: PartitionMemory, place: ProducerPlace, ready: pd.DataFrame, in_order: pd.DataFrame
+    memory: PartitionMemory, place: ProducerPlace, ready: pd.DataFrame
 ) -> Iterator[Finding]:
     sequence = ready["sequence"]
     before = sequence.shift(fill_value=place.checked_to).clip(lower=place.checked_to)
@@ -111,16 +113,17 @@ def _gaps_of(
             yield {**finding, "key": None, "value_id": None, "attempts": 0, **first}
         if unstored[row.Index]:
             finding = _finding(memory, "sequence_gap", row, None, None)
-            if row.unknown_attempt < NEVER and not _readers_passed(memory, row, in_order):
+            if row.unknown_attempt < NEVER and not _readers_passed(memory, row):
                 finding["doubt"] = "readers did not get there"
             yield finding
     place.checked_to = max(place.checked_to, int(sequence.max()))
 
 
-def _readers_passed(memory: PartitionMemory, row: Any, all_of_it: pd.DataFrame) -> bool:
+def _readers_passed(memory: PartitionMemory, row: Any) -> bool:
     """Whether readers saw what is stored behind it, so that they would have seen it too."""
-    later = first_offset(all_of_it[all_of_it["sequence"] > row.sequence])
-    return bool((later <= memory.reached).any())
+    records = memory.records
+    later = (records["producer"] == row.producer) & (records["sequence"] > row.sequence)
+    return bool((first_offset(records[later]) <= memory.reached).any())
 
 
 def _finding(

@@ -25,8 +25,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from purgatory.live.tables import Row
-from purgatory.live.topics import PARTITIONS, published_topics
-from purgatory.simulation.trace import TABLES as SCHEMAS
+from purgatory.live.topics import PARTITIONS, TABLES, published_topics
+from purgatory.pipeline.trace_schema import TABLES as SCHEMAS
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -39,7 +39,7 @@ CLIENT_ID = "purgatory-publish"
 _LONGEST_REST_S = 0.05
 _CLOSE_TIMEOUT_S = 30.0
 _ASK_TIMEOUT_S = 10.0
-_NAMES = {table: tuple(field.name for field in schema)[1:] for table, schema in SCHEMAS.items()}
+_NAMES = {table: tuple(SCHEMAS[table])[1:] for table in TABLES}
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pyarrow as pa
+import structlog
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from purgatory.kafka.topic_partition import TopicPartition
@@ -14,10 +15,12 @@ from purgatory.source.admission import split
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, shorter_log
 from purgatory.source.errors import OptionError
-from purgatory.source.offsets import OffsetRange
+from purgatory.source.offsets import OffsetRange, Offsets
 from purgatory.source.options import SourceOptions, Subscription
 from purgatory.source.partition_reader import PartitionReader
 from purgatory.source.positions import EARLIEST, Position
+
+_log = structlog.get_logger("purgatory.source")
 
 
 class PurgatoryBatchReader(DataSourceReader):
@@ -41,25 +44,39 @@ class PurgatoryBatchReader(DataSourceReader):
             beginnings, ends = client.beginnings(there), client.ends(there)
         ranges = []
         for of in there:
-            position, upto = start[of], min(end[of], ends[of])
+            upto = min(end[of], ends[of])
             if options.fail_on_data_loss:
-                if position < beginnings[of] and position < upto:
-                    raise lost_to_retention(of, position, beginnings[of])
-                if max(position, end[of]) > ends[of]:
-                    raise shorter_log(of, max(position, end[of]), ends[of])
-            if position < upto:
-                ranges.append(OffsetRange(of, position, upto))
-        if not ranges:
-            # Spark makes of an empty list one partition without a range.
-            return [OffsetRange(of, 0, 0) for of in there[:1]]
+                if start[of] < min(beginnings[of], upto):
+                    raise lost_to_retention(of, start[of], beginnings[of])
+                if max(start[of], end[of]) > ends[of]:
+                    raise shorter_log(of, max(start[of], end[of]), ends[of])
+            there_from = max(start[of], beginnings[of])
+            if there_from < upto:
+                ranges.append(OffsetRange(of, there_from, upto))
+            elif start[of] < upto:
+                _log.warning(
+                    "records_lost", topic=of.topic, partition=of.partition, offsets=upto - start[of]
+                )
         most = options.max_records_per_partition or sys.maxsize
-        return split(ranges, options.min_partitions, most)
+        parts = split(ranges, options.min_partitions, most)
+        # Spark makes of an empty list one partition without a range.
+        return _with_gaps(parts, start) or [OffsetRange(of, 0, 0) for of in there[:1]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
         if not isinstance(partition, OffsetRange):
             return iter(())
         return PartitionReader(self._options, partition).batches()
+
+
+def _with_gaps(parts: list[OffsetRange], start: Offsets) -> list[OffsetRange]:
+    """Return ranges of what is there, the first of each partition with what is lost before it."""
+    seen = set()
+    found = []
+    for part in parts:
+        found.append(part if part.of in seen else OffsetRange(part.of, start[part.of], part.end))
+        seen.add(part.of)
+    return found
 
 
 def _check_there(subscription: Subscription, there: list[TopicPartition]) -> None:

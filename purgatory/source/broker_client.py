@@ -48,7 +48,8 @@ class BrokerClient:
         return sorted(
             TopicPartition(name, number)
             for name, topic in topics.items()
-            if subscription.includes(name) and name not in _INTERNAL
+            if subscription.includes(name)
+            and (subscription.pattern is None or name not in _INTERNAL)
             for number in topic.partitions
         )
 

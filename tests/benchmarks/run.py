@@ -35,6 +35,7 @@ BENCHMARKS = (
     "long_poll",
     "cluster_speed",
     "pipeline_scale",
+    "apply_speed",
 )
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.stream import Records
 from tests.live.conftest import Feed, Row
 from tests.live.live_rows import SECOND_US, in_batches, random_log
@@ -32,11 +38,23 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
         expected.update(log.expected)
     batches = list(zip(*(in_batches(log, 6) for log in logs), strict=True))
     out = tmp_path / "out"
+    after_results = LiveMetrics.batch_done
+
+    def fail(metrics: LiveMetrics, query: str, progress: Mapping[str, Any], batch: int) -> None:
+        if query == "order":
+            raise RuntimeError("as if killed after a batch's results, before its commit")
+        after_results(metrics, query, progress, batch)
+
     for number, batch in enumerate(batches):
         feed("sends", [row for sends, _ in batch for row in sends])
         feed("reads", [row for _, reads in batch for row in reads])
         if number == 2:
             run_once(spark, records, out, **TIMES)  # and is stopped
+        if number == 4:
+            written = len(rows_in(out / "order"))
+            with patch.object(LiveMetrics, "batch_done", fail), pytest.raises(PySparkException):
+                run_once(spark, records, out, **TIMES)
+            assert len(rows_in(out / "order")) > written
     # A reader that sends nothing moves the time on, past all that is remembered.
     far = {**batches[-1][0][1][-1], "time_us": 10**10, "value_id": 5, "partition": 9}
     feed("reads", [far])
@@ -45,14 +63,9 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
     rows = rows_in(out / "order")
     assert of_anomaly(rows) == dict(expected)
     assert rows_in(out / "aside" / "order") == []
-    counters = {
-        sample.labels["anomaly"]: 0.0
-        for metric in metrics.registry.collect()
-        for sample in metric.samples
-        if sample.name == "purgatory_live_anomalies_total"
-    }
+    counted: Counter[str] = Counter()
     for metric in metrics.registry.collect():
         for sample in metric.samples:
             if sample.name == "purgatory_live_anomalies_total":
-                counters[sample.labels["anomaly"]] += sample.value
-    assert counters == dict(expected)
+                counted[sample.labels["anomaly"]] += int(sample.value)
+    assert counted == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -24,11 +23,30 @@ from tests.live.test_waits_live import rows_in
 _PATIENCE_S = 60.0
 
 
+@pytest.fixture(scope="module", name="traced")
+def fixture_traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cluster of the next fixture writes its trace."""
+    return tmp_path_factory.mktemp("traced") / "trace"
+
+
+@pytest.fixture(scope="module", name="publishing")
+def fixture_publishing(traced: Path) -> Iterator[str]:
+    """Where a process `purgatory cluster --publish live` is, to which the same came twice.
+
+    Ask for it before the session: while that starts, the cluster stops holding sends back.
+    """
+    with publishing_cluster(traced) as bootstrap:
+        write(bootstrap, "orders", 100)
+        write(bootstrap, "orders", 100)
+        read_rows_of_orders(bootstrap, 200)
+        yield bootstrap
+
+
 @contextmanager
-def publishing_cluster(tmp_path: Path) -> Iterator[str]:
-    """A process `purgatory cluster --publish live`; yields where it is."""
+def publishing_cluster(trace: Path) -> Iterator[str]:
+    """Run it."""
     command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
-    command += ["--topic", "orders:2", "--publish", "live", "--trace", str(tmp_path / "trace")]
+    command += ["--topic", "orders:2", "--publish", "live", "--trace", str(trace)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -58,21 +76,18 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str) -> int:
 
 
 def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
-    spark: SparkSession, tmp_path: Path
+    publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     times = ("--window", "1s", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
-    with publishing_cluster(tmp_path) as bootstrap:
-        write(bootstrap, "orders", 100)
-        write(bootstrap, "orders", 100)  # the same values: each is a duplicate
-        read_rows_of_orders(bootstrap, 200)
-        deadline = time.monotonic() + _PATIENCE_S
-        while len(read_rows(bootstrap, "live.sends")) < 200:  # held back for 10 s
-            assert time.monotonic() < deadline
-        assert stream(spark, bootstrap, out, *times) == 0
-        assert stream(spark, bootstrap, out, *times) == 0  # goes on where it was
-        found = read_rows(bootstrap, "results.order")
-        waits = read_rows(bootstrap, "results.waits")
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(read_rows(publishing, "live.sends")) < 200:
+        assert time.monotonic() < deadline
+    assert stream(spark, publishing, out, *times) == 0
+    assert stream(spark, publishing, out, *times) == 0  # goes on where it was
+    found = read_rows(publishing, "results.order")
+    waits = read_rows(publishing, "results.waits")
+    operations = read_rows(publishing, "live.operations")
     rows = rows_in(out / "order")
     duplicates = [row for row in rows if row["anomaly"] == "duplicate"]
     assert len(duplicates) == 100
@@ -83,9 +98,9 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
     windows = rows_in(out / "waits")
     assert {row["purgatory"] for row in windows} >= {"Produce", "Fetch"}
     assert len([row for row in waits if row["table"] == "waits"]) == len(windows)
-    # Nobody but the three brokers and the clients asked for anything.
-    head = json.loads((tmp_path / "trace" / "run.json").read_text(encoding="utf-8"))
-    assert sum(row["operations"] for row in windows) <= head["tables"]["operations"]["rows"]
+    # What the stream itself reads is in nobody's purgatory as far as the rows tell.
+    topics = {key.rpartition("-")[0] for row in operations for key in row["watch_keys"]}
+    assert not {topic for topic in topics if topic.startswith("live.")}
 
 
 @pytest.mark.parametrize(

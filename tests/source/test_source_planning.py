@@ -15,6 +15,7 @@ from purgatory.broker import ThreadedCluster
 from purgatory.kafka import TopicPartition
 from purgatory.source import BrokerError, DataLossError, OptionError
 from purgatory.source import stream_reader as stream_reader_module
+from purgatory.source.batch_reader import PurgatoryBatchReader
 from purgatory.source.offsets import OffsetRange, OffsetsDocument
 from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.source.topics import delete_before, numbered, options, write
@@ -140,6 +141,41 @@ def test_records_lost_to_retention_stop_the_query(cluster: ThreadedCluster, topi
         pytest.raises(DataLossError, match="offsets 10 to 14 are gone"),
     ):
         reader.latestOffset(_begun(topic, 10), ALL)
+
+
+def test_a_new_partition_counts_from_its_first_offset(cluster: ThreadedCluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(20))
+    with _reader(cluster, subscribe=topic) as reader:
+        assert reader.latestOffset({}, ReadMaxRows(8)) == _begun(topic, 8)
+        delete_before(cluster, topic, 3)
+        with pytest.raises(DataLossError, match="offsets 0 to 2 are gone"):
+            reader.latestOffset({}, ALL)
+
+
+def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
+    cluster: ThreadedCluster, topic: str
+) -> None:
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(21))
+    delete_before(cluster, topic, 15)
+    given = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 5}}}}'}
+    given |= {"failOnDataLoss": "false", "minPartitions": "3"}
+    ranges = PurgatoryBatchReader(options(cluster.bootstrap_servers, given)).partitions()
+    assert [(one.start, one.end) for one in ranges] == [(5, 17), (17, 19), (19, 21)]
+    given["endingOffsets"] = f'{{"{topic}": {{"0": 9}}}}'
+    with capture_logs() as logs:
+        (empty,) = PurgatoryBatchReader(options(cluster.bootstrap_servers, given)).partitions()
+    assert (empty.start, empty.end) == (0, 0)
+    assert [(line["event"], line["offsets"]) for line in logs] == [("records_lost", 4)]
+
+
+def test_internal_topics_are_read_by_name_and_not_by_pattern(cluster: ThreadedCluster) -> None:
+    cluster.call(cluster.running.offsets_partitions)
+    with _reader(cluster, subscribe="__consumer_offsets") as reader:
+        assert list(reader.initialOffset()) == ["__consumer_offsets"]
+    with _reader(cluster, subscribePattern=".*offsets") as reader:
+        assert reader.initialOffset() == {}
 
 
 def test_a_gap_is_planned_so_that_a_row_follows_it(cluster: ThreadedCluster, topic: str) -> None:

@@ -199,9 +199,10 @@ def test_a_range_whose_last_offsets_have_no_record_ends_at_the_end_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = [
-        [_Message(0), _Message(7)],
-        [_Message(8, KafkaError._PARTITION_EOF)],
+        [_Message(0)],
+        [_Message(5, KafkaError._PARTITION_EOF)],  # of a new leader that has not got further
         [],
+        [_Message(7)],
         [_Message(10, KafkaError._PARTITION_EOF)],
     ]
     rows, _ = _played(monkeypatch, script)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -11,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.kafka_settings import Troubles
 from purgatory.changes.capture.partitions import partition_of_key
-from purgatory.changes.capture.position import Place, Position
+from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.records import CapturedRecord, with_partition
-from purgatory.changes.capture.resume import Checkpoint
+from purgatory.changes.capture.resume import Checkpoint, Resumption
 from purgatory.changes.capture.topics import positions_topic
 
 _FLUSH_S = 300.0
@@ -28,7 +27,7 @@ class Publisher:
     Args:
         producer: has sent nothing that isn't answered.
         troubles: what it hears of the cluster.
-        last_places: what is in each partition already; at or before it nothing is sent.
+        found: what is there already, and is not sent again.
     """
 
     def __init__(
@@ -36,15 +35,17 @@ class Publisher:
         producer: Producer,
         troubles: Troubles,
         topic: str,
-        last_places: Sequence[Place | None],
+        found: Resumption,
     ) -> None:
         self._producer = producer
         self._troubles = troubles
         self._topic = topic
         self._positions = positions_topic(topic)
-        self.last_places = list(last_places)
+        self.last_places = list(found.last_places)
         self._failure: str | None = None
-        self._stored: Position | None = None
+        self._stored: tuple[Position, bool] | None = None
+        if found.checkpoint is not None:
+            self._stored = found.checkpoint.position, found.checkpoint.snapshot_open
         self._stored_at_s = float("-inf")
         self.sent = 0
         """How many records were sent, not counting those that were there."""
@@ -97,7 +98,7 @@ class Publisher:
     def checkpoint_is_due(self, position: Position) -> bool:
         """Tell whether enough time passed since the last checkpoint, and it would be another."""
         late = time.monotonic() - self._stored_at_s >= _CHECKPOINT_EVERY_S
-        return late and position != self._stored
+        return late and (position, False) != self._stored
 
     def store(self, position: Position, *, snapshot_open: bool = False) -> None:
         """Wait until all that was sent is acknowledged, then store how far that is.
@@ -106,6 +107,8 @@ class Publisher:
             CaptureError: a record was refused, or there was no answer.
         """
         self.flush()
+        if (position, snapshot_open) == self._stored:
+            return
         checkpoint = Checkpoint(position, len(self.last_places), snapshot_open)
         self._producer.produce(
             self._positions,
@@ -115,7 +118,7 @@ class Publisher:
             on_delivery=self._delivered,
         )
         self.flush()
-        self._stored = position
+        self._stored = position, snapshot_open
         self._stored_at_s = time.monotonic()
 
     def flush(self) -> None:

@@ -115,7 +115,8 @@ def _mark(producer: Producer, places: list[tuple[str, int]]) -> dict[tuple[str, 
             )
 
     for topic, partition in places:
-        marker = {"type": _MARKER, "database": "purgatory", "partition": partition, "id": run}
+        place = {"topic": topic, "partition": partition, "run": run}
+        marker = {"type": _MARKER, "database": "purgatory", **place}
         producer.produce(
             topic, json_text(marker).encode(), partition=partition, on_delivery=delivered
         )

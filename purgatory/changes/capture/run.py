@@ -72,7 +72,7 @@ def capture_changes(config: CaptureConfig) -> int:
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
     producer = Producer(config.kafka.producer(troubles, largest_bytes))
     found = find_resumption(config.kafka, producer, config.topic, partitions)
-    publisher = Publisher(producer, troubles, config.topic, found.last_places)
+    publisher = Publisher(producer, troubles, config.topic, found)
     start = _start(config, publisher, found, here)
     reader = BinlogReader(config.source, start, config.tables, config.once)
     last = start

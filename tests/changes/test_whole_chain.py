@@ -1,0 +1,276 @@
+"""MariaDB's binlog, captured into a cluster with faults, applied by Spark to a PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
+
+from purgatory.broker import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
+from purgatory.changes import ApplyOptions, open_target
+from purgatory.changes.streaming import StreamSettings, apply_stream
+from purgatory.changes.trace import write_trace
+from purgatory.pipeline.auditing.results import trace_audit
+from purgatory.pipeline.traces import find_traces
+from tests.broker.load_and_faults import PARTITIONS, TOPIC, one_fault
+from tests.changes.mariadb import MariaDb
+from tests.changes.postgres import Postgres
+from tests.changes.shop_workload import KEYS, TABLES, ShopWorkload
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+_ROOT = Path(__file__).parents[2]
+_FAULTS_S = 6.0
+_PRODUCER = "purgatory-capture"
+_OF_READS = ("poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate")
+_FIVE_IN_FLIGHT = {
+    "enable.idempotence": "false",
+    "max.in.flight.requests.per.connection": "5",
+    "batch.num.messages": "10",
+    "linger.ms": "0",
+    "request.timeout.ms": "1000",
+    "retry.backoff.ms": "20",
+}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One run of the chain: where its ends are, and how its capture sends."""
+
+    mariadb: MariaDb
+    cluster: ThreadedCluster
+    database: str
+    target_url: str
+    producer: dict[str, str]
+
+    def capture_command(self, *more: str) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "purgatory",
+            "capture",
+            f"--from={self.mariadb.url}/{self.database}",
+            f"--bootstrap={self.cluster.bootstrap_servers}",
+            f"--topic={TOPIC}",
+            *(f"--kafka={name}={value}" for name, value in self.producer.items()),
+            *more,
+        ]
+
+    def capture_to_the_end(self) -> None:
+        done = subprocess.run(
+            self.capture_command("--once"), capture_output=True, text=True, env=_env(), check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    def apply_what_is_there(self, spark: SparkSession) -> None:
+        client = {"kafka.bootstrap.servers": self.cluster.bootstrap_servers}
+        options = ApplyOptions(effects=True)
+        apply_stream(spark, StreamSettings((TOPIC,), self.target_url, client, options, once=True))
+
+    def rows_at_the_source(self, table: str) -> list[tuple[Any, ...]]:
+        return self.mariadb.rows(self._query(table, f"{self.database}.{table}", "CAST({} AS CHAR)"))
+
+    def rows_at_the_target(self, table: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.target_url) as connection:
+            query = self._query(table, table, "{}")
+            return list(connection.execute(query.encode()).fetchall())
+
+    def _query(self, table: str, name: str, time_as_text: str) -> str:
+        columns = [
+            time_as_text.format(column) if column == "takes" else column
+            for (column,) in self.mariadb.rows(
+                "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND"
+                " TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+                (self.database, table),
+            )
+        ]
+        return f"SELECT {', '.join(columns)} FROM {name} ORDER BY {', '.join(KEYS[table])}"
+
+
+def _env() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(_ROOT)}
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariaDb]:
+    """The source of both runs."""
+    with MariaDb() as server:
+        yield server
+
+
+@contextmanager
+def _traced_cluster(folder: Path, idempotent: bool) -> Iterator[ThreadedCluster]:
+    producers = [
+        {
+            "group": _PRODUCER,
+            "acks": -1,
+            "idempotence": idempotent,
+            "max_in_flight": 5,
+            "retries": 2**31 - 1,
+        }
+    ]
+    consumers = [{"group": "reader", "assignment": "assign", "isolation": "read_uncommitted"}]
+    trace, writer = start_trace(folder, folder.name, producers, consumers)
+    config = ClusterConfig(
+        topics=[TopicSpec(TOPIC, PARTITIONS)], min_insync_replicas=2, replica_max_lag_ms=1_000
+    )
+    with ThreadedCluster(config, trace) as cluster:
+        yield cluster
+        _read_everything(cluster)
+    trace.close()
+    writer.finish(trace.duration_ms, {})
+
+
+def _read_everything(cluster: ThreadedCluster) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "client.id": "reader",
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    parts = [
+        *(TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)),
+        TopicPartition(f"{TOPIC}.positions", 0, 0),
+    ]
+    left = sum(consumer.get_watermark_offsets(part, timeout=20)[1] for part in parts)
+    consumer.assign(parts)
+    give_up_s = time.monotonic() + 60
+    while left > 0 and time.monotonic() < give_up_s:
+        left -= sum(message.error() is None for message in consumer.consume(5_000, 0.5))
+    consumer.close()
+    assert left <= 0, f"{left} records can't be read"
+
+
+@contextmanager
+def _shop(chain: Chain, seed: int) -> Iterator[ShopWorkload]:
+    """Run the workload, and capture it, until the block ends."""
+    shop = ShopWorkload(chain.mariadb, chain.database, seed)
+    ending = threading.Event()
+    thread = threading.Thread(target=partial(shop.run_until, ending))
+    with ExitStack() as stack:
+        capture = stack.enter_context(
+            subprocess.Popen(chain.capture_command(), stderr=subprocess.PIPE, text=True, env=_env())
+        )
+        stack.callback(capture.kill)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ending.set)
+        yield shop
+        assert capture.poll() is None, capture.stderr.read() if capture.stderr else ""
+
+
+def _break_things(cluster: ThreadedCluster, rng: random.Random) -> None:
+    until = time.monotonic() + _FAULTS_S
+    while time.monotonic() < until:
+        with suppress(ClusterError):  # it is dead already, or leads
+            one_fault(rng)(cluster)
+        with suppress(ClusterError):
+            cluster.fault.lose_answers(rng.randint(1, 3), count=2, api="produce", for_s=1)
+        time.sleep(rng.uniform(0.2, 0.6))
+    cluster.fault.end_all()
+
+
+def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool) -> ShopWorkload:
+    chain.capture_to_the_end()
+    chain.mariadb.run(*TABLES.values(), database=chain.database)
+    rng = random.Random(seed)
+    with _shop(chain, seed) as shop:
+        breaking = threading.Thread(target=partial(_break_things, chain.cluster, rng))
+        breaking.start()
+        if apply_in_between:
+            chain.apply_what_is_there(spark)
+        breaking.join()
+    chain.capture_to_the_end()
+    chain.apply_what_is_there(spark)
+    return shop
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Both runs of the chain, and where their traces are."""
+
+    sound: Chain
+    transactions: int
+    traces: Path
+
+
+@pytest.fixture(scope="module")
+def runs(
+    mariadb: MariaDb,
+    postgres: Postgres,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Runs:
+    """Run the chain as it should be, and without idempotence and with five in flight."""
+    traces = tmp_path_factory.mktemp("traces")
+    mariadb.run("CREATE DATABASE sound", "CREATE DATABASE broken")
+    with _traced_cluster(traces / "sound", idempotent=True) as cluster:
+        sound = Chain(mariadb, cluster, "sound", postgres.make_schema("sound"), {})
+        shop = _run(sound, spark, seed=1, apply_in_between=True)
+    target = open_target(sound.target_url)
+    write_trace(target, traces / "apply", "apply")
+    target.close()
+    with _traced_cluster(traces / "broken", idempotent=False) as cluster:
+        url = postgres.make_schema("broken")
+        broken = Chain(mariadb, cluster, "broken", url, _FIVE_IN_FLIGHT)
+        _run(broken, spark, seed=2, apply_in_between=False)
+    return Runs(sound, shop.transactions, traces)
+
+
+@pytest.fixture(scope="module")
+def audited(runs: Runs, spark: SparkSession) -> dict[str, Counter[tuple[str, str]]]:
+    """What the audit says of each run: how many of each anomaly and verdict."""
+    found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
+    with trace_audit(spark, find_traces([runs.traces])) as audit:
+        for row in audit.audit.collect():
+            name = str(row["run_id"]).partition("-")[0]
+            # Readers that look twice apply nothing twice: what is applied is in the trace of apply.
+            if row["count"] and (name == "apply" or row["anomaly"] not in _OF_READS):
+                found.setdefault(name, Counter())[row["anomaly"], row["verdict"]] += row["count"]
+    return found
+
+
+def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) -> None:
+    assert runs.transactions > 110, "a column was added in the middle"
+    for table in TABLES:
+        rows = runs.sound.rows_at_the_source(table)
+        assert runs.sound.rows_at_the_target(table) == rows
+        assert len(rows) > 10
+    target = open_target(runs.sound.target_url)
+    assert target.select_own("purgatory_quarantine") == []
+    target.close()
+
+
+def test_the_audit_finds_nothing_in_what_was_sent_and_in_what_was_applied(
+    audited: dict[str, Counter[tuple[str, str]]],
+) -> None:
+    assert audited["apply"] == Counter()
+    assert audited["sound"] == Counter()
+
+
+def test_without_idempotence_and_with_five_in_flight_the_audit_tells_what_broke(
+    audited: dict[str, Counter[tuple[str, str]]],
+) -> None:
+    found = audited["broken"]
+    assert found["duplicate", "permitted"] > 0
+    assert found["lost_ack_duplicate", "permitted"] > 0
+    assert found["retry_reorder", "permitted"] > 0
+    assert {verdict for _, verdict in found} == {"permitted"}
