@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from purgatory.live.tables import Row
 from purgatory.live.topics import PARTITIONS, TABLES, published_topics
-from purgatory.pipeline.trace_schema import TABLES as SCHEMAS
+from purgatory.pipeline.traces.schema import TABLES as SCHEMAS
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

@@ -26,7 +26,7 @@ from purgatory.changes import ApplyOptions, open_target
 from purgatory.changes.streaming import StreamSettings, apply_stream
 from purgatory.changes.trace import write_trace
 from purgatory.pipeline.auditing.results import trace_audit
-from purgatory.pipeline.traces import find_traces
+from purgatory.pipeline.traces.survey import find_traces
 from tests.broker.load_and_faults import PARTITIONS, TOPIC, one_fault
 from tests.changes.mariadb import MariaDb
 from tests.changes.postgres import Postgres
@@ -181,7 +181,7 @@ def _break_things(cluster: ThreadedCluster, rng: random.Random) -> None:
     until = time.monotonic() + _FAULTS_S
     while time.monotonic() < until:
         with suppress(ClusterError):  # it is dead already, or leads
-            one_fault(rng)(cluster)
+            one_fault(rng, refuse=True)(cluster)
         with suppress(ClusterError):
             cluster.fault.lose_answers(rng.randint(1, 3), count=2, api="produce", for_s=1)
         time.sleep(rng.uniform(0.2, 0.6))
