@@ -89,9 +89,10 @@ class Batch:
 
     def set_aside(self, record: Record, error: BadChangeError) -> None:
         """Take a record for one that can't be applied."""
-        self.bad[record[:3]] = Quarantined(
-            *record[:3], error.reason, error.detail[:MOST_DETAIL].replace("\0", ""), record.value
-        )
+        # What came in may be quoted in it, and not every text can be stored.
+        detail = error.detail[:MOST_DETAIL].replace("\0", "\\0")
+        detail = detail.encode("utf-8", "backslashreplace").decode()
+        self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
 
     def first_bad(self) -> Quarantined | None:
         """The first record that can't be applied, in the order in which they came."""

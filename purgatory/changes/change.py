@@ -33,7 +33,7 @@ KINDS = ROW_KINDS | MARK_KINDS | TABLE_KINDS | DATABASE_KINDS
 MOST_VALUE_BYTES = 16 * 1024 * 1024
 """A longer record is not parsed, but set aside."""
 
-_POSITION = re.compile(r".*?(\d+):(\d+)")
+_POSITION = re.compile(r".{0,1000}?([0-9]{1,18}):([0-9]{1,18})")
 _MOST_XOFFSET = 2**14 - 1
 
 
@@ -80,7 +80,7 @@ class Change(NamedTuple):
         if self.position is None:
             return offset
         file, byte = self.position
-        within = min(self.xoffset or 0, _MOST_XOFFSET)
+        within = max(0, min(self.xoffset or 0, _MOST_XOFFSET))
         return (file % 2**17) << 46 | (byte % 2**32) << 14 | within
 
 

@@ -18,6 +18,7 @@ def capture(
             "--from",
             metavar="mysql://USER:PASSWORD@HOST:PORT[/DATABASE]",
             help="A MariaDB or MySQL with a row-based binlog.",
+            envvar="PURGATORY_CAPTURE_FROM",
         ),
     ],
     bootstrap: Annotated[

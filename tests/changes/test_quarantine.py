@@ -197,3 +197,23 @@ def test_the_reason_says_which_column_and_what(target: Target) -> None:
     [row] = target.select_own("purgatory_quarantine")
     assert row[4] == "n: 'many' is not a whole number"
     assert json.loads(bytes(row[5]))["data"] == {"id": 1, "n": "many"}
+
+
+def test_names_and_numbers_that_no_database_can_store_stop_nothing(target: Target) -> None:
+    odd = "\ud800"
+    log = [
+        record(0, data={"id": 1}, primary_key_columns=[odd]),
+        record(1, data={"id": 1, odd: 1}),
+        record(2, data={"id": 1}, table=odd),
+        record(3, data={"id": 1}, table="a\0b"),
+        record(4, data={"id": 1, "a\0b": 1}),
+        record(5, data={"id": 1}, position="b." + "9" * 5000 + ":4", xoffset=-5),
+        record(6, data={"id": 2}, xid=10**30, xoffset=10**30, position="b.1:" + "9" * 18),
+        record(7, data={"id": 3}, table=""),
+        record(8, data={"": 1, "id": 3}),
+    ]
+    became = apply_batch(target, TOPIC, 0, log, ApplyOptions(effects=True))
+    assert became == Applied(applied=2, quarantined=7)
+    assert [offset for offset, _ in quarantined(target)] == [0, 1, 2, 3, 4, 7, 8]
+    assert len(rows_of(target)) == 2
+    assert len(target.select_own("purgatory_effects")) == len(log)

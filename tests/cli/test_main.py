@@ -89,6 +89,7 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("pydantic", ["scenarios"], "simulation"),
         ("pyarrow", ["simulate", "steady"], "simulation"),
         ("pyspark", ["analyze", "nowhere", "--out", "nowhere"], "spark"),
+        ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
     ],
 )
 def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str) -> None:

@@ -71,12 +71,20 @@ def capture_changes(config: CaptureConfig) -> int:
     troubles = Troubles()
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
     producer = Producer(config.kafka.producer(troubles, largest_bytes))
-    found = find_resumption(config.kafka, producer, config.topic, partitions)
-    publisher = Publisher(producer, troubles, config.topic, found)
-    start = _start(config, publisher, found, here)
-    reader = BinlogReader(config.source, start, config.tables, config.once)
+    try:
+        found = find_resumption(config.kafka, producer, config.topic, partitions)
+        publisher = Publisher(producer, troubles, config.topic, found)
+        _follow(config, publisher, _start(config, publisher, found, here))
+    except BaseException:
+        # What still waits must not be appended behind the back of the capture that comes next.
+        producer.purge()
+        raise
+    return publisher.sent
+
+
+def _follow(config: CaptureConfig, publisher: Publisher, start: Position) -> None:
     last = start
-    for item in reader.items():
+    for item in BinlogReader(config.source, start, config.tables, config.once).items():
         match item:
             case Transaction():
                 _send_transaction(publisher, item)
@@ -87,7 +95,6 @@ def capture_changes(config: CaptureConfig) -> int:
         if publisher.checkpoint_is_due(last):
             publisher.store(last)
     publisher.store(last)
-    return publisher.sent
 
 
 def _start(

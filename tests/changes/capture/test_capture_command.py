@@ -158,3 +158,12 @@ def test_positions_are_ordered_over_files_and_read_as_they_are_written() -> None
     for bad in ("", "a.000001", "a.000001:x", "a:4", ":4"):
         with pytest.raises(CaptureError):
             parse_position(bad)
+
+
+def test_the_address_may_come_from_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("PURGATORY_CAPTURE_FROM", f"mysql://u:p@127.0.0.1:{port}")
+    line = said(capsys, "--bootstrap=127.0.0.1:1")
+    assert f"the source 127.0.0.1:{port} can't be reached" in line
