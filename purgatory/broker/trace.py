@@ -30,12 +30,10 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.log_ends import EndKey
 
 if TYPE_CHECKING:
     from purgatory.broker.connection import Connection
     from purgatory.broker.wire import Request
-    from purgatory.simulation.trace import TraceWriter
 
 _NS_PER_US = 1_000
 _ON_THE_WAY_US = 1_000_000
@@ -70,8 +68,7 @@ class ClusterTrace:
 
     Args:
         tables: where rows go.
-        most_values: how many of the last values are remembered, to know one that is sent again;
-            each takes about 500 bytes.
+        most_values: how many values are remembered, to know one that is sent again.
     """
 
     def __init__(self, tables: Tables, most_values: int = 10_000_000) -> None:
@@ -100,8 +97,8 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        numbered = operation._op_thresholds or ()
-        ends = (key.topic_partition if isinstance(key, EndKey) else key for key in numbered)
+        # A fetch waits on one end of a partition's log, a produce on the partition itself.
+        ends = [getattr(key, "topic_partition", key) for key in operation._op_thresholds or ()]
         keys = [*operation._op_keys, *ends]
         self._tables.operation(
             (
@@ -166,8 +163,7 @@ class ClusterTrace:
 
     def release(self) -> None:
         """Write the answered sends that were held back for long enough. O(1) for each."""
-        least_us = self._now_us() - _SENT_AGAIN_US
-        while self._answered and self._answered[0].at_us < least_us:
+        while self._answered and self._answered[0].at_us < self._now_us() - _SENT_AGAIN_US:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)
 
@@ -368,7 +364,7 @@ def trace_writer(
     name: str,
     producers: Sequence[Mapping[str, Any]] = (),
     consumers: Sequence[Mapping[str, Any]] = (),
-) -> TraceWriter:
+) -> Any:
     """As `start_trace`, without the part that takes down what happens."""
     from purgatory.simulation.trace import TraceWriter
 
