@@ -97,9 +97,7 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        # A fetch waits on one end of a partition's log, a produce on the partition itself.
-        ends = [getattr(key, "topic_partition", key) for key in operation._op_thresholds or ()]
-        keys = [*operation._op_keys, *ends]
+        keys = _keys(operation)
         self._tables.operation(
             (
                 broker,
@@ -379,6 +377,13 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return list(records_of(batch))
     except ValueError:
         return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _keys(operation: DelayedOperation) -> list[Any]:
+    """On what it waits, or would have: a fetch that is answered at once was watched nowhere."""
+    if isinstance(operation, DelayedFetch):
+        return [place.end_key.topic_partition for place in operation._places]
+    return [*operation._op_keys, *(operation._op_thresholds or ())]
 
 
 def _kind(purgatory: str, operation: DelayedOperation) -> str:
