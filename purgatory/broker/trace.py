@@ -31,12 +31,10 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.log_ends import EndKey
 
 if TYPE_CHECKING:
     from purgatory.broker.connection import Connection
     from purgatory.broker.wire import Request
-    from purgatory.simulation.trace import TraceWriter
 
 _NS_PER_US = 1_000
 _ON_THE_WAY_US = 1_000_000
@@ -98,9 +96,7 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        numbered = operation._op_thresholds or ()
-        ends = (key.topic_partition if isinstance(key, EndKey) else key for key in numbered)
-        keys = [*operation._op_keys, *ends]
+        keys = _keys(operation)
         self._tables.operation(
             (
                 broker,
@@ -352,7 +348,7 @@ def trace_writer(
     name: str,
     producers: Sequence[Mapping[str, Any]] = (),
     consumers: Sequence[Mapping[str, Any]] = (),
-) -> TraceWriter:
+) -> Any:
     """As `start_trace`, without the part that takes down what happens."""
     from purgatory.simulation.trace import TraceWriter
 
@@ -367,6 +363,13 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return list(records_of(batch))
     except ValueError:
         return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _keys(operation: DelayedOperation) -> list[Any]:
+    """On what it waits, or would have: a fetch that is answered at once was watched nowhere."""
+    if isinstance(operation, DelayedFetch):
+        return [place.end_key.topic_partition for place in operation._places]
+    return [*operation._op_keys, *(operation._op_thresholds or ())]
 
 
 def _kind(purgatory: str, operation: DelayedOperation) -> str:

@@ -23,7 +23,8 @@ TABLES = {
 }
 KEYS = {"customers": ["id"], "orders": ["id"], "parts": ["order_id", "number"]}
 _MOST = 60
-_PAUSE_S = 0.004
+_PAUSE_S = 0.015
+_MOST_TRANSACTIONS = 800
 
 
 class ShopWorkload:
@@ -41,10 +42,10 @@ class ShopWorkload:
         self.transactions = 0
 
     def run_until(self, ending: threading.Event) -> None:
-        """Run until ``ending`` is set, with short pauses."""
+        """Run until ``ending`` is set or there were many, with short pauses."""
         connection = self._mariadb.connect(self._database)
         try:
-            while not ending.wait(_PAUSE_S):
+            while self.transactions < _MOST_TRANSACTIONS and not ending.wait(_PAUSE_S):
                 self._transaction(connection)
         finally:
             connection.close()

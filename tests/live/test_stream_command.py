@@ -88,7 +88,7 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
     assert stream(spark, publishing, out, *times) == 0  # goes on where it was
     found = read_rows(publishing, "results.order")
     waits = read_rows(publishing, "results.waits")
-    operations = read_rows(publishing, "live.operations")
+    operations = read_rows(publishing, "live.operations", most=300)
     rows = rows_in(out / "order")
     duplicates = [row for row in rows if row["anomaly"] == "duplicate"]
     assert len(duplicates) == 100
