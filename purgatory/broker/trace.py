@@ -3,8 +3,8 @@
 As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
 can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
 was cut then, or within a second) and when the client sends the same value again, within ten
-seconds: a client that knew wouldn't. A read is what was delivered to a client. Keys and values are
-told apart by 63 bits of their hash.
+seconds: a client that knew wouldn't. A read is what was delivered to a client; that it was applied
+isn't said. Keys and values are told apart by 63 bits of their hash.
 
 Ground rules
 ------------
@@ -271,7 +271,7 @@ class ClusterTrace:
                             offset,
                             _number(record.value),
                             now_us,
-                            True,
+                            False,  # what a client does with it, a broker doesn't know
                         )
                     )
 

@@ -20,6 +20,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.sends: list[tuple[Any, ...]] = []
+        self.reads: list[tuple[Any, ...]] = []
 
     def operation(self, row: tuple[Any, ...]) -> None:
         raise AssertionError(row)
@@ -28,7 +29,7 @@ class Rows:
         self.sends.append(row)
 
     def read(self, row: tuple[Any, ...]) -> None:
-        raise AssertionError(row)
+        self.reads.append(row)
 
     def told(self) -> list[tuple[int, str, str | None, bool]]:
         """Return each send's attempt, outcome, error and whether its answer came at some time."""
@@ -56,6 +57,13 @@ class Client:
         self.trace.appended(self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us)
         if acks:
             self.trace.delivered(self.connection, request, arrives)
+
+    def fetch(self, *values: bytes) -> None:
+        request: Any = SimpleNamespace(client_id=self.name)
+        payload = record_batch(list(values))
+        batch = RecordBatch(0, len(values), len(payload), payload=payload)
+        answer: Any = SimpleNamespace(batches=[batch])
+        self.trace.fetched(self.connection, request, {PLACE: answer}, {PLACE: 1})
 
     def leave_while_it_waits(self, value: bytes) -> None:
         request, batch = self._request(value, acks=-1)
@@ -227,3 +235,17 @@ def test_an_idempotent_producer_goes_on_counting_when_its_epoch_begins_anew(
     order = {row[5]: row[2] for row in rows.sends}
     assert sorted(order.values()) == [0, 1, 2, 3, 4], "of five values"
     assert [row[2] for row in rows.sends if row[3] == 2] == [1, 2], "the same when sent again"
+
+
+def test_what_was_fetched_again_is_not_said_to_be_applied_twice(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    for _ in range(2):
+        client.fetch(b"before", b"asked for", b"next")
+    assert [(row[2], row[5], row[8]) for row in rows.reads] == [
+        (1, 1, False),
+        (1, 2, False),
+        (2, 1, False),
+        (2, 2, False),
+    ]
