@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
 from purgatory.source.batch_reader import PurgatoryBatchReader
@@ -64,4 +65,8 @@ class PurgatoryDataSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Make the format "purgatory" known to a session; doing so again has no effect."""
-    spark.dataSource.register(PurgatoryDataSource)
+    try:
+        spark.dataSource.register(PurgatoryDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":  # of a session before, it stays
+            raise

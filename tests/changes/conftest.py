@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from purgatory.changes import Target, open_target
-from purgatory.pipeline.session import spark_session
 from tests.changes.postgres import Postgres, running_postgres
 
 _NUMBERS = itertools.count(1)
@@ -48,10 +46,3 @@ def target(url: str) -> Iterator[Target]:
     opened.prepare()
     yield opened
     opened.close()
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session that all tests here share."""
-    with spark_session("local[2]", small=True) as session:
-        yield session

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.live.stream import Records
-from purgatory.pipeline.session import spark_session
 
 Row = dict[str, Any]
 Feed = Callable[[str, Sequence[Row | str]], None]
-
-
-_open = ExitStack()
-"""The session of these tests, if they have started one."""
-
-
-@pytest.fixture(scope="session", name="spark")
-def fixture_spark() -> SparkSession:
-    """The session that all tests here share; settings of its own, where others have one open."""
-    if SparkContext._active_spark_context is not None:
-        return SparkSession.builder.getOrCreate().newSession()
-    return _open.enter_context(spark_session("local[2]", small=True))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, None, None]:
-    """End the session with the last test here: a process has one, and other folders want it."""
-    yield
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        _open.close()
 
 
 @pytest.fixture(name="feed")

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from purgatory.pipeline.session import spark_session
 from tests.pipeline.cluster import Cluster, connect_server, standalone_cluster
 
 OPERATIONS = pa.schema(
@@ -80,13 +78,6 @@ class Operation(NamedTuple):
 
 WriteTrace = Callable[..., Path]
 RandomOperations = Callable[[int, int], list[Operation]]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session that all tests here share: to start one takes longer than all of them."""
-    with spark_session("local[2]", small=True) as session:
-        yield session
 
 
 @pytest.fixture(scope="session")

@@ -6,21 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
 
 from purgatory.broker import ClusterConfig, ThreadedCluster
-from purgatory.pipeline.session import spark_session
-from purgatory.source import register
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session, which knows the format."""
-    with spark_session("local[2]", small=True) as session:
-        register(session)
-        yield session
 
 
 @pytest.fixture(scope="session")
