@@ -96,7 +96,7 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        keys = [*operation._op_keys, *(operation._op_thresholds or ())]
+        keys = _keys(operation)
         self._tables.operation(
             (
                 broker,
@@ -109,7 +109,7 @@ class ClusterTrace:
                 wait_us,
                 outcome,
                 _kind(purgatory, operation),
-                tuple(keys),
+                keys,
             )
         )
 
@@ -348,6 +348,14 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return list(records_of(batch))
     except ValueError:
         return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
+    """On what it waits. What a fetch is watched under says also which end of the log it waits for,
+    and one that is answered at once is watched under nothing."""
+    if isinstance(operation, DelayedFetch):
+        return operation.topic_partitions
+    return (*operation._op_keys, *(operation._op_thresholds or ()))
 
 
 def _kind(purgatory: str, operation: DelayedOperation) -> str:
