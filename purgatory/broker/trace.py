@@ -109,7 +109,7 @@ class ClusterTrace:
                 wait_us,
                 outcome,
                 _kind(purgatory, operation),
-                tuple(keys),
+                keys,
             )
         )
 
@@ -365,11 +365,12 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return []  # taken as it is, as a broker does; and not to be told apart
 
 
-def _keys(operation: DelayedOperation) -> list[Any]:
-    """On what it waits, or would have: a fetch that is answered at once was watched nowhere."""
+def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
+    """On what it waits. What a fetch is watched under says also which end of the log it waits for,
+    and one that is answered at once is watched under nothing."""
     if isinstance(operation, DelayedFetch):
-        return [place.end_key.topic_partition for place in operation._places]
-    return [*operation._op_keys, *(operation._op_thresholds or ())]
+        return operation.topic_partitions
+    return (*operation._op_keys, *(operation._op_thresholds or ()))
 
 
 def _kind(purgatory: str, operation: DelayedOperation) -> str:

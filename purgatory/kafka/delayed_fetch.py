@@ -131,6 +131,11 @@ class DelayedFetch(DelayedOperation):
         self._respond = respond
         self._answered = False
 
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
+        return tuple(place.topic_partition for place in self._places)
+
     def thresholds(self) -> dict[EndKey, int] | None:
         """Return what to wait for where that can be told by numbers, else None. O(partitions).
 

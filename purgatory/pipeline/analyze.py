@@ -11,27 +11,24 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.auditing.results import write_audit
 from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
-from purgatory.pipeline.output import REPORT, check_output, output_folder
+from purgatory.pipeline.output import REPORT, check_output, output_folder, write_sorted
 from purgatory.pipeline.reports.report import Results, report_page
 from purgatory.pipeline.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.reports.swept import swept_sections
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.traces.column_mapping import read_mapping
 from purgatory.pipeline.traces.quarantine import damaged_runs, write_quarantine
 from purgatory.pipeline.traces.read_traces import TraceTables, tables_of
-from purgatory.pipeline.traces.survey import Refused, Survey, Trace, spark_path, survey
+from purgatory.pipeline.traces.survey import Refused, Survey, Trace, survey
 from purgatory.pipeline.waits import waits, waits_order
-
-MOST_SMALL_OPERATIONS = 500_000
-"""Up to how many operations an analysis spends more on starting Spark than on counting."""
 
 MOST_WINDOWS = 60
 """The most windows of time that a run's waits over time have."""
@@ -110,7 +107,7 @@ def analyze(
     traces = found.traces
     check_output(out, [trace.folder for trace in traces], overwrite)
     notes = [] if sweep is None else [swept_sections(sweep)]
-    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_OPERATIONS
+    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_ROWS
     with (
         output_folder(out) as folder,
         spark_session(master, small=small, progress=progress) as session,
@@ -151,8 +148,8 @@ def write_results(
             ["run_id", "end_us", "width_us"]
         )
     )
-    _write(waits(operations), folder / "waits", waits_order())
-    _write(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
+    write_sorted(waits(operations), folder / "waits", waits_order())
+    write_sorted(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
     damaged = damaged_runs(session, folder) if quarantine else ()
     write_audit(session, traces, folder, damaged=damaged)
     (folder / "runs").mkdir()
@@ -170,8 +167,8 @@ def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) ->
     """Write the tables that only plots show, of the runs that get plots."""
     run_ids = [run["run_id"] for run in plotted]
     drawn = operations.where(f.col("run_id").isin(run_ids))
-    _write(distribution(drawn), folder / "distribution", DISTRIBUTION_ORDER)
-    _write(expiry(drawn), folder / "expiry", EXPIRY_ORDER)
+    write_sorted(distribution(drawn), folder / "distribution", DISTRIBUTION_ORDER)
+    write_sorted(expiry(drawn), folder / "expiry", EXPIRY_ORDER)
     waited = drawn.where("outcome != 'immediate'")
     over_time = [
         waits(
@@ -181,7 +178,9 @@ def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) ->
         )
         for width_us, of_width in _by_window(plotted).items()
     ]
-    _write(reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", waits_order())
+    write_sorted(
+        reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", waits_order()
+    )
 
 
 def _by_window(runs: Sequence[Row]) -> dict[int, list[Row]]:
@@ -211,11 +210,6 @@ def _results(folder: Path, runs: Sequence[Row], plotted: Sequence[str]) -> Resul
         audit=rows("audit"),
         witnesses=rows("witnesses", of_plotted=True),
     )
-
-
-def _write(table: DataFrame, folder: Path, order: Sequence[str | Column]) -> None:
-    """Write a result as one sorted file, from which it can be read without being computed again."""
-    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))
 
 
 def _runs(

@@ -11,8 +11,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from purgatory.pipeline.errors import OutputError
+from purgatory.pipeline.traces.survey import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Order = Sequence["str | Column"]
+"""By what the rows of a table are sorted."""
 
 REPORT = "report.html"
 TABLES = (
@@ -98,3 +106,11 @@ def _move(results: Path, place: Path, aside: Path) -> None:
         raise OutputError(
             f"--out {place}: can't be replaced: {error.filename}: {error.strerror}"
         ) from error
+
+
+def write_sorted(table: DataFrame, folder: Path, order: Order) -> None:
+    """Write a table of results as one sorted file of Parquet in a folder of its own.
+
+    Its rows are few beside those of the traces; nothing that grows with these is written so.
+    """
+    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))

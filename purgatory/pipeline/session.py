@@ -38,6 +38,9 @@ _MASTER = re.compile(
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REACH_TIMEOUT_S = 5.0
 
+MOST_SMALL_ROWS = 500_000
+"""Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
+
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """For a Java that lives some seconds: compile quickly and never again, collect with one thread.
 

@@ -11,25 +11,19 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.occupancy import MOST_POINTS
-from purgatory.pipeline.output import check_output, output_folder
+from purgatory.pipeline.output import Order, check_output, output_folder, write_sorted
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.traces.column_mapping import read_mapping
-from purgatory.pipeline.traces.read_traces import counts_of, tables_of
+from purgatory.pipeline.traces.read_traces import counts_of, require_none, tables_of
 from purgatory.pipeline.traces.survey import Trace, spark_path, survey
-
-MOST_SMALL_OPERATIONS = 500_000
-"""Up to how many operations a run of Spark spends more on starting than on counting."""
 
 MOST_SHOWN_RUNS = 10
 """How many runs are shown on a terminal; the tables have them all."""
 
 MOST_SHOWN_ROWS = 1_000
 """How many rows of a table are fetched for a terminal."""
-
-Order = Sequence[str | Column]
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def opened(
     found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
     if out is not None:
         check_output(out, [trace.folder for trace in found.traces], overwrite)
-    small = sum(trace.rows["operations"] for trace in found.traces) <= MOST_SMALL_OPERATIONS
+    small = sum(trace.rows["operations"] for trace in found.traces) <= MOST_SMALL_ROWS
     with (
         nullcontext() if out is None else output_folder(out) as folder,
         spark_session(master, small=small, progress=progress) as session,
@@ -82,9 +76,7 @@ def opened(
         bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
         counts = [row.asDict() for row in counts_of(bad).collect()]
         if counts and strict:
-            first = bad.orderBy("file", f.col("line").asc_nulls_first()).limit(1).collect()[0]
-            place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
-            raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
+            require_none(bad)
         if counts and folder is not None:
             bad.write.parquet(spark_path(folder / "quarantine"))
         yield Opened(session, found.traces, tables.operations, counts, folder)
@@ -157,15 +149,11 @@ def _us(milliseconds: int) -> int:
 
 
 def write_tables(tables: Mapping[str, Ordered], folder: Path | None) -> None:
-    """Write each table as one sorted file of Parquet in a folder of its name, if one is wanted.
-
-    The rows of a result are few beside those of the trace.
-    """
+    """Write each table into a folder of its name, if one is wanted."""
     if folder is None:
         return
     for name, table in tables.items():
-        one = table.rows.repartition(1).sortWithinPartitions(*table.order)
-        one.write.parquet(spark_path(folder / name))
+        write_sorted(table.rows, folder / name, table.order)
 
 
 def shown_rows(table: DataFrame, order: Order, most: int = MOST_SHOWN_ROWS) -> list[Row]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from tests.broker.confluent_client import ConfluentClient
 from tests.broker.wire_values import record_batch
 
 PLACE = TopicPartition("orders", 0)
@@ -19,11 +21,12 @@ class Rows:
     """Where rows go."""
 
     def __init__(self) -> None:
+        self.operations: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
 
     def operation(self, row: tuple[Any, ...]) -> None:
-        raise AssertionError(row)
+        self.operations.append(row)
 
     def send(self, row: tuple[Any, ...]) -> None:
         self.sends.append(row)
@@ -249,3 +252,17 @@ def test_what_was_fetched_again_is_not_said_to_be_applied_twice(
         (2, 1, False),
         (2, 2, False),
     ]
+
+
+def test_operations_are_told_with_the_partitions_that_they_wait_on(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")])
+    with ThreadedCluster(config, trace) as cluster:
+        client = ConfluentClient(cluster.bootstrap_servers)
+        client.produce("orders", [b"a", b"b"], acks="all")
+        assert len(client.read("orders", 0, 2)) == 2
+    told = {(row[1], row[9], str(row[10][0])) for row in rows.operations if row[1] != "Heartbeat"}
+    assert ("Produce", "producer", "orders-0") in told
+    assert ("Fetch", "follower", "orders-0") in told
+    assert {key for purgatory, _, key in told if purgatory == "Fetch"} == {"orders-0"}

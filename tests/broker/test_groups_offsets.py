@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.broker import Cluster, ClusterConfig, TopicSpec
-from purgatory.broker.groups import OFFSETS_TOPIC, group_offsets, partition_of
+from purgatory.broker.groups import OFFSETS_TOPIC, GroupOffsets, group_offsets, partition_of
 from purgatory.broker.groups.offsets_log import (
     CommittedOffset,
     OffsetKey,
     decode_offsets,
     encode_offsets,
 )
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
 from tests.broker.raw_client import RawClient
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -195,28 +196,96 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
     asyncio.run(main())
 
 
+class LogOfOffsets:
+    """A partition of the offsets' topic, whose records are replicated when the test says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self.start = self.end_offset = 0
+        self.waiting: deque[Callable[[], object]] = deque()
+        self.log = self
+
+    def partition(self, _: TopicPartition) -> LogOfOffsets:
+        return self
+
+    def append_records(self, _: int, __: int, entries: Any, respond: Any) -> None:
+        ((place, batches),) = entries.items()
+        self.batches += batches
+        self.end_offset += len(batches)  # a batch counts as one here
+        answer = {place: PartitionProduceResponse(ErrorCode.NONE)}
+        self.waiting.append(lambda: respond(answer))
+
+    def delete_records(self, _: int, offsets: Any, __: Any) -> None:
+        (self.start,) = offsets.values()
+
+    def replicate(self) -> None:
+        """Answer the append that waits for longest."""
+        self.waiting.popleft()()
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """Return the offset of each group and partition, as the next coordinator reads them."""
+        return {
+            (key.group_id, key.partition): committed.offset
+            for batch in self.batches[self.start :]
+            for key, committed in decode_offsets(batch.to_bytes())
+            if committed is not None
+        }
+
+
+def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
+    offsets = GroupOffsets(log)  # type: ignore[arg-type]
+    offsets._loaded[0] = set()
+    return offsets
+
+
 def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
 
     async def main() -> None:
-        config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")], offsets_partitions=1)
-        async with Cluster(config) as cluster:
-            first = _coordinator(cluster)
-            async with AsyncExitStack() as stack:
-                clients = [
-                    await stack.enter_async_context(await RawClient.to(cluster, first))
-                    for _ in range(8)
-                ]
-                for offset in range(10):
-                    asked = [
-                        client.ask(8, 8, _commit(offset, f"g{number}"))
-                        for number, client in enumerate(clients)
-                    ]
-                    await asyncio.gather(*asked)
-            await cluster.kill(first)
-            offsets = cluster.brokers[_coordinator(cluster)].offsets
-            told = [offsets.of_group(f"g{number}")["orders", 0].offset for number in range(8)]
-            assert told == [9] * 8
+        log = LogOfOffsets()
+        offsets = _offsets_in(log)
+        committing = []
+        for offset in range(10):
+            coroutine = offsets.commit(0, "g", {("orders", 0): (offset, -1, "")})
+            committing.append(asyncio.create_task(coroutine))
+        await asyncio.sleep(0)
+        for _ in range(9):
+            log.replicate()
+        assert log.start == 0, "the last one is appended, and not known yet"
+        log.replicate()  # that one
+        log.replicate()  # what is there, written anew
+        await asyncio.gather(*committing)
+        assert log.start == 10
+        assert log.read() == {("g", 0): 9}
+
+    asyncio.run(main())
+
+
+def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 50)
+
+    async def main() -> None:
+        log = LogOfOffsets()
+        offsets = _offsets_in(log)
+        looks = 0
+        there = offsets._there
+
+        def look(partition: int) -> Any:
+            nonlocal looks
+            looks += 1
+            return there(partition)
+
+        monkeypatch.setattr(offsets, "_there", look)
+        for number in range(2_000):  # a hundred offsets, again and again
+            coroutine = offsets.commit(0, "g", {("orders", number % 100): (number, -1, "")})
+            task = asyncio.create_task(coroutine)
+            await asyncio.sleep(0)
+            while log.waiting:
+                log.replicate()
+            await task
+        assert looks < 2_000 / 50
+        assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
+        assert log.start > 1_000
 
     asyncio.run(main())
 

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.analyze import MOST_SMALL_OPERATIONS, MOST_WINDOWS
+from purgatory.pipeline.analyze import MOST_WINDOWS
 from purgatory.pipeline.expiry import MOST_KEYS
 from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import TABLES
 from purgatory.pipeline.reports.audit_report import verdict_line
+from purgatory.pipeline.session import MOST_SMALL_ROWS
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +76,7 @@ def test_the_tables_have_the_columns_that_are_described(
 
 
 def test_the_numbers_that_are_named() -> None:
-    assert f"Up to {MOST_SMALL_OPERATIONS:,} operations" in DOCUMENT
+    assert f"Up to {MOST_SMALL_ROWS:,} operations" in DOCUMENT
     assert f"at most {MOST_POINTS} buckets" in DOCUMENT
     assert f"at most {MOST_WINDOWS} per run" in DOCUMENT
     assert f"the {MOST_KEYS} keys with the most" in DOCUMENT

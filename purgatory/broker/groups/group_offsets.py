@@ -69,6 +69,7 @@ class GroupOffsets:
         self._by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self._loaded: dict[int, set[str]] = {}
         self._records: Counter[int] = Counter()
+        self._looked_until: Counter[int] = Counter()
         self._under_way: Counter[int] = Counter()
 
     # Which partitions of the offsets' topic are led here.
@@ -97,6 +98,7 @@ class GroupOffsets:
         """Forget what another broker leads now; return the groups."""
         groups = self._loaded.pop(partition, set())
         self._records.pop(partition, None)
+        self._looked_until.pop(partition, None)
         for group_id in groups:
             self._by_group.pop(group_id, None)
         return list(groups)
@@ -196,15 +198,21 @@ class GroupOffsets:
 
     def _compact_if_stale(self, partition: int) -> None:
         records = self._records[partition]
-        if records <= _FEW_RECORDS or self._under_way[partition]:
+        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
             return
-        there: _Entries = [
+        there = self._there(partition)
+        if records > _MOST_STALE * len(there):
+            self._compact(partition, there)
+        else:  # not before so many more: to look takes as long as there are offsets
+            self._looked_until[partition] = records + len(there)
+
+    def _there(self, partition: int) -> _Entries:
+        """Return what all groups of a partition have committed. O(that)."""
+        return [
             (OffsetKey(group_id, *of), committed)
             for group_id in self._loaded.get(partition, ())
             for of, committed in self._by_group.get(group_id, {}).items()
         ]
-        if records > _MOST_STALE * len(there):
-            self._compact(partition, there)
 
     def _compact(self, partition: int, there: _Entries) -> None:
         """Write anew what is there; when that is replicated, delete what lies before it."""
@@ -214,6 +222,7 @@ class GroupOffsets:
             return
         before = replica.log.end_offset
         self._records[partition] = 0  # not again at once, if this fails
+        self._looked_until[partition] = 0
 
         def written(error: GroupError) -> None:
             if error is GroupError.NONE and partition in self._loaded:

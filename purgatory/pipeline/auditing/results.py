@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.auditing.audit import WITNESSES, Audit, audit
@@ -20,15 +20,12 @@ from purgatory.pipeline.auditing.configuration import (
 )
 from purgatory.pipeline.auditing.witnesses import counts_order, witnesses_order
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.output import check_output, output_folder
+from purgatory.pipeline.output import check_output, output_folder, write_sorted
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.session import spark_session
+from purgatory.pipeline.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.traces.column_mapping import read_mapping
 from purgatory.pipeline.traces.read_traces import tables_of
-from purgatory.pipeline.traces.survey import Survey, Trace, read_table, spark_path, survey
-
-MOST_SMALL_ROWS = 500_000
-"""Up to how many sends and reads an audit spends more on starting Spark than on looking."""
+from purgatory.pipeline.traces.survey import Survey, Trace, read_table, survey
 
 S = TypeVar("S", ProducerSettings, ConsumerSettings)
 
@@ -112,8 +109,8 @@ def write_audit(
     with trace_audit(
         session, traces, expect=expect, witnesses=witnesses, damaged=damaged
     ) as audited:
-        _write(audited.audit, folder / "audit", counts_order())
-        _write(audited.witnesses, folder / "witnesses", witnesses_order())
+        write_sorted(audited.audit, folder / "audit", counts_order())
+        write_sorted(audited.witnesses, folder / "witnesses", witnesses_order())
 
 
 def trace_audit(
@@ -174,8 +171,3 @@ def configuration_of(
 
 def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
     return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
-
-
-def _write(table: DataFrame, folder: Path, order: Sequence[Column]) -> None:
-    """Write a result, which is small, as one sorted file."""
-    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))

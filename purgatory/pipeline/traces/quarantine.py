@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
-from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.rows import Row
-from purgatory.pipeline.traces.read_traces import TraceTables, counts_of
+from purgatory.pipeline.traces.read_traces import TraceTables, counts_of, require_none
 from purgatory.pipeline.traces.survey import spark_path
 
 FOLDER = "quarantine"
@@ -35,9 +33,7 @@ def write_quarantine(
     written = session.read.parquet(place)
     counts: list[Row] = [row.asDict() for row in counts_of(written).collect()]
     if counts and strict:
-        first = written.orderBy("file", f.col("line").asc_nulls_first()).limit(1).collect()[0]
-        where = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
-        raise TraceError(f"{where}: {first['reason']}: {first['detail']}")
+        require_none(written)
     return counts
 
 

@@ -73,10 +73,19 @@ class TraceTables:
         Raises:
             TraceError: the first that is, by file and line.
         """
-        first = self.quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
-        if first is not None:
-            place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
-            raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
+        require_none(self.quarantine)
+
+
+def require_none(quarantine: DataFrame) -> None:
+    """Read a quarantine once, and be content only if nothing is in it.
+
+    Raises:
+        TraceError: the first that is, by file and line.
+    """
+    first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
+    if first is not None:
+        place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
+        raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
 
 
 def counts_of(quarantine: DataFrame) -> DataFrame:
