@@ -11,27 +11,41 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from purgatory.changes.capture.errors import CaptureError
+
 _PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
     # A record that fails for good must have nothing behind it in its partition.
     "enable.gapless.guarantee": True,
-    "linger.ms": 5,
     # None is given up while later ones go on: who waits for them gives up on all.
     "message.timeout.ms": 0,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 262_144,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 1_000_000,
 }
-_ONLY_PRODUCER = frozenset(_PRODUCER) | {
-    "message.max.bytes",
-    "batch.size",
-    "batch.num.messages",
-    "compression.type",
-    "max.in.flight.requests.per.connection",
-    "request.timeout.ms",
-    "retries",
-    "retry.backoff.ms",
-}
+_LINGER_MS = 5
+_LONGEST_LINGER_MS = 900_000
+"""Where the sender says when a batch goes: the longest that librdkafka takes."""
+
+_SENDER_S_OWN = frozenset(
+    ["linger.ms", "queue.buffering.max.ms", "message.timeout.ms", "delivery.timeout.ms"]
+)
+"""A record that goes early, or is given up, would have others of its partition come before it."""
+
+_ONLY_PRODUCER = (
+    frozenset(_PRODUCER)
+    | _SENDER_S_OWN
+    | {
+        "message.max.bytes",
+        "compression.type",
+        "max.in.flight.requests.per.connection",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.ms",
+    }
+)
 _QUIET_S = 10.0
 _SILENT = logging.getLogger("purgatory.changes.capture.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
@@ -63,10 +77,26 @@ class KafkaSettings:
 
     Args:
         extra: by librdkafka's names, as in ``security.protocol``.
+
+    Raises:
+        CaptureError: one of them can't be what it is.
     """
 
     bootstrap_servers: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        own = sorted(_SENDER_S_OWN & self.extra.keys())
+        if own and self.idempotent:
+            raise CaptureError(
+                f"--kafka {own[0]}: leave it out: an idempotent capture says itself when a batch "
+                "goes, and gives none up"
+            )
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the producer is to be: it is, unless ``extra`` says otherwise."""
+        return str(self.extra.get("enable.idempotence")).lower() not in ("false", "f", "0")
 
     def producer(self, troubles: Troubles, largest_bytes: int) -> dict[str, Any]:
         """Return the settings of a producer.
@@ -77,12 +107,13 @@ class KafkaSettings:
         """
         settings = {
             **_PRODUCER,
+            "linger.ms": _LONGEST_LINGER_MS if self.idempotent else _LINGER_MS,
             "message.max.bytes": largest_bytes,
             **self.extra,
             **self._common(),
             "error_cb": troubles,
         }
-        if str(settings["enable.idempotence"]).lower() == "false":
+        if not self.idempotent:
             settings["enable.gapless.guarantee"] = False
         return settings
 

@@ -17,6 +17,7 @@ from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.publish import Publisher
 from purgatory.changes.capture.records import broadcast_record, row_record
 from purgatory.changes.capture.resume import Resumption, find_resumption
+from purgatory.changes.capture.sending import ChunkLimits, Sender
 from purgatory.changes.capture.server import (
     check_settings,
     connect,
@@ -70,11 +71,14 @@ def capture_changes(config: CaptureConfig) -> int:
     partitions = ensure_topics(config.kafka, config.topic, config.partitions)
     troubles = Troubles()
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
-    producer = Producer(config.kafka.producer(troubles, largest_bytes))
+    settings = config.kafka.producer(troubles, largest_bytes)
+    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
+    producer = Producer(settings)
     try:
         found = find_resumption(config.kafka, producer, config.topic, partitions)
-        publisher = Publisher(producer, troubles, config.topic, found)
-        _follow(config, publisher, _start(config, publisher, found, here))
+        with Sender(producer, troubles, config.topic, limits) as sender:
+            publisher = Publisher(producer, sender, config.topic, found)
+            _follow(config, publisher, _start(config, publisher, found, here))
     except BaseException:
         # What still waits must not be appended behind the back of the capture that comes next.
         producer.purge()

@@ -1,0 +1,281 @@
+"""Sends records in chunks, of which each is one batch at most for each partition.
+
+A producer with several batches of a partition under way loses its promise of no copies when one of
+them is refused: those behind it come out of sequence, and librdkafka then begins new sequences for
+all partitions. A batch of another partition, whose answer was lost, is sent again under its new
+number, and no broker knows it for a copy. So the next chunk is not handed over before all of the
+last one is acknowledged.
+
+Ground rules
+------------
+* librdkafka makes a batch of what it has: nothing may go before the chunk is complete, so it waits
+  for more (``linger.ms``) for minutes, and only ``flush`` makes it send.
+* Records wait here while a chunk is under way; the longer it takes, the larger is the next.
+* What is behind a record that was refused is not sent.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.kafka_settings import Troubles
+
+_ANSWER_S = 300.0
+_STEP_S = 0.5
+_MOST_WAITING_BYTES = 8 * 2**20
+_OVERHEAD_BYTES = 64
+"""More than a record takes in a batch beside its key and value."""
+
+_PARTITION_BYTES = 700_000
+_PARTITION_RECORDS = 100_000
+_BATCH_HEAD_BYTES = 4_096
+"""More than a request and a batch have beside their records."""
+
+
+class ChunkLimits(NamedTuple):
+    """How much of a partition fits into one batch; one record does in any case."""
+
+    partition_bytes: int
+    partition_records: int
+    records: int
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], largest_bytes: int) -> ChunkLimits:
+        """Return those of a producer.
+
+        Args:
+            settings: has all that count, its own or the user's.
+            largest_bytes: of a batch that the topic takes.
+        """
+        batch_bytes = min(
+            largest_bytes, int(settings["batch.size"]), int(settings["message.max.bytes"])
+        )
+        return cls(
+            min(_PARTITION_BYTES, batch_bytes - _BATCH_HEAD_BYTES),
+            min(_PARTITION_RECORDS, int(settings["batch.num.messages"])),
+            # 0 is librdkafka's word for no limit.
+            int(settings["queue.buffering.max.messages"]) or sys.maxsize,
+        )
+
+
+class _Record(NamedTuple):
+    partition: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.value) + len(self.key or b"") + _OVERHEAD_BYTES
+
+
+class Sender:
+    """Appends records to one topic, each partition's in the order in which they come.
+
+    Use it as a context manager: a thread of its own hands them to the producer. If the block ends
+    with an exception, what waits is not sent any more.
+
+    Args:
+        producer: has sent nothing that isn't answered.
+        troubles: what it hears of the cluster.
+        limits: of a chunk; None: records are handed over as they come, several batches under way.
+    """
+
+    def __init__(
+        self, producer: Producer, troubles: Troubles, topic: str, limits: ChunkLimits | None
+    ) -> None:
+        self._producer = producer
+        self._troubles = troubles
+        self._topic = topic
+        self._limits = limits
+        self._waiting: deque[_Record] = deque()
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._busy = False
+        self._ended = False
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="capture-sender", daemon=True)
+
+    def __enter__(self) -> Sender:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._ended = True
+            self._waiting.clear()
+            self._changed.notify_all()
+        # What still waits must not be appended behind the back of the capture that comes next.
+        self._producer.purge()
+        self._thread.join()
+
+    def send(self, partition: int, key: bytes | None, value: bytes) -> None:
+        """Send a record; wait if many do already.
+
+        Raises:
+            CaptureError: an earlier one was refused.
+        """
+        record = _Record(partition, key, value)
+        with self._changed:
+            while self._waiting_bytes > _MOST_WAITING_BYTES and not self._failed:
+                self._changed.wait(_STEP_S)
+            self._waiting.append(record)
+            self._waiting_bytes += record.size
+            if not self._busy:
+                self._changed.notify_all()
+        if self._failed:
+            self.check()
+
+    def flush(self) -> None:
+        """Wait until all that was sent is acknowledged.
+
+        Raises:
+            CaptureError: a record was refused, or there was no answer.
+        """
+        with self._changed:
+            while (self._waiting or self._busy) and not self._failed:
+                self._changed.wait(_STEP_S)
+        self._await_answers()
+        self.check()
+
+    def poll(self) -> None:
+        """Hear what became of what was sent.
+
+        Raises:
+            CaptureError: a record was refused.
+        """
+        self._producer.poll(0)
+        self.check()
+
+    def check(self) -> None:
+        """Raise `CaptureError` if a record was refused, or the client can't go on."""
+        if self._failure is None and self._troubles.fatal is not None:
+            self._failure = f"topic {self._topic} can't be written: {self._troubles.fatal}"
+        if self._failure is not None:
+            # What follows it must not be appended: it would have to come before.
+            self._producer.purge()
+            raise CaptureError(self._failure)
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Take what became of a record."""
+        if error is not None and self._failure is None:
+            value = message.value()
+            length = 0 if value is None else len(value)
+            self._failure = self._refusal(error, message.key(), length)
+
+    # On the sender's thread.
+
+    def _run(self) -> None:
+        try:
+            while chunk := self._next_chunk():
+                self._send_chunk(chunk)
+        except BaseException as error:
+            self._failure = self._failure or f"topic {self._topic} can't be written: {error}"
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _next_chunk(self) -> list[_Record]:
+        """Wait for records, and take what fits; nothing at the end, or after a failure."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while not (self._waiting or self._stopped):
+                self._changed.wait()
+            if self._stopped:
+                return []
+            self._busy = True
+            chunk = self._take()
+            self._waiting_bytes -= sum(record.size for record in chunk)
+            self._changed.notify_all()
+            return chunk
+
+    @property
+    def _stopped(self) -> bool:
+        return self._ended or self._failed
+
+    @property
+    def _failed(self) -> bool:
+        return self._failure is not None or self._troubles.fatal is not None
+
+    def _take(self) -> list[_Record]:
+        waiting, limits = self._waiting, self._limits
+        if limits is None:
+            self._waiting = deque()
+            return list(waiting)
+        chunk: list[_Record] = []
+        bytes_of: dict[int, int] = {}
+        count_of: dict[int, int] = {}
+        while waiting and len(chunk) < limits.records:
+            partition, size = waiting[0].partition, waiting[0].size
+            there = bytes_of.get(partition, 0)
+            count = count_of.get(partition, 0)
+            if there and (
+                there + size > limits.partition_bytes or count == limits.partition_records
+            ):
+                break
+            bytes_of[partition] = there + size
+            count_of[partition] = count + 1
+            chunk.append(waiting.popleft())
+        return chunk
+
+    def _send_chunk(self, chunk: list[_Record]) -> None:
+        for record in chunk:
+            self._produce(record)
+            if self._stopped:
+                return
+        if self._limits is None:
+            self._producer.poll(0)
+        else:
+            self._await_answers()
+
+    def _produce(self, record: _Record) -> None:
+        while not self._stopped:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    on_delivery=self.delivered,
+                )
+                return
+            except BufferError:
+                # A chunk that is too large for the buffer waits for its first part.
+                if self._limits is None:
+                    self._producer.poll(0.1)
+                else:
+                    self._await_answers()
+            except KafkaException as error:
+                # What is before it belongs into the topic.
+                self._await_answers()
+                self._failure = self._failure or self._refusal(
+                    error.args[0], record.key, len(record.value)
+                )
+
+    def _await_answers(self) -> None:
+        give_up_s = time.monotonic() + _ANSWER_S
+        while not self._stopped:
+            left = self._producer.flush(_STEP_S)
+            if not left:
+                return
+            if time.monotonic() > give_up_s:
+                self._failure = f"{left} records got no answer in {_ANSWER_S:g} s"
+
+    def _refusal(self, error: Any, key: Any, length: int) -> str:
+        shown = bytes(key or b"").decode(errors="replace")[:200]
+        advice = ""
+        if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            advice = f"; raise max.message.bytes of topic {self._topic} and start again"
+        return (
+            f"topic {self._topic} did not take the change of {shown} ({length} bytes): "
+            f"{error}{advice}"
+        )
