@@ -1,19 +1,22 @@
 """The live audit: duplicates, reorderings and gaps, per producer, partition and key.
 
-State: what `partition_memory` remembers of each partition, in the state store. A timer comes when
-the watermark lets the next record be judged or forgotten, whether or not rows come.
+State: what `partition_memory` remembers of each partition, in the state store: a head, and records
+in buckets, of which a batch reads and writes those that it concerns. A timer comes when the
+watermark lets the next record be judged or forgotten, whether or not rows come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from purgatory.live.memory_buckets import ids_of_partition
 from purgatory.live.outputs import ASIDE_COLUMNS, aside, bad_rows, ddl, frame, time_of
 from purgatory.live.partition_memory import NEVER, PartitionMemory, note_stored
 from purgatory.live.partition_order import copies, gaps, reorderings
@@ -40,6 +43,8 @@ ORDER_COLUMNS = {
 
 _OUT = {"table": "string", **ORDER_COLUMNS, **ASIDE_COLUMNS}
 _KEYS = ["run_id", "topic", "partition"]
+_BUCKETS = 64
+"""In how many parts the time is cut for which a record is remembered."""
 _OF_SEND = ("producer", "sequence", "attempt", "acks")
 
 
@@ -48,8 +53,7 @@ def order_findings(
 ) -> DataFrame:
     """Duplicates, reorderings and gaps, each once.
 
-    Shuffles sends and reads by run, topic and partition; a partition is one task's work, and what
-    is remembered of it is read and written in each batch.
+    Shuffles sends and reads by run, topic and partition; a partition is one task's work.
 
     Args:
         sends, reads: of `rows.rows_of`.
@@ -70,7 +74,7 @@ def order_findings(
         *(name for name in both.columns if name not in _KEYS),
     )
     return rows.groupBy(*_KEYS).transformWithStateInPandas(
-        _Order(remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+        _Order(late_us, remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
     )
 
 
@@ -109,13 +113,43 @@ def _reads(reads: DataFrame) -> DataFrame:
     )
 
 
+class _StateShelf:
+    """The buckets of the partition that is being worked on, in the state store."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._records = handle.getMapState("records", "bucket bigint", "records binary")
+        self._ids = handle.getMapState("ids", "bucket bigint", "ids binary")
+
+    def records(self, bucket: int) -> bytes:
+        return _binary(self._records.getValue((bucket,)))
+
+    def ids(self, bucket: int) -> bytes:
+        return _binary(self._ids.getValue((bucket,)))
+
+    def put(self, bucket: int, records: bytes, ids: bytes) -> None:
+        self._records.updateValue((bucket,), (records,))
+        self._ids.updateValue((bucket,), (ids,))
+
+    def remove(self, bucket: int) -> None:
+        self._records.removeKey((bucket,))
+        self._ids.removeKey((bucket,))
+
+
+def _binary(value: tuple[Any, ...] | None) -> bytes:
+    assert value is not None, "what was put there is there"
+    return bytes(value[0])
+
+
 class _Order(StatefulProcessor):
-    def __init__(self, remember_us: int) -> None:
+    def __init__(self, late_us: int, remember_us: int) -> None:
         self._remember_us = remember_us
+        self._width_us = max(1, (late_us + remember_us) // _BUCKETS)
+        self._query = uuid4().hex
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._state = handle.getValueState("memory", "memory binary")
+        self._head = handle.getValueState("head", "head binary")
+        self._shelf = _StateShelf(handle)
         self._clock = handle.getValueState("clock", "judged_to_ms bigint, timer_ms bigint")
 
     def handleInputRows(  # noqa: N802 (the name is Spark's)
@@ -134,7 +168,7 @@ class _Order(StatefulProcessor):
         results += _late(key, good[over])
         good = good[~over]
         if len(good):
-            memory = self._load()
+            memory = self._load(key)
             touched = memory.take(good)
             note_stored(memory, touched)
             results += [_row(key, found) for found in copies(memory, touched)]
@@ -151,7 +185,7 @@ class _Order(StatefulProcessor):
         watermark_ms = timerValues.getCurrentWatermarkInMs()
         if self._read_clock()[0] >= watermark_ms:
             return  # judged with the rows of this batch
-        results = self._judge(key, self._load(), watermark_ms)
+        results = self._judge(key, self._load(key), watermark_ms)
         if results:
             yield frame(results, _OUT)
 
@@ -161,11 +195,12 @@ class _Order(StatefulProcessor):
     def _judge(self, key: Any, memory: PartitionMemory, watermark_ms: int) -> list[dict[str, Any]]:
         """Judge and forget what the watermark allows, and come again when it allows more."""
         watermark_us = watermark_ms * 1_000
+        memory.read_due(watermark_us)
         found = list(reorderings(memory, watermark_us, self._remember_us))
         found += gaps(memory, watermark_us, self._remember_us)
-        self._state.update((memory.to_bytes(),))
+        self._head.update((memory.put_away(watermark_us, self._remember_us),))
         timer_ms = self._read_clock()[1]
-        due_ms = memory.next_due_us(watermark_us, self._remember_us) // 1_000 + 1
+        due_ms = memory.next_due_us(watermark_us) // 1_000 + 1
         if due_ms > watermark_ms and not watermark_ms < timer_ms <= due_ms:
             timer_ms = due_ms
             self._handle.registerTimer(timer_ms)
@@ -177,9 +212,10 @@ class _Order(StatefulProcessor):
         clock = self._clock.get() if self._clock.exists() else None
         return (-1, 0) if clock is None else (clock[0], clock[1])
 
-    def _load(self) -> PartitionMemory:
-        state = self._state.get() if self._state.exists() else None
-        return PartitionMemory() if state is None else PartitionMemory.from_bytes(state[0])
+    def _load(self, key: Any) -> PartitionMemory:
+        head = _binary(self._head.get()) if self._head.exists() else None
+        ids = ids_of_partition((self._query, *key))
+        return PartitionMemory(self._shelf, head, self._width_us, ids)
 
 
 def _row(key: Any, finding: dict[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,23 @@ row is older than the watermark by as long as the job was told; of its producer 
 
 from __future__ import annotations
 
-import io
 import json
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from purgatory.live.memory_buckets import (
+    IdsByBucket,
+    Numbers,
+    Shelf,
+    Summary,
+    mixed,
+    packed,
+    unpacked,
+)
 
 NEVER = 2**62
 """In place of an offset that isn't known, or an attempt that there wasn't."""
@@ -24,11 +34,7 @@ COLUMNS = ("value_id", *_FIRST, *_LEAST, *_MOST)
 UNSENT = -(2**62)
 """The producer and sequence of a record that was read, and whose send nobody has told yet."""
 
-_HOW = {
-    **dict.fromkeys(_FIRST, "max"),
-    **dict.fromkeys(_LEAST, "min"),
-    **dict.fromkeys(_MOST, "max"),
-}
+_LEAST_COLUMNS = [COLUMNS.index(name) for name in _LEAST]
 
 
 @dataclass
@@ -42,42 +48,48 @@ class ProducerPlace:
     checked_to: int = -1
 
 
-@dataclass
 class PartitionMemory:
-    """The records that are remembered, their producers, and how far readers got."""
+    """The records that are remembered, their producers, and how far readers got.
 
-    records: pd.DataFrame = field(
-        default_factory=lambda: _records(np.empty((0, len(COLUMNS)), np.int64))
-    )
-    producers: dict[int, ProducerPlace] = field(default_factory=dict)
-    reached: int = -1
+    Args:
+        shelf: where the records are.
+        head: what `put_away` returned; None: nothing yet.
+        width_us: how long the time of a bucket is; what it was at first holds for good.
+        ids: what this process remembers of the buckets.
+    """
 
-    def to_bytes(self) -> bytes:
-        """Return it as bytes to be kept: 8 for each number of a record."""
-        out = io.BytesIO()
-        head = json.dumps(
-            {number: vars(place) for number, place in self.producers.items()}
-        ).encode()
-        out.write(
-            len(head).to_bytes(4, "big") + head + self.reached.to_bytes(8, "big", signed=True)
-        )
-        out.write(np.ascontiguousarray(self.records.to_numpy(np.int64)).tobytes())
-        return out.getvalue()
+    def __init__(
+        self, shelf: Shelf, head: bytes | None, width_us: int, ids: IdsByBucket | None = None
+    ) -> None:
+        self._shelf = shelf
+        self._ids = ids or IdsByBucket()
+        self._read: dict[int, Numbers] = {}
+        nothing: dict[str, Any] = {
+            "width_us": width_us,
+            "producers": {},
+            "reached": -1,
+            "buckets": {},
+        }
+        kept: dict[str, Any] = nothing if head is None else json.loads(head)
+        self._width_us: int = kept["width_us"]
+        self.producers = {int(k): ProducerPlace(**v) for k, v in kept["producers"].items()}
+        """By producer: where it is."""
+        self.reached: int = kept["reached"]
+        """The last offset that was read."""
+        self.records = _frame(np.empty((0, len(COLUMNS)), np.int64))
+        """The records of the buckets that were read, and new ones."""
+        self._buckets = {int(k): Summary.from_list(v) for k, v in kept["buckets"].items()}
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Return what was kept."""
-        size = int.from_bytes(data[:4], "big")
-        places = json.loads(data[4 : 4 + size])
-        reached = int.from_bytes(data[4 + size : 12 + size], "big", signed=True)
-        numbers = np.frombuffer(data, np.int64, offset=12 + size).reshape(-1, len(COLUMNS))
-        producers = {int(k): ProducerPlace(**v) for k, v in places.items()}
-        return cls(_records(numbers.copy()), producers, reached)
+    def __len__(self) -> int:
+        """How many records are remembered, when they are put away."""
+        return sum(summary.count for summary in self._buckets.values())
 
-    def take(self, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
+    # Taking rows in.
+
+    def take(self, rows: pd.DataFrame) -> Numbers:
         """Take in sends and reads; return the ids of the records that they concern.
 
-        O(rows + records) on average.
+        O(rows log rows + records of the buckets that have such records).
 
         Args:
             rows: with `is_send`, `value_id`, `producer`, `sequence`, `key`, `acks`, `attempt`,
@@ -91,27 +103,137 @@ class PartitionMemory:
                 self.producers[int(producer)] = place
         if len(reads):
             self.reached = max(self.reached, int(reads["offset"].max()))
-        new = pd.concat([_of_sends(sends), _of_reads(reads)])
-        touched: np.ndarray[Any, Any] = new["value_id"].unique()
-        known = self.records["value_id"].isin(touched)
-        merged = pd.concat([self.records[known], new]).groupby("value_id", sort=True).agg(_HOW)
-        self.records = pd.concat(
-            [self.records[~known], merged.reset_index()[list(COLUMNS)]], ignore_index=True
-        )
+        new = _merged(np.concatenate([_of_sends(sends), _of_reads(reads)]))
+        touched = new[:, 0].copy()
+        self._read_those_with(touched)
+        known = self.records.to_numpy()
+        self.records = _frame(_merged(np.concatenate([known, new])))
         return touched
 
-    def next_due_us(self, watermark_us: int, remember_us: int) -> int:
-        """Return what the watermark must reach for the next record to be judged or forgotten.
+    def _read_those_with(self, ids: Numbers) -> None:
+        mixes = mixed(ids)
+        self._read_buckets(
+            bucket
+            for bucket, summary in self._buckets.items()
+            if bucket not in self._read
+            and self._ids.of(bucket, summary.version, self._shelf).has_any(ids, mixes)
+        )
 
-        0 if there is none. O(records).
+    # Reading what was put away.
+
+    def read_due(self, watermark_us: int) -> None:
+        """Read the records of which one is to be judged or forgotten."""
+        self._read_buckets(
+            bucket
+            for bucket, summary in self._buckets.items()
+            if summary.due_us <= watermark_us or summary.waiting_from <= self.reached
+        )
+
+    def read_between(self, sequences: Mapping[int, tuple[int, int]]) -> None:
+        """Read the records that may lie among these numbers, by producer from and to."""
+        self._read_buckets(
+            bucket
+            for bucket, summary in self._buckets.items()
+            if any(
+                least <= sequences[producer][1] and most >= sequences[producer][0]
+                for producer, (least, most, _) in summary.sequences.items()
+                if producer in sequences
+            )
+        )
+
+    def first_behind(self, producer: int, sequence: int) -> int:
+        """Return the least first offset of later records, of those that were not read.
+
+        `NEVER` if there is none. O(buckets).
         """
-        last_us = self.records["last_us"]
-        coming = last_us[(self.records["judged"] == 0) & (last_us > watermark_us)]
-        forgotten = last_us[last_us + remember_us > watermark_us] + remember_us
-        return int(min((one.min() for one in (coming, forgotten) if len(one)), default=0))
+        return min(
+            (
+                summary.sequences[producer][2]
+                for bucket, summary in self._buckets.items()
+                if bucket not in self._read
+                and producer in summary.sequences
+                and summary.sequences[producer][0] > sequence
+            ),
+            default=NEVER,
+        )
+
+    def _read_buckets(self, buckets: Iterable[int]) -> None:
+        tables = [self.records.to_numpy()]
+        for bucket in [bucket for bucket in buckets if bucket not in self._read]:
+            count = self._buckets[bucket].count
+            numbers = unpacked(self._shelf.records(bucket), count, len(COLUMNS))
+            self._read[bucket] = numbers
+            tables.append(numbers)
+        if len(tables) > 1:
+            self.records = _frame(np.concatenate(tables))
+
+    # Putting it away.
+
+    def put_away(self, watermark_us: int, remember_us: int) -> bytes:
+        """Put all records away, and return the rest as bytes to be kept. It is of no use then."""
+        now = self._by_bucket()
+        for bucket in self._read.keys() - now.keys():
+            self._shelf.remove(bucket)
+            del self._buckets[bucket]
+        for bucket, numbers in now.items():
+            self._put(bucket, numbers, watermark_us, remember_us)
+        self._ids.keep(self._buckets)
+        head = {
+            "width_us": self._width_us,
+            "producers": {number: vars(place) for number, place in self.producers.items()},
+            "reached": self.reached,
+            "buckets": {bucket: one.to_list() for bucket, one in self._buckets.items()},
+        }
+        return json.dumps(head, separators=(",", ":")).encode()
+
+    def _by_bucket(self) -> dict[int, Numbers]:
+        """Return the records that were read by bucket, whole buckets, each by id."""
+        places = np.unique(self.records["last_us"].to_numpy() // self._width_us)
+        self._read_buckets(bucket for bucket in places.tolist() if bucket in self._buckets)
+        numbers = self.records.to_numpy()
+        buckets = numbers[:, COLUMNS.index("last_us")] // self._width_us
+        order = np.lexsort((numbers[:, 0], buckets))
+        parts = np.split(numbers[order], np.searchsorted(buckets[order], places[1:]))
+        return dict(zip(places.tolist(), parts, strict=False))
+
+    def _put(self, bucket: int, numbers: Numbers, watermark_us: int, remember_us: int) -> None:
+        earlier = self._buckets.get(bucket)
+        version = 0 if earlier is None else earlier.version
+        if not np.array_equal(self._read.get(bucket, ()), numbers):
+            version += 1
+            ids = numbers[:, 0].copy()
+            self._shelf.put(bucket, packed(numbers), ids.tobytes())
+            self._ids.note(bucket, version, ids)
+        self._buckets[bucket] = _summary(version, _frame(numbers), watermark_us, remember_us)
+
+    def next_due_us(self, watermark_us: int) -> int:
+        """Return what the watermark must reach for a record to be judged or forgotten.
+
+        0 if there is none. Of what is put away; O(buckets).
+        """
+        times = (summary.due_us for summary in self._buckets.values())
+        return min((due_us for due_us in times if due_us > watermark_us), default=0)
 
 
-def note_stored(memory: PartitionMemory, touched: np.ndarray[Any, Any]) -> None:
+def _summary(version: int, records: pd.DataFrame, watermark_us: int, remember_us: int) -> Summary:
+    last_us, first = records["last_us"], first_offset(records)
+    sent = records["producer"] > UNSENT
+    unjudged = sent & (first < NEVER) & (records["judged"] == 0)
+    waiting = unjudged & (last_us <= watermark_us)
+    forgotten_us = int(last_us.min()) + remember_us
+    coming = last_us[unjudged & ~waiting]
+    # One that is kept though its time is over is waited with, until others have come.
+    due_us = max(watermark_us, min(forgotten_us, int(coming.min()) if len(coming) else NEVER))
+    ends = pd.DataFrame(
+        {"producer": records["producer"], "of": records["sequence"], "first": first}
+    )
+    by_producer = ends[sent].groupby("producer").agg({"of": ["min", "max"], "first": "min"})
+    sequences = {int(p): (int(a), int(b), int(c)) for p, a, b, c in by_producer.itertuples()}
+    waiting_from = int(first[waiting].min()) if waiting.any() else NEVER
+    return Summary(version, len(records), due_us, waiting_from, sequences)
+
+
+def note_stored(memory: PartitionMemory, touched: Numbers) -> None:
     """Note from where to where each producer's stored numbers reach. O(records touched)."""
     records = memory.records[memory.records["value_id"].isin(touched)]
     stored = records[(records["producer"] > UNSENT) & (first_offset(records) < NEVER)]
@@ -127,11 +249,24 @@ def first_offset(records: pd.DataFrame) -> pd.Series[int]:
     return records["read"].where(records["read"] < NEVER, records["acked"])
 
 
-def _records(numbers: np.ndarray[Any, Any]) -> pd.DataFrame:
+def _frame(numbers: Numbers) -> pd.DataFrame:
     return pd.DataFrame(numbers, columns=list(COLUMNS))
 
 
-def _of_sends(sends: pd.DataFrame) -> pd.DataFrame:
+def _merged(numbers: Numbers) -> Numbers:
+    """Return one row for each id, ascending, of rows that tell of the same record."""
+    if not len(numbers):
+        return numbers
+    numbers = numbers[np.argsort(numbers[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.concatenate([[True], numbers[1:, 0] != numbers[:-1, 0]]))
+    if len(starts) == len(numbers):
+        return numbers
+    merged = np.maximum.reduceat(numbers, starts)
+    merged[:, _LEAST_COLUMNS] = np.minimum.reduceat(numbers[:, _LEAST_COLUMNS], starts)
+    return merged
+
+
+def _of_sends(sends: pd.DataFrame) -> Numbers:
     stored = sends["offset"].where(sends["outcome"] == "ok", NEVER)
     unknown = sends["attempt"].where(sends["outcome"] == "unknown", NEVER)
     numbers = {
@@ -151,10 +286,10 @@ def _of_sends(sends: pd.DataFrame) -> pd.DataFrame:
         "told_copy": 0,
         "told_lost_ack": 0,
     }
-    return pd.DataFrame(numbers, index=sends.index).astype(np.int64)
+    return _table(numbers, len(sends))
 
 
-def _of_reads(reads: pd.DataFrame) -> pd.DataFrame:
+def _of_reads(reads: pd.DataFrame) -> Numbers:
     numbers = {
         "value_id": reads["value_id"],
         **dict.fromkeys(_FIRST, UNSENT),
@@ -169,4 +304,12 @@ def _of_reads(reads: pd.DataFrame) -> pd.DataFrame:
         "told_copy": 0,
         "told_lost_ack": 0,
     }
-    return pd.DataFrame(numbers, index=reads.index).astype(np.int64)
+    return _table(numbers, len(reads))
+
+
+def _table(columns: Mapping[str, Any], rows: int) -> Numbers:
+    """Return a table of numbers in the order of `COLUMNS`, from columns and single numbers."""
+    table = np.empty((rows, len(COLUMNS)), np.int64)
+    for place, name in enumerate(COLUMNS):
+        table[:, place] = columns[name]
+    return table

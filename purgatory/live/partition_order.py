@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from purgatory.live.memory_buckets import Numbers
 from purgatory.live.partition_memory import (
     NEVER,
     UNSENT,
@@ -25,11 +26,11 @@ from purgatory.live.partition_memory import (
 Finding = dict[str, Any]
 
 
-def copies(memory: PartitionMemory, touched: np.ndarray[Any, Any]) -> Iterator[Finding]:
+def copies(memory: PartitionMemory, touched: Numbers) -> Iterator[Finding]:
     """Tell of values at two or more places, once each, and of those after a lost answer.
 
     Those whose send is not known yet are told later: their key and producer are not known either.
-    O(records).
+    O(records read).
     """
     records = memory.records
     rows = records[records["value_id"].isin(touched) & (records["producer"] > UNSENT)]
@@ -48,40 +49,60 @@ def copies(memory: PartitionMemory, touched: np.ndarray[Any, Any]) -> Iterator[F
 def reorderings(memory: PartitionMemory, watermark_us: int, remember_us: int) -> Iterator[Finding]:
     """Tell of records that lie behind later ones of their producer, when they are to be judged.
 
-    O(n log n) for the records that are remembered behind the first one that is judged.
+    O(n log n) for the records that were read, and those that lie among the judged ones.
     """
+    ends = _ends(memory.records[_to_be_judged(memory, watermark_us, remember_us)])
+    if not ends:
+        return
+    memory.read_between(ends)
     records = memory.records
+    due = _to_be_judged(memory, watermark_us, remember_us)
     first = first_offset(records)
     stored = (records["producer"] > UNSENT) & (first < NEVER)
-    certain = (records["unknown_attempt"] == NEVER) | (first <= memory.reached)
-    old = records["last_us"] + remember_us <= watermark_us
-    due = stored & (records["judged"] == 0) & (records["last_us"] <= watermark_us) & (certain | old)
-    judged = records[due]
-    if judged.empty:
-        return
     records.loc[due, "judged"] = 1
-    since = judged.groupby("producer")["sequence"].min()
-    known = records[stored & (records["sequence"] >= records["producer"].map(since).fillna(NEVER))]
+    since = records["producer"].map({producer: least for producer, (least, _) in ends.items()})
+    known = records[stored & (records["sequence"] >= since.fillna(NEVER))]
     known = known.assign(first=first).sort_values(["producer", "sequence"], ascending=False)
     later = known.groupby("producer")["first"].transform(lambda one: one.cummin().shift())
-    behind = known[(later < known["first"]) & known.index.isin(judged.index)]
+    unread = {producer: memory.first_behind(producer, most) for producer, (_, most) in ends.items()}
+    later = np.fmin(later, known["producer"].map(unread).astype(np.float64))
+    behind = known[(later < known["first"]) & due[known.index]]
     for row in behind.sort_values("first").itertuples():
         anomaly = "retry_reorder" if row.attempts > 1 else "nonmonotonic_send"
         yield _finding(memory, anomaly, row, row.first, int(later[row.Index]))
 
 
+def _to_be_judged(memory: PartitionMemory, watermark_us: int, remember_us: int) -> pd.Series[bool]:
+    records = memory.records
+    first = first_offset(records)
+    stored = (records["producer"] > UNSENT) & (first < NEVER)
+    certain = (records["unknown_attempt"] == NEVER) | (first <= memory.reached)
+    old = records["last_us"] + remember_us <= watermark_us
+    passed = records["last_us"] <= watermark_us
+    return stored & (records["judged"] == 0) & passed & (certain | old)
+
+
+def _ends(records: pd.DataFrame) -> dict[int, tuple[int, int]]:
+    """The least and the most sequence number of each producer's."""
+    ends = records.groupby("producer")["sequence"].agg(["min", "max"])
+    return {int(producer): (int(least), int(most)) for producer, least, most in ends.itertuples()}
+
+
 def gaps(memory: PartitionMemory, watermark_us: int, remember_us: int) -> Iterator[Finding]:
     """Tell of sequence numbers that are missing between stored ones, and forget what is old.
 
-    O(records), and O(n log n) for those whose numbers are not above those of old ones.
+    O(n log n) for the records that were read, and those whose numbers are below an old one's.
     """
-    records = memory.records
-    old = records["last_us"] + remember_us <= watermark_us
+    old = memory.records["last_us"] + remember_us <= watermark_us
     if not old.any():
         return
+    ends = _ends(memory.records[old & (memory.records["producer"] > UNSENT)])
+    memory.read_between({producer: (0, most) for producer, (_, most) in ends.items()})
+    records = memory.records
+    old = records["last_us"] + remember_us <= watermark_us
     sent = records["producer"] > UNSENT
-    to = records[old & sent].groupby("producer")["sequence"].max()
-    near = records[sent & (records["sequence"] <= records["producer"].map(to))]
+    to = records["producer"].map({producer: most for producer, (_, most) in ends.items()})
+    near = records[sent & (records["sequence"] <= to)]
     for producer, of_one in near.groupby("producer"):
         in_order = of_one.sort_values("sequence")
         # One that may still come keeps the later ones waiting.
@@ -123,7 +144,9 @@ def _readers_passed(memory: PartitionMemory, row: Any) -> bool:
     """Whether readers saw what is stored behind it, so that they would have seen it too."""
     records = memory.records
     later = (records["producer"] == row.producer) & (records["sequence"] > row.sequence)
-    return bool((first_offset(records[later]) <= memory.reached).any())
+    if (first_offset(records[later]) <= memory.reached).any():
+        return True
+    return memory.first_behind(row.producer, row.sequence) <= memory.reached
 
 
 def _finding(

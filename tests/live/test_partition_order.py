@@ -14,6 +14,8 @@ from tests.live.live_rows import ACTIONS, SECOND_US, Log, in_batches, random_log
 
 LATE_US = 1 * SECOND_US
 REMEMBER_US = 2 * SECOND_US
+SOON = (30_000, 60_000)
+"""Late and remembered, so short that most of a log is forgotten before its end."""
 
 
 def as_rows(sends: list[dict[str, Any]], reads: list[dict[str, Any]]) -> pd.DataFrame:
@@ -43,26 +45,55 @@ def as_rows(sends: list[dict[str, Any]], reads: list[dict[str, Any]]) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def found_in(log: Log, batches: int) -> list[dict[str, Any]]:
+class DictShelf(dict[int, tuple[bytes, bytes]]):
+    """Buckets in memory, with how many were written."""
+
+    written = 0
+
+    def records(self, bucket: int) -> bytes:
+        return self[bucket][0]
+
+    def ids(self, bucket: int) -> bytes:
+        return self[bucket][1]
+
+    def put(self, bucket: int, records: bytes, ids: bytes) -> None:
+        self[bucket] = records, ids
+        self.written += 1
+
+    def remove(self, bucket: int) -> None:
+        del self[bucket]
+
+
+def found_in(
+    log: Log,
+    batches: int,
+    width_us: int = 100_000,
+    times_us: tuple[int, int] = (LATE_US, REMEMBER_US),
+) -> list[dict[str, Any]]:
     """All findings, with the memory put away and taken up between the batches."""
-    kept, found = PartitionMemory().to_bytes(), list[dict[str, Any]]()
+    late_us, remember_us = times_us
+    shelf, kept, found = DictShelf(), None, list[dict[str, Any]]()
     newest_us = watermark_us = 0
     for sends, reads in in_batches(log, batches):
-        memory = PartitionMemory.from_bytes(kept)
+        memory = PartitionMemory(shelf, kept, width_us)
         if sends or reads:
             rows = as_rows(sends, reads)
             touched = memory.take(rows)
             note_stored(memory, touched)
             found += list(copies(memory, touched))
             newest_us = int(rows["event_us"].max())
-        found += list(reorderings(memory, watermark_us, REMEMBER_US))
-        found += list(gaps(memory, watermark_us, REMEMBER_US))
-        watermark_us = max(watermark_us, newest_us - LATE_US)
-        kept = memory.to_bytes()
-    memory = PartitionMemory.from_bytes(kept)
-    found += list(reorderings(memory, 10**15, REMEMBER_US))
-    found += list(gaps(memory, 10**15, REMEMBER_US))
-    assert memory.records.empty
+        memory.read_due(watermark_us)
+        found += list(reorderings(memory, watermark_us, remember_us))
+        found += list(gaps(memory, watermark_us, remember_us))
+        kept = memory.put_away(watermark_us, remember_us)
+        watermark_us = max(watermark_us, newest_us - late_us)
+    memory = PartitionMemory(shelf, kept, width_us)
+    end_us = 2**61
+    memory.read_due(end_us)
+    found += list(reorderings(memory, end_us, remember_us))
+    found += list(gaps(memory, end_us, remember_us))
+    memory.put_away(end_us, remember_us)
+    assert (len(memory), shelf) == (0, {})
     return found
 
 
@@ -85,11 +116,79 @@ def test_each_anomaly_is_found_exactly_and_no_other(action: str, batches: int) -
     assert counted(found_in(log, batches)) == log.expected
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_the_same_is_found_however_the_rows_are_cut_into_batches(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("times_us", [(LATE_US, REMEMBER_US), SOON])
+def test_the_same_is_found_however_the_rows_are_cut_into_batches_and_buckets(
+    seed: int, times_us: tuple[int, int]
+) -> None:
     log = random_log(seed, 400)
-    for batches in (1, 7, 60):
-        assert counted(found_in(log, batches)) == log.expected, f"{batches} batches"
+    for batches, width_us in ((1, 100_000), (7, 7_000), (60, 7_000), (60, 10**12)):
+        found = counted(found_in(log, batches, width_us, times_us))
+        assert found == log.expected, f"{batches} batches, buckets of {width_us} us"
+
+
+def judged_later(log: Log, watermark_us: int) -> list[dict[str, Any]]:
+    """What is found at a watermark that comes a while after the rows, which are put away."""
+    shelf = DictShelf()
+    memory = PartitionMemory(shelf, None, 10_000)
+    memory.take(as_rows(log.sends, log.reads))
+    kept = memory.put_away(0, REMEMBER_US)
+    memory = PartitionMemory(shelf, kept, 10_000)
+    memory.read_due(watermark_us)
+    return list(reorderings(memory, watermark_us, REMEMBER_US))
+
+
+def test_a_record_is_compared_with_later_ones_that_are_put_away() -> None:
+    log = Log()
+    first, second = log.next_of(1), log.next_of(1)
+    log.send(1, *second)
+    log.send(1, *first)
+    log.sends[0]["answer_us"] = 200_000
+    log.reads[0]["time_us"] = 200_000
+    (finding,) = judged_later(log, watermark_us=50_000)
+    assert (finding["sequence"], finding["offset"], finding["other_offset"]) == (0, 1, 0)
+
+
+def test_a_record_that_waited_for_readers_is_judged_when_one_has_passed_it() -> None:
+    log = Log()
+    first, second, third = (log.next_of(1) for _ in range(3))
+    log.send(1, *second)
+    log.send(1, *first, outcome="unknown", stored=False)
+    log.send(1, *first, attempt=2)
+    log.send(1, *third)
+    passed, log.reads[1:] = log.reads[2], []
+    shelf = DictShelf()
+    memory = PartitionMemory(shelf, None, 1_000)
+    memory.take(as_rows(log.sends, log.reads))
+    memory.read_due(10**6)
+    assert list(reorderings(memory, 10**6, REMEMBER_US)) == []
+    kept = memory.put_away(10**6, REMEMBER_US)
+    memory = PartitionMemory(shelf, kept, 1_000)
+    memory.take(as_rows([], [passed]))
+    memory.read_due(10**6)
+    (finding,) = reorderings(memory, 10**6, REMEMBER_US)
+    assert (finding["anomaly"], finding["sequence"]) == ("retry_reorder", 0)
+
+
+def test_a_batch_reads_and_writes_no_more_than_it_concerns() -> None:
+    log = Log()
+    for _ in range(1_000):
+        log.good(1)
+    shelf = DictShelf()
+    memory = PartitionMemory(shelf, None, 10_000)
+    memory.take(as_rows(log.sends, log.reads))
+    kept = memory.put_away(0, REMEMBER_US)
+    assert len(shelf) > 90
+    log.sends.clear()
+    log.reads.clear()
+    log.good(1)
+    memory, shelf.written = PartitionMemory(shelf, kept, 10_000), 0
+    memory.take(as_rows(log.sends, log.reads))
+    memory.read_due(0)
+    assert len(memory.records) <= 11
+    memory.put_away(0, REMEMBER_US)
+    assert shelf.written == 1
+    assert len(memory) == 1_001
 
 
 def test_an_unknown_send_that_nobody_could_have_read_is_doubtful() -> None:
