@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purgatory.cli.client_setting import Client, client_settings
 from purgatory.cli.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def simulate(
     publish_prefix: Annotated[
         str, typer.Option(metavar="PREFIX", help="The topics are PREFIX.operations and so on.")
     ] = "purgatory",
+    client: Client = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a bad row of a recorded request log.")
     ] = False,
@@ -127,9 +129,14 @@ def simulate(
     _configure_logs(log_format, quiet)
     if publish is not None and not real_time:
         return _fail("purgatory simulate: --publish goes with --real-time", 2)
+    if client and publish is None:
+        return _fail("purgatory simulate: --client goes with --publish", 2)
+    settings = client_settings(client)
     try:
         loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
-        publisher = None if publish is None else _publisher(loaded, publish, publish_prefix)
+        publisher = None
+        if publish is not None:
+            publisher = _publisher(loaded, publish, publish_prefix, settings)
         run = _prepare(loaded, trace, overwrite, strict, real_time, quiet, publisher)
     except _PublishError as error:
         return _fail(f"purgatory simulate: --publish {error}", 2)
@@ -206,7 +213,9 @@ def _prepare(
     )
 
 
-def _publisher(loaded: LoadedScenario, bootstrap_servers: str, prefix: str) -> RowPublisher:
+def _publisher(
+    loaded: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
+) -> RowPublisher:
     """What publishes; its topics are there, so the cluster answers."""
     import time
 
@@ -216,8 +225,8 @@ def _publisher(loaded: LoadedScenario, bootstrap_servers: str, prefix: str) -> R
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     run_id = f"{loaded.scenario.run_id}-{now}"
     try:
-        publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer")
-        create_topics(bootstrap_servers, prefix)
+        publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer", client=client)
+        create_topics(bootstrap_servers, prefix, client)
         publisher.start(bootstrap_servers)
     except (PublishError, ValueError) as error:
         raise _PublishError(str(error)) from error

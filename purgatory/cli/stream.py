@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli.client_setting import Client, client_settings
 from purgatory.cli.duration import seconds
 from purgatory.cli.pipeline_run import Master, one_line_errors
 from purgatory.cli.whole_number import whole_number
@@ -98,19 +99,12 @@ def stream(
             help="How many rows a batch takes of each topic.",
         ),
     ] = 200_000,
-    client: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A setting of the Kafka client, as security.protocol=SSL; may be given again.",
-            show_default=False,
-        ),
-    ] = None,
+    client: Client = None,
     master: Master = "local[*]",
     once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
 ) -> None:
     """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
-    settings = dict(_setting(text) for text in client or ())
+    settings = client_settings(client)
     for name, value in (("--window", window), ("--late", late), ("--remember", remember)):
         if value < _LEAST_WINDOW_S:
             raise typer.BadParameter("it must be at least 1ms", param_hint=name)
@@ -180,10 +174,3 @@ def _stopped_by_signals(stack: ExitStack) -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         stack.callback(signal.signal, number, signal.signal(number, handle))
     return stop
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{text!r}: write NAME=VALUE", param_hint="--client")
-    return name, value

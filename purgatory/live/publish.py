@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from purgatory.live.first_answer import NoAnswerError, first_answer
 from purgatory.live.tables import Row
 from purgatory.live.topics import PARTITIONS, TABLES, published_topics
 from purgatory.pipeline.traces.schema import TABLES as SCHEMAS
@@ -206,28 +207,35 @@ class RowPublisher:
             self._failed += 1
 
 
-def create_topics(bootstrap_servers: str, prefix: str) -> None:
+def create_topics(
+    bootstrap_servers: str, prefix: str, client: Mapping[str, Any] | None = None
+) -> None:
     """Make the topics that are not there yet, replicated as the cluster does by default.
+
+    Args:
+        bootstrap_servers: of the cluster.
+        prefix: of the topics' names.
+        client: settings of the client beside its own, as librdkafka names them.
 
     Raises:
         PublishError: nobody answers there, or the cluster refuses.
         ValueError: the prefix can't begin a topic's name.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     names = published_topics(prefix).values()
+    settings = {"client.id": CLIENT_ID, **(client or {})}
     try:
-        admin = AdminClient(
-            {"bootstrap.servers": bootstrap_servers, "client.id": CLIENT_ID, "log_level": 0}
-        )
-        there = admin.list_topics(timeout=_ASK_TIMEOUT_S).topics
+        admin, there = first_answer(bootstrap_servers, settings, _ASK_TIMEOUT_S)
         missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in there]
         for made in admin.create_topics(missing).values() if missing else ():
             made.result(_ASK_TIMEOUT_S)
+    except NoAnswerError as error:
+        raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
     except KafkaException as error:
         raise PublishError(
-            f"{bootstrap_servers}: no cluster to publish to: {error.args[0].str()}"
+            f"{bootstrap_servers}: its topics can't be made: {error.args[0].str()}"
         ) from error
 
 

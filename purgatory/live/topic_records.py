@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from purgatory.live.first_answer import NoAnswerError, first_answer
 from purgatory.live.topics import published_topics
 from purgatory.pipeline.errors import PipelineError
 
@@ -55,24 +55,16 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
     Raises:
         PipelineError: saying which, and what to do.
     """
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
     try:
         wanted = set(published_topics(prefix).values())
-        settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
-            "log_level": 0,
-            **client,
-        }
-        there = AdminClient(settings).list_topics(timeout=_TIMEOUT_S).topics
+        _, there = first_answer(bootstrap_servers, client, _TIMEOUT_S)
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
-    except KafkaException as error:
+    except NoAnswerError as error:
         raise PipelineError(
-            f"--bootstrap {bootstrap_servers}: no cluster answers: {error.args[0].str()}"
+            f"--bootstrap {bootstrap_servers}: no cluster answers: {error}"
         ) from error
-    missing = sorted(wanted - set(there))
+    missing = sorted(wanted - there)
     if missing:
         raise PipelineError(
             f"{bootstrap_servers} has no topic {missing[0]}: publish to it first (purgatory "

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ from purgatory.live.tables import WithoutTopics
 _PATIENCE_S = 30.0
 
 
-def read_rows(bootstrap_servers: str, topic: str, most: int | None = None) -> list[dict[str, Any]]:
+def read_rows(
+    bootstrap_servers: str,
+    topic: str,
+    most: int | None = None,
+    client: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
     """All rows that a topic holds now, or the first so many."""
     consumer = Consumer(
         {
@@ -30,6 +36,7 @@ def read_rows(bootstrap_servers: str, topic: str, most: int | None = None) -> li
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            **(client or {}),
         }
     )
     rows: list[dict[str, Any]] = []
@@ -50,9 +57,12 @@ def read_rows(bootstrap_servers: str, topic: str, most: int | None = None) -> li
     return rows
 
 
-def write(bootstrap_servers: str, topic: str, records: int) -> None:
+def write(
+    bootstrap_servers: str, topic: str, records: int, client: Mapping[str, str] | None = None
+) -> None:
     """Write so many records, acknowledged by all."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "client.id": "shop"})
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "client.id": "shop"}
+    producer = Producer({**settings, **(client or {})})
     for number in range(records):
         producer.produce(topic, f"value-{number}", f"key-{number % 7}")
     assert producer.flush(30) == 0
@@ -141,6 +151,7 @@ def test_rows_that_find_no_room_are_counted() -> None:
     ("arguments", "message"),
     [
         (["simulate", "steady", "--publish", "127.0.0.1:1"], "--publish goes with --real-time"),
+        (["simulate", "steady", "--client", "acks=1"], "--client goes with --publish"),
         (["cluster", "--publish", "a b", "--port", "0"], "--publish 'a b' can't begin the name"),
     ],
 )

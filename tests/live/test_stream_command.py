@@ -35,7 +35,7 @@ def fixture_publishing(traced: Path) -> Iterator[str]:
 
     Ask for it before the session: while that starts, the cluster stops holding sends back.
     """
-    with publishing_cluster(traced) as bootstrap:
+    with publishing_cluster("--trace", str(traced)) as bootstrap:
         write(bootstrap, "orders", 100)
         write(bootstrap, "orders", 100)
         read_rows_of_orders(bootstrap, 200)
@@ -43,10 +43,10 @@ def fixture_publishing(traced: Path) -> Iterator[str]:
 
 
 @contextmanager
-def publishing_cluster(trace: Path) -> Iterator[str]:
-    """Run it."""
+def publishing_cluster(*more: str) -> Iterator[str]:
+    """Run it, with more options."""
     command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
-    command += ["--topic", "orders:2", "--publish", "live", "--trace", str(trace)]
+    command += ["--topic", "orders:2", "--publish", "live", *more]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -63,14 +63,14 @@ def publishing_cluster(trace: Path) -> Iterator[str]:
         assert "could not be delivered" not in errors
 
 
-def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str) -> int:
+def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: str = "live") -> int:
     """Run the command in the session that is there."""
 
     @contextmanager
     def shared(_master: str) -> Iterator[SparkSession]:
         yield spark
 
-    arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out), "--once", *more]
+    arguments = ["--bootstrap", bootstrap, "--prefix", prefix, "--out", str(out), "--once", *more]
     with patch("purgatory.pipeline.session.spark_session", shared):
         return main(["stream", *arguments])
 
@@ -110,6 +110,8 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
         (["--window", "10"], "'10' is no duration"),
         (["--window", "0s"], "at least 1ms"),
         (["--client", "a"], "write NAME=VALUE"),
+        (["--client", "error_cb=a"], "error_cb takes a function"),
+        (["--client", "acks.of=1"], 'No such configuration property: "acks.of"'),
         (["--master", "sc://localhost"], "Spark Connect server can't run it"),
         (["--prefix", "a b"], "can't begin the name of a topic"),
         ([], "has no topic purgatory.operations: publish to it first"),

@@ -1,0 +1,114 @@
+"""Publishing to a cluster that speaks TLS and asks for a password, and following it there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.cli.main import main
+from tests.live.test_publish import read_rows, write
+from tests.live.test_stream_command import publishing_cluster, stream
+from tests.live.test_waits_live import rows_in
+from tests.source.certificates import make_certificate
+
+_PATIENCE_S = 30.0
+
+
+class Guarded(NamedTuple):
+    """A cluster that is a process, and what its clients must know."""
+
+    bootstrap: str
+    client: dict[str, str]
+
+    def options(self, **other: str | None) -> list[str]:
+        """The options of a command, some with another value or, if it is None, left out."""
+        settings = {**self.client, **{name.replace("_", "."): other[name] for name in other}}
+        given = [f"{name}={value}" for name, value in settings.items() if value is not None]
+        return [word for setting in given for word in ("--client", setting)]
+
+
+@pytest.fixture(scope="module", name="guarded")
+def fixture_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    certificate = str(make_certificate(tmp_path_factory.mktemp("tls")))
+    client = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": certificate,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "secret",
+    }
+    with publishing_cluster("--tls-cert", certificate, "--user", "ann:secret") as bootstrap:
+        yield Guarded(bootstrap, client)
+
+
+def simulate(guarded: Guarded, options: list[str]) -> int:
+    """Publish a short simulation to it, as `sim`."""
+    arguments = ["--real-time", "--duration-ms", "500", "--quiet", "--publish", guarded.bootstrap]
+    return main(["simulate", "steady", *arguments, "--publish-prefix", "sim", *options])
+
+
+def test_a_guarded_cluster_publishes_into_itself(guarded: Guarded) -> None:
+    write(guarded.bootstrap, "orders", 50, guarded.client)
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (rows := read_rows(guarded.bootstrap, "live.operations", client=guarded.client)):
+        assert time.monotonic() < deadline
+    assert {row["kind"] for row in rows} <= {"producer", "consumer", "follower"}
+    assert {key.rpartition("-")[0] for row in rows for key in row["watch_keys"]} == {"orders"}
+
+
+def test_a_simulation_publishes_to_a_guarded_cluster_and_a_stream_follows_it_there(
+    guarded: Guarded, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(guarded, guarded.options()) == 0
+    assert "could not be delivered" not in capsys.readouterr().err
+    ended = read_rows(guarded.bootstrap, "sim.operations", client=guarded.client)
+    times = ("--window", "100ms", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
+    out = tmp_path / "out"
+    assert stream(spark, guarded.bootstrap, out, *times, *guarded.options(), prefix="sim") == 0
+    windows = rows_in(out / "waits")
+    assert {row["run_id"] for row in windows} == {row["run_id"] for row in ended}
+    assert 0 < sum(row["operations"] for row in windows) <= len(ended)
+    told = read_rows(guarded.bootstrap, "results.waits", client=guarded.client)
+    assert [row["operations"] for row in told if row["table"] == "waits"] == [
+        row["operations"] for row in windows
+    ]
+
+
+@pytest.mark.parametrize("command", ["simulate", "stream"])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"sasl_password": "wrong"}, "the user or the password is wrong"),
+        ({"ssl_ca_location": None}, "certificate verify failed"),
+        ({"security_protocol": "PLAINTEXT"}, "speaks TLS or asks for a password: --client"),
+    ],
+)
+def test_who_can_not_come_in_is_told_why_in_one_line(
+    command: str,
+    other: dict[str, str | None],
+    message: str,
+    guarded: Guarded,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = guarded.options(**other)
+    # To speak plainly is not refused, but answered by nobody: no need to wait for it for long.
+    with (
+        patch("purgatory.live.publish._ASK_TIMEOUT_S", 1.0),
+        patch("purgatory.live.topic_records._TIMEOUT_S", 1.0),
+    ):
+        if command == "simulate":
+            status = simulate(guarded, options)
+        else:
+            arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
+            status = main(["stream", *arguments, *options])
+    error = capsys.readouterr().err
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
