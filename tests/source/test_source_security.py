@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.source import BrokerError
 from purgatory.source.stream_reader import PurgatoryStreamReader
+from tests.source.certificates import make_certificate
 from tests.source.topics import numbered, offsets_of, options, write
 
 PLAIN = {
@@ -37,23 +35,7 @@ def guarded() -> Iterator[ThreadedCluster]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of this machine's loopback address, and its key, in one file."""
-    if shutil.which("openssl") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("openssl is missing: install the package openssl")
-        pytest.skip("openssl is not installed")
-    folder = tmp_path_factory.mktemp("tls")
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -keyout key.pem"
-    )
-    subprocess.run(
-        [*command.split(), "-out", "cert.pem", "-addext", "subjectAltName=IP:127.0.0.1"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    both = folder / "both.pem"
-    both.write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
-    return both
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def _all_of(servers: str, topic: str, settings: dict[str, str]) -> list[dict[str, Any]]:
