@@ -204,7 +204,7 @@ class PartitionMemory:
             ids = numbers[:, 0].copy()
             self._shelf.put(bucket, packed(numbers), ids.tobytes())
             self._ids.note(bucket, version, ids)
-        self._buckets[bucket] = _summary(version, _frame(numbers), watermark_us, remember_us)
+        self._buckets[bucket] = _summary(version, numbers, watermark_us, remember_us)
 
     def next_due_us(self, watermark_us: int) -> int:
         """Return what the watermark must reach for a record to be judged or forgotten.
@@ -215,30 +215,47 @@ class PartitionMemory:
         return min((due_us for due_us in times if due_us > watermark_us), default=0)
 
 
-def _summary(version: int, records: pd.DataFrame, watermark_us: int, remember_us: int) -> Summary:
-    last_us, first = records["last_us"], first_offset(records)
-    sent = records["producer"] > UNSENT
-    unjudged = sent & (first < NEVER) & (records["judged"] == 0)
+def _summary(version: int, numbers: Numbers, watermark_us: int, remember_us: int) -> Summary:
+    column = dict(zip(COLUMNS, numbers.T, strict=True))
+    first = np.where(column["read"] < NEVER, column["read"], column["acked"])
+    last_us, sent = column["last_us"], column["producer"] > UNSENT
+    unjudged = sent & (first < NEVER) & (column["judged"] == 0)
     waiting = unjudged & (last_us <= watermark_us)
-    forgotten_us = int(last_us.min()) + remember_us
-    coming = last_us[unjudged & ~waiting]
+    coming_us = int(last_us[unjudged & ~waiting].min(initial=NEVER))
     # One that is kept though its time is over is waited with, until others have come.
-    due_us = max(watermark_us, min(forgotten_us, int(coming.min()) if len(coming) else NEVER))
-    ends = pd.DataFrame(
-        {"producer": records["producer"], "of": records["sequence"], "first": first}
+    due_us = max(watermark_us, min(int(last_us.min()) + remember_us, coming_us))
+    producers = column["producer"][sent]
+    places = ends_of(producers, first[sent])
+    return Summary(
+        version,
+        len(numbers),
+        due_us,
+        int(first[waiting].min(initial=NEVER)),
+        {
+            producer: (least, most, places[producer][0])
+            for producer, (least, most) in ends_of(producers, column["sequence"][sent]).items()
+        },
     )
-    by_producer = ends[sent].groupby("producer").agg({"of": ["min", "max"], "first": "min"})
-    sequences = {int(p): (int(a), int(b), int(c)) for p, a, b, c in by_producer.itertuples()}
-    waiting_from = int(first[waiting].min()) if waiting.any() else NEVER
-    return Summary(version, len(records), due_us, waiting_from, sequences)
+
+
+def ends_of(producers: Numbers, numbers: Numbers) -> dict[int, tuple[int, int]]:
+    """Return the least and the most of each producer's numbers. O(n log n)."""
+    if not len(producers):
+        return {}
+    order = np.argsort(producers, kind="stable")
+    producers, numbers = producers[order], numbers[order]
+    starts = np.flatnonzero(np.concatenate([[True], producers[1:] != producers[:-1]]))
+    least, most = np.minimum.reduceat(numbers, starts), np.maximum.reduceat(numbers, starts)
+    ends = zip(least.tolist(), most.tolist(), strict=True)
+    return dict(zip(producers[starts].tolist(), ends, strict=True))
 
 
 def note_stored(memory: PartitionMemory, touched: Numbers) -> None:
     """Note from where to where each producer's stored numbers reach. O(records touched)."""
     records = memory.records[memory.records["value_id"].isin(touched)]
     stored = records[(records["producer"] > UNSENT) & (first_offset(records) < NEVER)]
-    ends = stored.groupby("producer")["sequence"].agg(["min", "max"])
-    for producer, least, most in ends.itertuples():
+    ends = ends_of(stored["producer"].to_numpy(), stored["sequence"].to_numpy())
+    for producer, (least, most) in ends.items():
         place = memory.producers[producer]
         place.stored_from = least if place.stored_from < 0 else min(place.stored_from, least)
         place.stored_to = max(place.stored_to, most)

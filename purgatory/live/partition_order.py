@@ -20,6 +20,7 @@ from purgatory.live.partition_memory import (
     UNSENT,
     PartitionMemory,
     ProducerPlace,
+    ends_of,
     first_offset,
 )
 
@@ -84,8 +85,7 @@ def _to_be_judged(memory: PartitionMemory, watermark_us: int, remember_us: int) 
 
 def _ends(records: pd.DataFrame) -> dict[int, tuple[int, int]]:
     """The least and the most sequence number of each producer's."""
-    ends = records.groupby("producer")["sequence"].agg(["min", "max"])
-    return {int(producer): (int(least), int(most)) for producer, least, most in ends.itertuples()}
+    return ends_of(records["producer"].to_numpy(), records["sequence"].to_numpy())
 
 
 def gaps(memory: PartitionMemory, watermark_us: int, remember_us: int) -> Iterator[Finding]:

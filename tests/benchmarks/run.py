@@ -36,6 +36,7 @@ BENCHMARKS = (
     "cluster_speed",
     "pipeline_scale",
     "apply_speed",
+    "stream_speed",
 )
 
 

@@ -15,6 +15,8 @@ from tests.benchmarks.measurement import Figure, Size, in_turns, table
 HELPERS = {
     "measurement",
     "cluster_clients",
+    "live_load",
+    "plain_stream",
     "trace_rows",
     "rivals",
     "cost_plot",
