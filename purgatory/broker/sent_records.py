@@ -7,6 +7,8 @@ Ground rules
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from purgatory.kafka import RecordBatch
@@ -15,6 +17,42 @@ UNKNOWN = "unknown"
 ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
 UNTOLD = frozenset({ANSWER_LOST, SENT_AGAIN})
 """Why a client may not know what became of a send whose answer was made."""
+
+
+@dataclass(slots=True)
+class SendRow:
+    """A row of the table of sends, in the order of its columns, until it is written."""
+
+    group: str
+    producer: int
+    sequence: int
+    attempt: int
+    key: int
+    value_id: int
+    acks: int
+    outcome: str
+    error: str | None
+    send_us: int
+    answer_us: int | None
+    topic: str
+    partition: int
+    offset: int | None
+    size_bytes: int
+
+    def doubt(self, why: str) -> None:
+        """Take what became of it for unknown to its client."""
+        self.outcome, self.error = UNKNOWN, why
+
+    def answered(self, at_us: int | None) -> None:
+        """Note when it was answered, unless its client never had the answer."""
+        self.answer_us = None if self.error in UNTOLD else at_us
+
+    def as_row(self) -> tuple[Any, ...]:
+        """Return it as it is written."""
+        return _AS_ROW(self)
+
+
+_AS_ROW = attrgetter(*(field.name for field in fields(SendRow)))
 
 
 class Sent:
@@ -26,15 +64,15 @@ class Sent:
         self.sequence = sequence
         self.attempts = 0
         self.came_us = 0
-        self.held: list[Any] | None = None
+        self.held: SendRow | None = None
 
-    def attempt(self, row: list[Any]) -> None:
+    def attempt(self, row: SendRow) -> None:
         """Note one more attempt: whoever sends again didn't take the answer to the one before."""
         held = self.held
-        if held is not None and held[0] == row[0] and held[7] == "ok":
-            held[7], held[8] = UNKNOWN, SENT_AGAIN
+        if held is not None and held.group == row.group and held.outcome == "ok":
+            held.doubt(SENT_AGAIN)
         self.attempts += 1
-        self.came_us = row[9]
+        self.came_us = row.send_us
         self.held = row
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from purgatory.broker.records import records_of
-from purgatory.broker.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, Place, Sent
+from purgatory.broker.sent_records import ANSWER_LOST, UNKNOWN, Place, SendRow, Sent
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.kafka import (
     DelayedFetch,
@@ -79,7 +79,7 @@ class ClusterTrace:
         self._places: dict[tuple[int, TopicPartition], Place] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
-        self._unanswered: dict[tuple[int, int], list[list[Any]]] = {}
+        self._unanswered: dict[tuple[int, int], list[SendRow]] = {}
         self._answered: deque[_Answered] = deque()
 
     @property
@@ -125,7 +125,7 @@ class ClusterTrace:
     ) -> None:
         """Note what a produce asked and what it is answered; it counts once that is delivered."""
         acks = request.body.acks
-        rows: list[list[Any]] = []
+        rows: list[SendRow] = []
         for topic_partition, batches in entries.items():
             answer = answers.get(topic_partition)
             if answer is not None:
@@ -176,21 +176,21 @@ class ClusterTrace:
             else:
                 known.append((self._now_us(), key))
 
-    def _write_sends(self, at_us: int | None, rows: Iterable[list[Any]]) -> None:
+    def _write_sends(self, at_us: int | None, rows: Iterable[SendRow]) -> None:
         for row in rows:
-            row[10] = None if row[8] in UNTOLD else at_us
+            row.answered(at_us)
             self._write_send(row)
 
-    def _write_lost(self, rows: Iterable[list[Any]]) -> None:
+    def _write_lost(self, rows: Iterable[SendRow]) -> None:
         for row in rows:
-            row[7], row[8] = UNKNOWN, ANSWER_LOST
+            row.doubt(ANSWER_LOST)
             self._write_send(row)
 
-    def _write_send(self, row: list[Any]) -> None:
-        sent = self._sent.get((row[5], TopicPartition(row[11], row[12])))
+    def _write_send(self, row: SendRow) -> None:
+        sent = self._sent.get((row.value_id, TopicPartition(row.topic, row.partition)))
         if sent is not None and sent.held is row:
             sent.held = None
-        self._tables.send(tuple(row))
+        self._tables.send(row.as_row())
 
     def _sends(
         self,
@@ -199,7 +199,7 @@ class ClusterTrace:
         batches: Sequence[RecordBatch],
         answer: PartitionProduceResponse,
         came_us: int,
-    ) -> list[list[Any]]:
+    ) -> list[SendRow]:
         client = self._client(request)
         outcome, error = _outcome(answer.error)
         offset = answer.base_offset if answer.base_offset >= 0 else None
@@ -207,18 +207,16 @@ class ClusterTrace:
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
             place = self._places.setdefault((producer, topic_partition), Place())
-            records = list(_readable(batch))
-            if records:
-                first = self._sent.get((_number(records[0].value), topic_partition))
-                place.begin(batch, None if first is None else first.sequence)
-            for number, record in enumerate(records):
+            for number, record in enumerate(_readable(batch)):
                 value_id = _number(record.value)
                 sent = self._sent.get((value_id, topic_partition))
+                if number == 0:
+                    place.begin(batch, None if sent is None else sent.sequence)
                 if sent is None:
                     sequence = place.sequence(batch, number)
                     sent = self._sent[value_id, topic_partition] = Sent(sequence)
                     self._known.append((came_us, (value_id, topic_partition)))
-                row = [
+                row = SendRow(
                     request.client_id or "",
                     producer,
                     sent.sequence,
@@ -234,7 +232,7 @@ class ClusterTrace:
                     topic_partition.partition,
                     None if offset is None else offset + number,
                     len(record.key or b"") + len(record.value or b""),
-                ]
+                )
                 sent.attempt(row)
                 rows.append(row)
             if offset is not None:
@@ -291,7 +289,7 @@ class ClusterTrace:
                 return
             if answered.connection == connection:
                 for row in answered.rows:
-                    row[7], row[8] = UNKNOWN, ANSWER_LOST
+                    row.doubt(ANSWER_LOST)
 
     def close(self) -> None:
         """Write what is still held back. Call it when the cluster has stopped."""
@@ -319,7 +317,7 @@ class _Answered(NamedTuple):
 
     at_us: int
     connection: int
-    rows: list[list[Any]]
+    rows: list[SendRow]
 
 
 def start_trace(
