@@ -5,6 +5,7 @@
 It consumes the three topics from their beginning, keeps a window of waits for each purgatory, tells
 of duplicates at once and of reorderings when they are seen, and produces its findings to
 ``PREFIX.plain``. Its memory is in its process: killed, it begins anew, and counts and tells twice.
+When it has its first rows, it prints a line.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ def run(servers: str, prefix: str) -> None:
         ]
     )
     while True:
+        told = stream.rows > 0
         for message in consumer.consume(5_000, 0.1):
             if message.error() is None:
                 stream.take(message.topic() or "", json.loads(message.value() or b""))
+        if stream.rows and not told:
+            print("reading", flush=True)
         producer.poll(0)
 
 

@@ -76,8 +76,11 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
         ]
         if plan.behind:
             figures.append(_restart(Path(folder), servers, plan))
-    with _cluster() as servers, _plain(servers):
-        rate, late_s = _told(servers, plan, f"{PREFIX}.plain")
+    with _cluster() as servers:
+        with _plain(servers):
+            rate, late_s = _told(servers, plan, f"{PREFIX}.plain")
+        with _plain(servers) as reading_after_s:
+            figures.append(Figure("its restart: first rows read", reading_after_s(), "s"))
     figures.append(Figure("a plain consumer's loop keeps up with, rows", rate, "/s"))
     figures.append(Figure("its append to result, p95", late_s, "s"))
     return figures
@@ -131,11 +134,18 @@ def _batches(metrics: LiveMetrics) -> dict[str, float]:
 
 
 @contextmanager
-def _plain(servers: str) -> Iterator[None]:
+def _plain(servers: str) -> Iterator[Callable[[], float]]:
+    """Run the loop; what is given waits until it reads, and says how long that took."""
     command = [sys.executable, "-m", "tests.benchmarks.plain_stream", servers, PREFIX]
-    with subprocess.Popen(command) as process:
+    start_s = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+
+        def reading_after_s() -> float:
+            assert process.stdout is not None and process.stdout.readline()
+            return time.monotonic() - start_s
+
         try:
-            yield
+            yield reading_after_s
         finally:
             process.kill()
 
