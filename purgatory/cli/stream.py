@@ -140,6 +140,7 @@ def _run(
         )
     check_places(jobs)
     check_topics(jobs.bootstrap_servers, prefix, jobs.client)
+    _check_result_topics(jobs)
     metrics = LiveMetrics()
     with ExitStack() as stack:
         if metrics_port is not None:
@@ -149,6 +150,15 @@ def _run(
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
         run_jobs(session, records, jobs, metrics, stop)
+
+
+def _check_result_topics(jobs: LiveJobs) -> None:
+    from purgatory.live.result_topic import ResultTopic, check_result_topic
+
+    if jobs.to_topic is not None:
+        for query in ("waits", "order"):
+            topic = ResultTopic(jobs.bootstrap_servers, f"{jobs.to_topic}.{query}", jobs.client)
+            check_result_topic(topic, jobs.checkpoint / query)
 
 
 def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:

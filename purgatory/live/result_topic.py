@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from purgatory.pipeline.errors import OutputError
@@ -48,6 +49,11 @@ class ResultTopic:
             raise OutputError(
                 f"--to-topic {topic}: {bootstrap_servers} can't be used: {error.args[0].str()}"
             ) from error
+
+    @property
+    def last_batch(self) -> int:
+        """The batch of the last result that it has; -1 if it has none."""
+        return self._last[0]
 
     def write(self, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write a batch's rows, those that aren't there; return how many. Waits for them.
@@ -113,6 +119,25 @@ class ResultTopic:
                 f"--to-topic {self.topic}: its last record is no result of this command: name a "
                 "topic that nobody else writes to"
             ) from None
+
+
+def check_result_topic(topic: ResultTopic, checkpoint: Path) -> None:
+    """Refuse a topic with results of another checkpoint: ours would be taken for repeated ones.
+
+    Args:
+        topic: of one query.
+        checkpoint: the folder where this query keeps how far it is.
+
+    Raises:
+        OutputError: saying what is there and what to do.
+    """
+    begun = (int(path.name) for path in checkpoint.glob("offsets/*") if path.name.isdecimal())
+    if topic.last_batch > max(begun, default=-1):
+        raise OutputError(
+            f"--to-topic {topic.topic}: has results up to batch {topic.last_batch}, and "
+            f"{checkpoint} does not know of them: name the checkpoint that goes with them, or "
+            "another topic"
+        )
 
 
 def _as_text(value: Any) -> str:
