@@ -4,9 +4,15 @@
 
 The same seed brings the same faults in the same order; what they meet depends on the machine.
 
-Produces are refused only once the producer with one request in flight is done, after half of the
-time: librdkafka has the next request ready when one is refused, and sends it first, which is a
-reordering that this setting should exclude.
+Two of the settings promise less of librdkafka than their names say, because it has the next request
+of a partition ready when one is refused, and sends it first:
+
+* With one request in flight, that is a reordering. Produces are refused only once this producer is
+  done, after half of the time.
+* With idempotence, that request is out of sequence, and librdkafka begins new sequences for all
+  partitions: a batch of another one that was stored, and whose answer was lost, is stored again,
+  and no broker can know it. So this producer never has two batches of a partition under way: it
+  fills one for each, and waits for them.
 """
 
 from __future__ import annotations
@@ -33,9 +39,11 @@ from purgatory.broker import (
 
 TOPIC = "orders"
 PARTITIONS = 3
+IDEMPOTENT = "idempotent"
 IN_FLIGHT_1 = "in-flight-1"
 PRODUCERS: Mapping[str, Mapping[str, Any]] = {
-    "idempotent": {"enable.idempotence": True, "acks": "all"},
+    # It lingers until it is flushed.
+    IDEMPOTENT: {"enable.idempotence": True, "acks": "all", "linger.ms": 20_000},
     "in-flight-5": {"max.in.flight.requests.per.connection": 5, "acks": "all"},
     IN_FLIGHT_1: {"max.in.flight.requests.per.connection": 1, "acks": "all"},
 }
@@ -51,6 +59,7 @@ _CONFIGURATIONS = [
     }
     for name, settings in PRODUCERS.items()
 ]
+_BATCHES_OF = 10 * PARTITIONS
 _CONSUMERS = [{"group": "reader", "assignment": "assign", "isolation": "read_uncommitted"}]
 
 
@@ -76,7 +85,7 @@ def one_fault(rng: random.Random, refuse: bool) -> Callable[[ThreadedCluster], o
 
 
 def produce(servers: str, name: str, until: float) -> int:
-    """Send numbered values as fast as they are taken; return how many were acknowledged."""
+    """Send numbered values as they are taken; return how many were acknowledged."""
     config = {
         "bootstrap.servers": servers,
         "client.id": name,
@@ -99,7 +108,10 @@ def produce(servers: str, name: str, until: float) -> int:
         value = f"{name} {number}".encode()
         producer.produce(TOPIC, value, partition=number % PARTITIONS, on_delivery=count)
         number += 1
-        producer.poll(0.002)
+        if name != IDEMPOTENT:
+            producer.poll(0.002)
+        elif number % _BATCHES_OF == 0:
+            producer.flush(40)
     producer.flush(40)
     return acknowledged
 

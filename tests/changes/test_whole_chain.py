@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 _ROOT = Path(__file__).parents[2]
 _FAULTS_S = 6.0
+_LOST_ANSWERS = 10
 _PRODUCER = "purgatory-capture"
 _OF_READS = ("poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate")
 _FIVE_IN_FLIGHT = {
@@ -44,6 +45,8 @@ _FIVE_IN_FLIGHT = {
     "batch.num.messages": "10",
     "linger.ms": "0",
     "request.timeout.ms": "1000",
+    # How long it waits for an answer that was lost.
+    "socket.timeout.ms": "1500",
     "retry.backoff.ms": "20",
 }
 
@@ -199,6 +202,17 @@ def _break_things(chain: Chain, rng: random.Random) -> None:
             cluster.fault.lose_answers(rng.randint(1, 3), count=2, api="produce", cut=cut, for_s=1)
         time.sleep(rng.uniform(0.2, 0.6))
     cluster.fault.end_all()
+    if not cut:
+        _lose_answers_to_what_is_stored(cluster)
+
+
+def _lose_answers_to_what_is_stored(cluster: ThreadedCluster) -> None:
+    """Among other faults, on a slow machine, all that were lost may have been refusals."""
+    lost = [cluster.fault.lose_answers(n, api="produce", cut=False) for n in (1, 2, 3)]
+    give_up_s = time.monotonic() + 60
+    while sum(fault.uses for fault in lost) < _LOST_ANSWERS and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    cluster.fault.end_all()
 
 
 def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool) -> ShopWorkload:
@@ -289,7 +303,10 @@ def test_without_idempotence_and_with_five_in_flight_the_audit_tells_what_broke(
     found = audited["broken"]
     assert found["duplicate", "permitted"] > 0
     assert found["lost_ack_duplicate", "permitted"] > 0
-    # Whether a batch also passes another one is a matter of luck, which the seed is not.
+    # Whether a batch also passes another one is a matter of luck, which the seed is not; when the
+    # capture is killed then, the next one takes the other for stored: why it is missing, no
+    # configuration says.
     assert set(found) <= {
-        (name, "permitted") for name in ("duplicate", "lost_ack_duplicate", "retry_reorder")
+        *((name, "permitted") for name in ("duplicate", "lost_ack_duplicate", "retry_reorder")),
+        ("sequence_gap", "indeterminate"),
     }

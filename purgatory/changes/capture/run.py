@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import pymysql
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.binlog import BinlogReader, SchemaStatement, Transaction
@@ -63,6 +63,15 @@ def capture_changes(config: CaptureConfig) -> int:
     Raises:
         CaptureError: it can't begin or go on. What is in the topic is right: start it again.
     """
+    try:
+        return _capture(config)
+    except KafkaException as error:
+        first = error.args[0]
+        words = first.str() if isinstance(first, KafkaError) else first
+        raise CaptureError(f"the cluster's client can't go on: {words}") from None
+
+
+def _capture(config: CaptureConfig) -> int:
     with connect(config.source) as connection:
         check_settings(connection)
         if config.tables.tables:
@@ -72,8 +81,8 @@ def capture_changes(config: CaptureConfig) -> int:
     troubles = Troubles()
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
     settings = config.kafka.producer(troubles, largest_bytes)
-    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
     producer = Producer(settings)
+    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
     try:
         found = find_resumption(config.kafka, producer, config.topic, partitions)
         with Sender(producer, troubles, config.topic, limits) as sender:

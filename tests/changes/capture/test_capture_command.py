@@ -132,6 +132,21 @@ def test_a_setting_of_kafka_without_a_value_is_told(
     assert "--kafka acks: write NAME=VALUE" in said(capsys, *arguments(capturing), "--kafka=acks")
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("no.such=1", 'No such configuration property: "no.such"'),
+        ("batch.size=large", 'Invalid value for configuration property "batch.size"'),
+        ("acks=1", "`acks` must be set to `all` when `enable.idempotence` is true"),
+        ("linger.ms=5", "--kafka linger.ms: leave it out"),
+    ],
+)
+def test_a_setting_of_kafka_that_can_not_be_is_told(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str], setting: str, told: str
+) -> None:
+    assert told in said(capsys, *arguments(capturing), f"--kafka={setting}")
+
+
 def test_a_binlog_that_the_source_has_deleted_is_told(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
