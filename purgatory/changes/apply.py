@@ -193,10 +193,15 @@ class Writer:
         bad = [batch.bad[item.record[:3]] for item in items if item.record[:3] in batch.bad]
         self.target.insert_own("purgatory_quarantine", bad)
         if self.options.effects:
-            now_us = time.time_ns() // 1000
+            # The audit takes effects of one microsecond in the order of their partitions: each has
+            # one of its own, of those that applying them took.
+            first_us = time.time_ns() // 1000 - len(items)
             self.target.insert_own(
                 "purgatory_effects",
-                [_effect(item, item.record[:3] in batch.bad, now_us) for item in items],
+                [
+                    _effect(item, item.record[:3] in batch.bad, first_us + number)
+                    for number, item in enumerate(items)
+                ],
             )
         return Applied(applied=len(items) - len(bad), quarantined=len(bad))
 
@@ -263,7 +268,7 @@ def _value_id(item: Item) -> int:
     return number_of(repr(item.record[:3]).encode())
 
 
-def _effect(item: Item, is_bad: bool, now_us: int) -> tuple[str, int, int, int, int, int]:
+def _effect(item: Item, is_bad: bool, applied_us: int) -> tuple[str, int, int, int, int, int]:
     """What is written of one application: to which row, and the how manieth change of it.
 
     What did nothing to a row is an effect on itself: in the quarantine, or just passed by.
@@ -276,4 +281,4 @@ def _effect(item: Item, is_bad: bool, now_us: int) -> tuple[str, int, int, int, 
     else:
         row = (change.source, operations[-1].key)
         key, version = number_of(repr(row).encode()), change.version(record.offset)
-    return (*record[:3], key, version, now_us)
+    return (*record[:3], key, version, applied_us)

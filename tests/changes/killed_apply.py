@@ -2,10 +2,11 @@
 
     python -m tests.changes.killed_apply MODE URL LOG OFFSETS KILL_AT
 
-MODE is `together` (as the product does), `offset-first` or `results-first` (offsets apart, in the
-file OFFSETS: what one is warned of). KILL_AT is `POINT:N`: at the N-th transaction with changes of
-this process, `before` it, `within` it, at its `commit` (not done yet), or `after` it; `never`. Of
-the other modes `between` is the point between results and offset.
+MODE is `together` (as the product does), `transactions` (the same, by transaction, with the changes
+of each in two partitions), `offset-first` or `results-first` (offsets apart, in the file OFFSETS:
+what one is warned of). KILL_AT is `POINT:N`: at the N-th transaction with changes of this process,
+`before` it, `within` it, at its `commit` (not done yet), or `after` it; `never`. Of the other modes
+`between` is the point between results and offset.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from purgatory.changes.column_types import Value
 from purgatory.changes.files import topic_of
 from purgatory.changes.targets.postgres import PostgresTarget
 from purgatory.changes.targets.sqlite import SqliteTarget
+from purgatory.changes.transactions import apply_transactions
 
 BATCH_RECORDS = 20
 
@@ -119,6 +121,21 @@ def records_of(log: Path) -> list[Record]:
     ]
 
 
+def spread(records: Sequence[Record]) -> list[Record]:
+    """The same in two partitions by turns, each with offsets of its own."""
+    return [
+        record._replace(partition=number % 2, offset=number // 2)
+        for number, record in enumerate(records)
+    ]
+
+
+def apply_by_transaction(target: Target, records: Sequence[Record]) -> None:
+    """As the product does it with `--by transaction`."""
+    writer = Writer(target, ApplyOptions(effects=True))
+    for batch in _batches(records, target.select_own("purgatory_offsets")):
+        apply_transactions(writer, batch)
+
+
 def apply_together(target: Target, records: Sequence[Record]) -> None:
     """As the product does it."""
     writer = Writer(target, ApplyOptions(effects=True))
@@ -157,15 +174,20 @@ def apply_apart(
 def _batches(
     records: Sequence[Record], stored: Sequence[tuple[Any, ...]]
 ) -> Iterator[Sequence[Record]]:
-    start = stored[0][2] if stored else 0
-    for at in range(start, len(records), BATCH_RECORDS):
-        yield records[at : at + BATCH_RECORDS]
+    ends = {int(row[1]): int(row[2]) for row in stored}
+    left = [record for record in records if record.offset >= ends.get(record.partition, 0)]
+    for at in range(0, len(left), BATCH_RECORDS):
+        yield left[at : at + BATCH_RECORDS]
 
 
 def main(mode: str, url: str, log: str, offsets_path: str, kill_at: str) -> None:
     records = records_of(Path(log))
-    target = open_killed(url, kill_at if mode == "together" else "never")
+    as_the_product_does = mode in ("together", "transactions")
+    target = open_killed(url, kill_at if as_the_product_does else "never")
     target.prepare()
+    if mode == "transactions":
+        apply_by_transaction(target, spread(records))
+        return
     if mode == "together":
         apply_together(target, records)
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from purgatory.changes import Applied, ApplyOptions, TargetError, open_target
 from purgatory.changes.applier import Applier
+from purgatory.changes.column_types import Value
+from purgatory.changes.targets.postgres import PostgresTarget
 from tests.changes.change_log import TOPIC, as_list, closing_target, random_log, record, rows_of
 from tests.changes.postgres import Postgres
 
@@ -25,6 +29,54 @@ def test_a_server_that_was_killed_and_comes_back_gets_each_change_once(postgres:
         assert applier.apply_batch(TOPIC, 0, log[:60]) == Applied(applied=30, skipped=30)
         restarted.join()
         assert applier.apply_batch(TOPIC, 0, log[60:]) == Applied(applied=30)
+    with closing_target(url) as target:
+        assert rows_of(target) == as_list(rows)
+
+
+@pytest.mark.parametrize(
+    ("point", "became"),
+    [
+        ("within", Applied(applied=30)),
+        ("commit", Applied(applied=30)),
+        ("after", Applied(skipped=30)),
+    ],
+)
+def test_a_server_that_is_killed_in_a_transaction_gets_each_change_once(
+    postgres: Postgres, point: str, became: Applied
+) -> None:
+    """Within it, before its commit, and behind that, of which the client hears nothing."""
+    url = postgres.make_schema(f"killed_{point}")
+    log, rows = random_log(2, 60)
+    armed: list[str] = []
+    restarted = threading.Thread(target=postgres.restart)
+
+    def reached(here: str) -> None:
+        if here in armed:
+            armed.clear()
+            postgres.kill()
+            restarted.start()
+
+    class Target(PostgresTarget):
+        def _run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+            super()._run_many(sql, rows)
+            if "orders" in sql:
+                reached("within")
+
+        @contextmanager
+        def transaction(self) -> Iterator[None]:
+            with super().transaction():
+                yield
+                reached("commit")
+            if "after" in armed:
+                reached("after")
+                self._run("SELECT 1")
+
+    with Applier(partial(Target, url), ApplyOptions()) as applier:
+        applier.apply_batch(TOPIC, 0, log[:30])
+        armed.append(point)
+        assert applier.apply_batch(TOPIC, 0, log[30:]) == became
+        assert not armed
+        restarted.join()
     with closing_target(url) as target:
         assert rows_of(target) == as_list(rows)
 

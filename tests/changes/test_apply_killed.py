@@ -122,18 +122,21 @@ def audited(spark: SparkSession, traces: Path) -> dict[str, Counter[tuple[str, s
     return {run_id: +counts for run_id, counts in found.items()}
 
 
+@pytest.mark.parametrize("mode", ["together", "transactions"])
 def test_killed_before_within_at_and_after_each_transaction_nothing_is_lost_or_doubled(
-    url: str, tmp_path: Path, traces: Path
+    url: str, mode: str, tmp_path: Path, traces: Path
 ) -> None:
-    rows, kills = run_until_done(tmp_path, "together", url, POINTS)
+    rows, kills = run_until_done(tmp_path, mode, url, POINTS)
     assert kills == len(POINTS)
     with closing_target(url) as target:
         assert rows_of(target) == rows
-        offsets = [row[2] for row in target.select_own("purgatory_effects")]
-        assert offsets == list(range(RECORDS))
+        offsets = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
+        assert offsets == sorted(set(offsets))
+        assert len(offsets) == RECORDS
+        assert target.select_own("purgatory_pending") == []
         reads = target.select_own("purgatory_reads")
         assert len(reads) > RECORDS, "what was killed was delivered again"
-        name = url.partition(":")[0]
+        name = f"{url.partition(':')[0]}-{mode}"
         write_trace(target, traces / name, name)
 
 
