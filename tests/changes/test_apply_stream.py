@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -97,6 +98,80 @@ def test_by_transaction_one_task_has_all_partitions(
     assert apply_stream(spark, wanted) == Applied(applied=38, pending=1)
     produce(kafka, topic, log[-1:])
     assert apply_stream(spark, wanted) == Applied(applied=2, pending=-1)
+
+
+def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log, rows = random_log(5, 600, keys=60)
+    other = [record(n, partition=1, table="other", data={"id": n}) for n in range(300)]
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    with ThreadedCluster(ClusterConfig(brokers=3)) as kafka:
+        kafka.create_topic("changes", partitions=PARTITIONS)
+        produce(kafka, "changes", [*log, *other])
+        killed: list[int] = []
+
+        def kill_the_leader(became: Applied) -> None:
+            if len(killed) < PARTITIONS:
+                leader = kafka.call(
+                    lambda: kafka.running.controller.topics["changes"].partitions[len(killed)]
+                ).leader
+                kafka.fault.kill(leader, for_s=1)
+                killed.append(leader)
+
+        wanted = replace(
+            settings(kafka, "changes", url), most_records=250, options=ApplyOptions(effects=True)
+        )
+        became = apply_stream(spark, wanted, progress=kill_the_leader)
+    assert len(killed) == PARTITIONS
+    assert became == Applied(applied=900)
+    with closing_target(url) as target:
+        assert rows_of(target) == as_list(rows)
+        effects = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
+        assert effects == [(0, n) for n in range(600)] + [(1, n) for n in range(300)]
+
+
+def test_bad_records_among_good_ones_are_set_aside_and_the_stream_goes_on(
+    spark: SparkSession, kafka: ThreadedCluster, topic: str, url: str
+) -> None:
+    with closing_target(url) as target:
+        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint)")  # type: ignore[attr-defined]
+    columns = [{"name": "id", "type": "bigint"}, {"name": "n", "type": "bigint"}]
+    definition = {"database": "shop", "table": "orders", "primary-key": ["id"]}
+    note, text = {"name": "note", "type": "text"}, {"name": "n", "type": "text"}
+    added: Any = {"def": {**definition, "columns": [*columns, note]}}
+    retyped: Any = {"def": {**definition, "columns": [columns[0], text]}}
+    log = [
+        record(0, data={"id": 1, "n": 1}),
+        raw(1, b'{"type": "insert", "data": {'),
+        record(2, data={"n": 2}),
+        record(3, table="", data={"id": 3}),
+        record(4, data={"id": 4, "n": 10**30}),
+        record(5, data={"id": 5, "n": 5, "note": "x" * 3_000}),
+        record(6, type="table-alter", data=None, **added),
+        record(7, data={"id": 7, "n": 7, "note": "new"}),
+        record(8, type="table-alter", data=None, **retyped),
+        record(9, data={"id": 9, "n": 9}),
+        raw(10, None),
+    ]
+    produce(kafka, topic, log)
+    options = ApplyOptions(most_value_bytes=2_000)
+    became = apply_stream(spark, replace(settings(kafka, topic, url), options=options))
+    with closing_target(url) as target:
+        assert quarantined(target) == [
+            (1, "malformed"),
+            (2, "missing key"),
+            (3, "unknown table"),
+            (4, "value too large"),
+            (5, "value too large"),
+            (8, "not applied"),
+        ]
+        assert [(row["id"], row["note"]) for row in rows_of(target)] == [
+            (1, None),
+            (7, "new"),
+            (9, None),
+        ]
+    assert became == Applied(applied=5, quarantined=6)
 
 
 def test_what_stops_a_stream_is_told_in_one_line(

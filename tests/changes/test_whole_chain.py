@@ -48,6 +48,7 @@ _FIVE_IN_FLIGHT = {
     # How long it waits for an answer that was lost.
     "socket.timeout.ms": "1500",
     "retry.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "200",
 }
 
 
@@ -303,10 +304,12 @@ def test_without_idempotence_and_with_five_in_flight_the_audit_tells_what_broke(
     found = audited["broken"]
     assert found["duplicate", "permitted"] > 0
     assert found["lost_ack_duplicate", "permitted"] > 0
-    # Whether a batch also passes another one is a matter of luck, which the seed is not; when the
-    # capture is killed then, the next one takes the other for stored: why it is missing, no
-    # configuration says.
-    assert set(found) <= {
-        *((name, "permitted") for name in ("duplicate", "lost_ack_duplicate", "retry_reorder")),
-        ("sequence_gap", "indeterminate"),
+    # Whether a batch also passes another one is a matter of luck, which the seed is not. When the
+    # capture is killed behind that, the next one goes by the last record of the partition: it
+    # leaves out what is missing before that, or sends again what is there.
+    assert {name for name, _ in found} <= {
+        "duplicate",
+        "lost_ack_duplicate",
+        "retry_reorder",
+        "sequence_gap",
     }
