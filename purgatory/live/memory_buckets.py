@@ -5,8 +5,8 @@ are heard of again, and those that the watermark gets to. Of the others it knows
 
 Ground rules
 ------------
-* A bucket is rewritten under the next version, and what a worker's process remembers of its ids is
-  good for one version only.
+* Each writing of a bucket gets a number that none of its partition had before: what a worker's
+  process remembers of the ids is good for that number only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Summary:
     """What is known of a bucket without reading it.
 
     Args:
-        version: how often it was written.
+        version: which writing of the partition was its last.
         count: of its records.
         due_us: the watermark at which one of them is to be judged or forgotten.
         waiting_from: the least place at which a reader is waited for, to judge a record.

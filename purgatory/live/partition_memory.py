@@ -66,12 +66,14 @@ class PartitionMemory:
         self._read: dict[int, Numbers] = {}
         nothing: dict[str, Any] = {
             "width_us": width_us,
+            "written": 0,
             "producers": {},
             "reached": -1,
             "buckets": {},
         }
         kept: dict[str, Any] = nothing if head is None else json.loads(head)
         self._width_us: int = kept["width_us"]
+        self._written: int = kept["written"]
         self.producers = {int(k): ProducerPlace(**v) for k, v in kept["producers"].items()}
         """By producer: where it is."""
         self.reached: int = kept["reached"]
@@ -180,6 +182,7 @@ class PartitionMemory:
         self._ids.keep(self._buckets)
         head = {
             "width_us": self._width_us,
+            "written": self._written,
             "producers": {number: vars(place) for number, place in self.producers.items()},
             "reached": self.reached,
             "buckets": {bucket: one.to_list() for bucket, one in self._buckets.items()},
@@ -200,7 +203,9 @@ class PartitionMemory:
         earlier = self._buckets.get(bucket)
         version = 0 if earlier is None else earlier.version
         if not np.array_equal(self._read.get(bucket, ()), numbers):
-            version += 1
+            # Not one that a bucket of this number had before it was emptied.
+            self._written += 1
+            version = self._written
             ids = numbers[:, 0].copy()
             self._shelf.put(bucket, packed(numbers), ids.tobytes())
             self._ids.note(bucket, version, ids)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from purgatory.live.memory_buckets import IdsByBucket
 from purgatory.live.partition_memory import NEVER, PartitionMemory, note_stored
 from purgatory.live.partition_order import copies, gaps, reorderings
 from tests.live.live_rows import ACTIONS, SECOND_US, Log, in_batches, random_log
@@ -125,6 +126,26 @@ def test_the_same_is_found_however_the_rows_are_cut_into_batches_and_buckets(
     for batches, width_us in ((1, 100_000), (7, 7_000), (60, 7_000), (60, 10**12)):
         found = counted(found_in(log, batches, width_us, times_us))
         assert found == log.expected, f"{batches} batches, buckets of {width_us} us"
+
+
+def test_what_a_process_knows_of_a_bucket_is_void_when_another_has_made_it_anew() -> None:
+    shelf, kept, found = DictShelf(), None, list[dict[str, Any]]()
+    log = Log()
+    log.good(1)
+    log.good(1)
+    (one, two), (read_one, read_two) = log.sends, log.reads
+    later = {"time_us": 150_000}
+    here, there = IdsByBucket(), IdsByBucket()
+    for ids, sends, reads in (
+        (here, [one], []),  # into the first bucket
+        (there, [], [{**read_one, **later}]),  # which moves to the second
+        (there, [two], [read_two]),  # and the first is there again, with another
+        (here, [], [{**read_two, **later, "offset": 7}]),
+    ):
+        memory = PartitionMemory(shelf, kept, 100_000, ids)
+        found += copies(memory, memory.take(as_rows(sends, reads)))
+        kept = memory.put_away(0, REMEMBER_US)
+    assert [one["anomaly"] for one in found] == ["duplicate"]
 
 
 def judged_later(log: Log, watermark_us: int) -> list[dict[str, Any]]:
