@@ -80,6 +80,16 @@ def test_transactions_take_effect_in_the_order_of_the_binlog(target: Target) -> 
     assert rows_of(target) == [{"id": 11, "n": 1}]
 
 
+def test_effects_have_times_in_the_order_in_which_they_were_applied(target: Target) -> None:
+    writer = Writer(target, ApplyOptions(effects=True))
+    # Partition 1 has what comes first.
+    log = [change(0, 2, 0, 1), change(1, 2, 2, 2, last=True), change(0, 1, 0, 10, last=True)]
+    apply_transactions(writer, [*log, change(1, 2, 1, 11)])
+    effects = sorted(target.select_own("purgatory_effects"), key=lambda row: row[5])
+    assert [row[1:3] for row in effects] == [(1, 0), (0, 0), (1, 1), (0, 1)]
+    assert len({row[5] for row in effects}) == len(effects)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_logs_in_random_batches_with_replays_give_the_sources_table(
     target: Target, seed: int
