@@ -7,11 +7,15 @@ the topic's partition 0, where all are, and goes on behind it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from purgatory.pipeline.errors import OutputError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 _TIMEOUT_S = 30.0
 _HEAD = ("batch", "number")
@@ -107,10 +111,9 @@ class ResultTopic:
             if end <= first:
                 return -1, -1
             consumer.assign([TopicPartition(self.topic, 0, end - 1)])
-            message = consumer.poll(_TIMEOUT_S)
+            value = self._next_value(consumer)
         finally:
             consumer.close()
-        value = None if message is None or message.error() is not None else message.value()
         try:
             row = json.loads(value or b"")
             return int(row[_HEAD[0]]), int(row[_HEAD[1]])
@@ -119,6 +122,19 @@ class ResultTopic:
                 f"--to-topic {self.topic}: its last record is no result of this command: name a "
                 "topic that nobody else writes to"
             ) from None
+
+    def _next_value(self, consumer: Consumer) -> bytes | None:
+        """Return the next record's; what may pass, such as a lost connection, is waited out."""
+        reason = f"no answer within {_TIMEOUT_S:g} s"
+        give_up_s = time.monotonic() + _TIMEOUT_S
+        while (left_s := give_up_s - time.monotonic()) > 0:
+            message = consumer.poll(left_s)
+            error = None if message is None else message.error()
+            if error is not None:
+                reason = error.str()
+            elif message is not None:
+                return message.value()
+        raise OutputError(f"--to-topic {self.topic}: its last record can't be read: {reason}")
 
 
 def check_result_topic(topic: ResultTopic, checkpoint: Path) -> None:

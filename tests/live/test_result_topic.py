@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -30,6 +30,13 @@ def test_a_writer_goes_on_behind_what_the_one_before_it_wrote(bootstrap: str) ->
     assert ResultTopic(bootstrap, "once").write(1, ROWS) == 0
     found = [(row["batch"], row["operations"]) for row in read_rows(bootstrap, "once")]
     assert found == [(batch, number) for batch in (0, 1) for number in range(3)]
+
+
+def test_an_error_that_may_pass_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
+    lost, last = Mock(), Mock()
+    last.error.return_value, last.value.return_value = None, b"the last record"
+    consumer = Mock(poll=Mock(side_effect=[lost, None, last]))
+    assert ResultTopic(bootstrap, "errors")._next_value(consumer) == b"the last record"
 
 
 @pytest.mark.parametrize(("begun", "refused"), [(None, True), (3, True), (4, False), (12, False)])
