@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from purgatory.live.memory_buckets import ids_of_partition
 from purgatory.live.outputs import ASIDE_COLUMNS, aside, bad_rows, ddl, frame, time_of
+from purgatory.live.packed_rows import packed_by, unpacked
 from purgatory.live.partition_memory import NEVER, PartitionMemory, note_stored
 from purgatory.live.partition_order import copies, gaps, reorderings
 from purgatory.live.rows import LATE, with_watermark
@@ -73,8 +74,12 @@ def order_findings(
         f.when(good, f.col("partition")).otherwise(-1).alias("partition"),
         *(name for name in both.columns if name not in _KEYS),
     )
-    return rows.groupBy(*_KEYS).transformWithStateInPandas(
-        _Order(late_us, remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+    return (
+        packed_by(rows, _KEYS)
+        .groupBy(*_KEYS)
+        .transformWithStateInPandas(
+            _Order(late_us, remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+        )
     )
 
 
@@ -159,7 +164,7 @@ class _Order(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         watermark_ms = timerValues.getCurrentWatermarkInMs()
-        all_rows = pd.concat(list(rows), ignore_index=True)
+        all_rows = unpacked(rows)
         results = []
         for is_send, part in all_rows.groupby("is_send"):
             results += bad_rows("sends" if is_send else "reads", part)

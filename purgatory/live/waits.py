@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from purgatory.live.outputs import ASIDE_COLUMNS, aside, bad_rows, ddl, frame, time_of
+from purgatory.live.packed_rows import packed_by, unpacked
 from purgatory.live.rows import LATE, with_watermark
 from purgatory.live.window import OUTCOMES, WaitWindow, windows_from_text, windows_to_text
 
@@ -68,8 +69,12 @@ def windowed_waits(operations: DataFrame, *, window_us: int, late_us: int) -> Da
         "problem",
         "example",
     )
-    return rows.groupBy(*_KEYS).transformWithStateInPandas(
-        _Waits(window_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+    return (
+        packed_by(rows, _KEYS)
+        .groupBy(*_KEYS)
+        .transformWithStateInPandas(
+            _Waits(window_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
+        )
     )
 
 
@@ -90,16 +95,16 @@ class _Waits(StatefulProcessor):
         watermark_us = timerValues.getCurrentWatermarkInMs() * 1_000
         windows = self._load()
         results: list[dict[str, Any]] = []
-        for part in rows:
-            results += bad_rows("operations", part)
-            good = part[part["problem"].isna()]
-            is_late = good["start_us"] + self._window_us <= watermark_us
-            results += _late(key, good[is_late])
-            for start_us, of_window in good[~is_late].groupby("start_us"):
-                if start_us not in windows:
-                    windows[start_us] = WaitWindow()
-                    self._handle.registerTimer((start_us + self._window_us) // 1_000)
-                windows[start_us].add(of_window)
+        all_rows = unpacked(rows)
+        results += bad_rows("operations", all_rows)
+        good = all_rows[all_rows["problem"].isna()]
+        is_late = good["start_us"] + self._window_us <= watermark_us
+        results += _late(key, good[is_late])
+        for start_us, of_window in good[~is_late].groupby("start_us"):
+            if start_us not in windows:
+                windows[start_us] = WaitWindow()
+                self._handle.registerTimer((start_us + self._window_us) // 1_000)
+            windows[start_us].add(of_window)
         self._store(windows)
         if results:
             yield frame(results, _OUT)
