@@ -5,6 +5,8 @@ What is not a row of its table is kept, with its `problem`, and counted by the j
 
 from __future__ import annotations
 
+import time
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -86,5 +88,16 @@ def _problem(table: str) -> Column:
             problem = problem.when(f.col(name).isNull(), f"no {name}")
     for rule in RULES[table]:
         problem = problem.when(f.expr(rule.condition), rule.reason)
-    now_us = f.unix_micros(f.current_timestamp())
-    return problem.when(f.col("event_us") > now_us + _FUTURE_US, "from the future")
+    return problem.when(_is_future(f.col("event_us")), "from the future")
+
+
+def _is_future(event_us: Column) -> Column:
+    """Tell whether a time is too far ahead of the clock.
+
+    The batch's time, as Spark's `current_timestamp` gives it, would be another number in the code
+    that Spark generates for each batch, which would be compiled anew each time. So the clock is
+    asked for, and only for rows that would have been too far ahead when the query began.
+    """
+    now_ms = f.expr("java_method('java.lang.System', 'currentTimeMillis')").cast("bigint")
+    surely_us = time.time_ns() // 1_000 + _FUTURE_US
+    return (event_us > surely_us) & (event_us > now_ms * 1_000 + _FUTURE_US)

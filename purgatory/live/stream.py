@@ -40,9 +40,14 @@ _STATE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The other one asks the shell about links, ten times for each file.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.streaming.metricsEnabled": "false",
 }
 _LOOK_EVERY_S = 0.5
+_WAITS_EVERY_US = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -183,5 +188,14 @@ def _start(results: DataFrame, name: str, jobs: LiveJobs, metrics: LiveMetrics) 
         .option("checkpointLocation", str((jobs.checkpoint / name).resolve()))
         .foreachBatch(write)
     )
-    query = (writer.trigger(availableNow=True) if jobs.once else writer).start()
+    if jobs.once:
+        writer = writer.trigger(availableNow=True)
+    elif name == "waits":
+        writer = writer.trigger(processingTime=f"{_waits_every_us(jobs) // 1_000} milliseconds")
+    query = writer.start()
     return query
+
+
+def _waits_every_us(jobs: LiveJobs) -> int:
+    """How often to look at waits: a window is told once, when it is closed, and not before."""
+    return min(jobs.window_us // 2, _WAITS_EVERY_US)

@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 LOG_PARTITIONS = 6
-PARTITIONS = 4
+PARTITIONS = 2
 TICKS_PER_S = 10
 _EARLIER_US = 1_000_000
 
