@@ -3,7 +3,7 @@
 The results are the same everywhere, also when a worker dies while a job runs. An analysis does
 three of the four jobs at once: waits, occupancy and the audit. The audit takes longest, and on the
 cluster it is that of the analysis, which loses a worker. Commands that follow one another share a
-session, which starts only once.
+session, which starts only once. Ctrl-C ends what a Connect server does, too: the server is here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,3 +163,38 @@ def test_an_analysis_survives_the_death_of_a_worker(
         assert rows == inputs.results[name], name
     assert all(found[name] for name in tables), "there is something to compare"
     cluster.add_worker().wait_for("Successfully registered with master")
+
+
+def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import typer
+        from purgatory.cli.pipeline_run import one_line_errors
+        from purgatory.pipeline.session import spark_session
+
+        try:
+            with one_line_errors("test"), spark_session(sys.argv[1]) as session:
+                def begun(stages, inflight_tasks, operation_id, done):
+                    print("begun", flush=True)
+
+                session.registerProgressHandler(begun)
+                session.range(10**15).selectExpr("max(hash(id))").collect()
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, connect],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert (process.returncode, said) == (
+        130,
+        "purgatory test: interrupted; nothing was written\n",
+    )
