@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import ColumnMapping, Master, ShowProgress, Strict, one_line_errors
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    Overwrite,
+    ShowProgress,
+    Strict,
+    Traces,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,15 +30,10 @@ MOST_PRINTED_RUNS = 10
 
 
 def analyze(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
-    ],
+    traces: Traces,
     out: Annotated[Path, typer.Option(help="The folder to write: Parquet tables and report.html.")],
     master: Master = "local[*]",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the results of an earlier analysis.")
-    ] = False,
+    overwrite: Overwrite = False,
     progress: ShowProgress = None,
     mapping: ColumnMapping = None,
     strict: Strict = False,

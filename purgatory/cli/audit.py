@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import ColumnMapping, Master, ShowProgress, Strict, one_line_errors
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    Overwrite,
+    ShowProgress,
+    Strict,
+    Traces,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +36,7 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
 def audit(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
-    ],
+    traces: Traces,
     out: Annotated[
         Path | None,
         typer.Option(help="A folder to write: Parquet in audit and witnesses.", show_default=False),
@@ -48,9 +53,7 @@ def audit(
         int, typer.Option(min=0, help="How many cases of each anomaly are written with their rows.")
     ] = 10,
     master: Master = "local[*]",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the results of an earlier audit.")
-    ] = False,
+    overwrite: Overwrite = False,
     progress: ShowProgress = None,
     mapping: ColumnMapping = None,
     strict: Strict = False,
@@ -129,17 +132,11 @@ def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _table(run_id: str, rows: Sequence[Row]) -> Table:
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(
-        title=escape(f"Order and duplicates in {run_id}"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
+    from purgatory.cli.result_tables import titled
+
+    table = titled(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):
         table.add_column(name, no_wrap=True)
     table.add_column("count", justify="right", no_wrap=True)

@@ -10,8 +10,10 @@ import typer
 from purgatory.cli.pipeline_run import (
     ColumnMapping,
     Master,
+    Overwrite,
     ShowProgress,
     Strict,
+    Traces,
     one_line_errors,
 )
 
@@ -28,10 +30,7 @@ _NOTHING = 1e-6
 
 
 def occupancy(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
-    ],
+    traces: Traces,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -43,9 +42,7 @@ def occupancy(
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
     master: Master = "local[*]",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace earlier results in --out.")
-    ] = False,
+    overwrite: Overwrite = False,
     progress: ShowProgress = None,
     mapping: ColumnMapping = None,
     strict: Strict = False,

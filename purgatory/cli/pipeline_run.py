@@ -10,6 +10,15 @@ from typing import Annotated
 
 import typer
 
+Traces = Annotated[
+    list[Path],
+    typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
+]
+"""The folders to read."""
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results in --out.")]
+"""The option --overwrite."""
+
 Master = Annotated[
     str,
     typer.Option(

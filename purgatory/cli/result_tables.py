@@ -12,19 +12,24 @@ if TYPE_CHECKING:
     from purgatory.pipeline.rows import Row
 
 
-def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    """An empty table with columns of text and then of numbers."""
+def titled(title: str) -> Table:
+    """An empty table without columns."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    made = Table(
+    return Table(
         title=escape(title),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
+
+
+def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """An empty table with columns of text and then of numbers."""
+    made = titled(title)
     for name in texts:
         made.add_column(name)
     for name in numbers:

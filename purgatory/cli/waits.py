@@ -11,8 +11,10 @@ import typer
 from purgatory.cli.pipeline_run import (
     ColumnMapping,
     Master,
+    Overwrite,
     ShowProgress,
     Strict,
+    Traces,
     one_line_errors,
 )
 from purgatory.cli.time_span import microseconds
@@ -37,10 +39,7 @@ class Percentiles(StrEnum):
 
 
 def waits(
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
-    ],
+    traces: Traces,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write: Parquet in waits and slowest.")
     ] = None,
@@ -59,9 +58,7 @@ def waits(
         int, typer.Option(min=1, help="How many of the slowest of each purgatory.")
     ] = 10,
     master: Master = "local[*]",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace earlier results in --out.")
-    ] = False,
+    overwrite: Overwrite = False,
     progress: ShowProgress = None,
     mapping: ColumnMapping = None,
     strict: Strict = False,

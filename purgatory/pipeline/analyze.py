@@ -19,7 +19,8 @@ from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
 from purgatory.pipeline.output import REPORT, check_output, output_folder, write_sorted
-from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.report import report_page
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.reports.swept import swept_sections
 from purgatory.pipeline.rows import Row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from pyspark.sql import functions as f
 
@@ -16,6 +17,7 @@ from purgatory.pipeline.rows import Row
 from purgatory.pipeline.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
+    Running,
     opened,
     run_faults,
     run_spans,
@@ -43,37 +45,20 @@ def tell_occupancy(
     out: Path | None = None,
     *,
     number: int = 10,
-    master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
+    **how: Unpack[Running],
 ) -> OccupancyResults:
     """Compute what was parked over time in all traces in some folders, and write the tables.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        roots, out: as `opened` takes them.
         number: how many hot keys of each run and purgatory.
-        master: the Spark master.
-        overwrite: replace earlier results in `out`.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is set aside and counted.
+        how: it runs, as `opened` takes it.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(
-        roots,
-        out,
-        master=master,
-        overwrite=overwrite,
-        progress=progress,
-        mapping=mapping,
-        strict=strict,
-    ) as run:
+    with opened(roots, out, **how) as run:
         traces, operations = run.traces, run.operations
         spans = run_spans(run.session, traces, operations).persist()
         table = occupancy(operations, spans).persist()

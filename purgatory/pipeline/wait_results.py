@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
@@ -14,6 +15,7 @@ from purgatory.pipeline.slowest import SLOWEST_ORDER, slowest
 from purgatory.pipeline.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
+    Running,
     opened,
     shown_rows,
     write_tables,
@@ -54,39 +56,22 @@ def tell_waits(
     window_us: int | None = None,
     percentiles: Exactness = "exact",
     number: int = 10,
-    master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
+    **how: Unpack[Running],
 ) -> WaitResults:
     """Compute the tables `waits` and `slowest` of all traces in some folders, and write them.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        roots, out: as `opened` takes them.
         window_us: as `waits` takes it.
         percentiles: as `waits` takes it.
         number: how many of the slowest operations of each run and purgatory.
-        master: the Spark master.
-        overwrite: replace earlier results in `out`.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is set aside and counted.
+        how: it runs, as `opened` takes it.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(
-        roots,
-        out,
-        master=master,
-        overwrite=overwrite,
-        progress=progress,
-        mapping=mapping,
-        strict=strict,
-    ) as run:
+    with opened(roots, out, **how) as run:
         traces, operations = run.traces, run.operations
         table = waits(operations, window_us=window_us, by_topic=True, percentiles=percentiles)
         table = table.persist()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,20 +46,39 @@ class Opened:
     folder: Path | None
 
 
+class Running(TypedDict, total=False):
+    """How a job runs, as `opened` takes it."""
+
+    master: str
+    overwrite: bool
+    progress: bool | None
+    mapping: Path | None
+    strict: bool
+
+
 @contextmanager
 def opened(
     roots: Sequence[Path],
     out: Path | None,
     *,
-    master: str,
-    overwrite: bool,
-    progress: bool | None,
-    mapping: Path | None,
-    strict: bool,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
 ) -> Iterator[Opened]:
     """A session with the operations of all traces in some folders, and the folder to write into.
 
     Bad rows and files are counted, and written into `quarantine` there; reads all operations.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        master: the Spark master.
+        overwrite: replace earlier results in `out`.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: the file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is set aside and counted.
 
     Raises:
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;

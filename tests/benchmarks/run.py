@@ -21,6 +21,9 @@ from pathlib import Path
 from tests.benchmarks.measurement import Figure, table
 
 ROOT = Path(__file__).parents[2]
+WITH_SPARK = ("sweep_speed", "pipeline_scale")
+"""Those that are tested in `tests/pipeline`, whose session is open already."""
+
 BENCHMARKS = (
     "timer_add_cancel",
     "timer_cost_per_task",

@@ -1,4 +1,7 @@
-"""Each benchmark still runs, at a size at which its figures mean nothing."""
+"""Each benchmark still runs, at a size at which its figures mean nothing.
+
+Those that start Spark are in `tests/pipeline/test_spark_benchmarks.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ HELPERS = {
 }
 
 
-@pytest.mark.parametrize("name", run.BENCHMARKS)
+@pytest.mark.parametrize("name", [name for name in run.BENCHMARKS if name not in run.WITH_SPARK])
 def test_each_benchmark_measures_what_it_names(name: str) -> None:
     figures: list[Figure] = importlib.import_module(f"tests.benchmarks.{name}").measure(Size.SMALL)
     assert figures

@@ -1,8 +1,9 @@
 """Jobs on a real standalone cluster, through a real Spark Connect server, and on one machine.
 
 The results are the same everywhere, also when a worker dies while a job runs. An analysis does
-three of the four jobs at once: waits, occupancy and the audit. Commands that follow one another
-share a session, which starts only once.
+three of the four jobs at once: waits, occupancy and the audit. The audit takes longest, and on the
+cluster it is that of the analysis, which loses a worker. Commands that follow one another share a
+session, which starts only once. Ctrl-C ends what a Connect server does, too: the server is here.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.pipeline.one_session"]
-JOBS = ("waits", "occupancy", "audit", "sweep")
+SHORT_JOBS = ("waits", "occupancy", "sweep")
 TIMES = ("computed_s", "elapsed_s")
 ALL_DONE = r"Spark: ([1-9][\d,]*) of \1 stages, ([1-9][\d,]*) of \2 tasks done"
 
@@ -56,9 +59,7 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inp
     assert main([*simulate, "--trace", str(trace)]) == 0
     sweep = write_sweep(folder, GRID.format(timeouts="200, 400", lags="5, 300", further=""))
     inputs = Inputs(trace, sweep, {})
-    jobs = [
-        inputs.command(job, folder / "local") for job in ("analyze", "waits", "occupancy", "sweep")
-    ]
+    jobs = [inputs.command(job, folder / "local") for job in ("analyze", *SHORT_JOBS)]
     assert run_all(spark, "local[2]", jobs) == [0] * len(jobs)
     return inputs._replace(results=results_in(folder / "local"))
 
@@ -99,21 +100,23 @@ def run_apart(
     return answer
 
 
-def assert_same_results(out: Path, inputs: Inputs) -> None:
+def assert_same_results(out: Path, inputs: Inputs, further: Collection[str] = ()) -> None:
+    """Hold tables against those of this machine: of the short jobs, and those `further` ones."""
     found = results_in(out)
-    tables = {"waits/waits", "occupancy/occupancy", "audit/audit", "audit/witnesses"}
+    tables = {"waits/waits", "occupancy/occupancy", *further}
     assert {*tables, "sweep/points"} <= found.keys()
     for name, rows in found.items():
         assert rows == inputs.results[name.replace("audit/", "analyze/", 1)], name
     assert all(found[name] for name in tables), "there is something to compare"
 
 
-def test_all_jobs_on_a_cluster_give_what_they_give_on_one_machine(
+def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
     cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
     before = [len(worker.lines) for worker in cluster.workers]
     environment = command_environment(["spark.sql.shuffle.partitions=2"])
-    run_apart(cluster.address, [inputs.command(job, tmp_path) for job in JOBS], environment)
+    jobs = [inputs.command(job, tmp_path) for job in SHORT_JOBS]
+    run_apart(cluster.address, jobs, environment)
     for worker, line in zip(cluster.workers, before, strict=True):
         worker.wait_for("Asked to launch executor .* for purgatory", after=line)
     assert_same_results(tmp_path, inputs)
@@ -124,10 +127,10 @@ def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
 ) -> None:
     # A client without a Java, which it does not need.
     environment = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)}
-    jobs = [inputs.command(job, tmp_path) for job in JOBS]
+    jobs = [inputs.command(job, tmp_path) for job in (*SHORT_JOBS, "audit")]
     answer = run_apart(connect, jobs, environment)
     assert re.search(ALL_DONE, answer.stderr), answer.stderr
-    assert_same_results(tmp_path, inputs)
+    assert_same_results(tmp_path, inputs, further={"audit/audit", "audit/witnesses"})
 
 
 def test_an_analysis_survives_the_death_of_a_worker(
@@ -154,7 +157,44 @@ def test_an_analysis_survives_the_death_of_a_worker(
     assert tasks_done(said) > begun
     cluster.master.wait_for(r"Removing worker|Removing executor .* because", after=before)
     found = results_in(tmp_path)
-    assert {"analyze/waits", "analyze/occupancy", "analyze/audit"} < found.keys()
+    tables = {f"analyze/{name}" for name in ("waits", "occupancy", "audit", "witnesses")}
+    assert tables < found.keys()
     for name, rows in found.items():
         assert rows == inputs.results[name], name
+    assert all(found[name] for name in tables), "there is something to compare"
     cluster.add_worker().wait_for("Successfully registered with master")
+
+
+def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import typer
+        from purgatory.cli.pipeline_run import one_line_errors
+        from purgatory.pipeline.session import spark_session
+
+        try:
+            with one_line_errors("test"), spark_session(sys.argv[1]) as session:
+                def begun(stages, inflight_tasks, operation_id, done):
+                    print("begun", flush=True)
+
+                session.registerProgressHandler(begun)
+                session.range(10**15).selectExpr("max(hash(id))").collect()
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, connect],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert (process.returncode, said) == (
+        130,
+        "purgatory test: interrupted; nothing was written\n",
+    )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.analyze import write_results
-from purgatory.pipeline.auditing.results import trace_audit
-from purgatory.pipeline.traces.survey import find_traces, survey
+from purgatory.pipeline.analyze import Analysis, write_results
+from purgatory.pipeline.rows import Row
+from purgatory.pipeline.traces.survey import survey
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 SEND = {
     "group": "orders",
@@ -48,33 +49,42 @@ def _reads(number: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_an_analysis_counts_good_lines_and_holds_a_damaged_run_for_incomplete(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mine"
-    _write(folder, "sends", _sends(4))
-    _write(folder, "reads", _reads(4)[:3], more='{"group": "billing", "cons')
-    found = survey([folder])
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """One analysis of a run whose last read was torn, and of one with effects."""
+    folder = tmp_path_factory.mktemp("lines")
+    torn, applied, out = folder / "torn", folder / "applied", folder / "out"
+    _write(torn, "sends", _sends(4))
+    _write(torn, "reads", _reads(4)[:3], more='{"group": "billing", "cons')
+    _write(applied, "sends", _sends(2))
+    _write(applied, "reads", _reads(2))
+    effect = {**READ, "offset": 0, "key": 1, "version": 1, "time_us": 20}
+    effects = [effect, {**effect, "version": 2, "time_us": 21}, {**effect, "offset": 1, "key": 2}]
+    _write(applied, "effects", effects)
+    found = survey([torn, applied])
     out.mkdir()
-    analysis = write_results(spark, found.traces, out, refused=found.refused)
-    (run,) = analysis.runs
-    assert (run["run_id"], run["seed"]) == ("mine", None)
+    return write_results(spark, found.traces, out, refused=found.refused)
+
+
+def _of(run_id: str, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["run_id"] == run_id]
+
+
+def test_an_analysis_counts_good_lines_and_holds_a_damaged_run_for_incomplete(
+    analysis: Analysis,
+) -> None:
+    (run,) = _of("torn", analysis.runs)
+    assert run["seed"] is None
     assert [run[table] for table in ("operations", "sends", "reads")] == [0, 4, 3]
     assert [(row["table"], row["reason"]) for row in analysis.quarantine] == [
         ("reads", "torn line")
     ]
+    audit = _of("torn", analysis.audit)
     # The lost line may be the read of the last value: nothing is a violation for certain.
-    assert not [row for row in analysis.audit if row["count"] and row["verdict"] == "violation"]
+    assert audit
+    assert not [row for row in audit if row["count"] and row["verdict"] == "violation"]
 
 
-def test_an_audit_reads_effects_in_lines_of_json(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    _write(folder, "sends", _sends(2))
-    _write(folder, "reads", _reads(2))
-    effect = {**READ, "offset": 0, "key": 1, "version": 1, "time_us": 20}
-    effects = [effect, {**effect, "version": 2, "time_us": 21}, {**effect, "offset": 1, "key": 2}]
-    _write(folder, "effects", effects)
-    with trace_audit(spark, find_traces([folder])) as audited:
-        counts = {row.anomaly: row["count"] for row in audited.audit.where("count > 0").collect()}
+def test_an_audit_reads_effects_in_lines_of_json(analysis: Analysis) -> None:
+    counts = {row["anomaly"]: row["count"] for row in _of("applied", analysis.audit)}
     assert counts["effect_duplicate"] == 1

@@ -1,12 +1,17 @@
-"""docs/pipeline.md: its Python runs and prints what it shows, and its tables are the real ones."""
+"""docs/pipeline.md: its Python runs and prints what it shows, and its tables are the real ones.
+
+The analysis that it makes is also held against what the simulator itself says of the run.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -17,8 +22,9 @@ from purgatory.pipeline.occupancy import MOST_POINTS
 from purgatory.pipeline.output import TABLES
 from purgatory.pipeline.reports.audit_report import verdict_line
 from purgatory.pipeline.session import MOST_SMALL_ROWS
+from purgatory.simulation.waits import MAX_RELATIVE_ERROR
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 DOCUMENT_FOLDER = Path(__file__).parents[2] / "docs"
 DOCUMENT = (DOCUMENT_FOLDER / "pipeline.md").read_text(encoding="utf-8")
@@ -86,3 +92,52 @@ def test_the_readme_shows_the_verdict_on_the_demo(printed: tuple[Path, list[str]
     audit = pq.read_table(printed[0] / "audit").to_pylist()
     readme = " ".join((DOCUMENT_FOLDER.parent / "README.md").read_text(encoding="utf-8").split())
     assert f"Order and duplicates: {verdict_line(audit)} Report:" in readme
+
+
+def test_the_simulator_s_own_table_of_the_same_run(
+    printed: tuple[Path, list[str]], slow_follower_trace: Path
+) -> None:
+    out, trace = printed[0], slow_follower_trace
+    summary = json.loads((trace / "run.json").read_text(encoding="utf-8"))["summary"]
+    (run,) = pq.read_table(out / "runs").to_pylist()
+    assert run["operations"] == pq.read_table(trace / "operations").num_rows
+    assert run["faults"] == [
+        {"kind": "follower-stall", "at_ms": 4000, "duration_ms": 4000, "broker": 2}
+    ]
+    waits = pq.read_table(out / "waits").to_pylist()
+    found = {(row["purgatory"], row["kind"], row["outcome"]): row for row in waits}
+    compared = 0
+    for row in summary["purgatories"]:
+        if not row["operations"]:
+            assert not any(key[0] == row["purgatory"] for key in found)
+            continue
+        tables = {"all": row["wait_us"], **row["wait_us_by_outcome"]}
+        for outcome, expected in tables.items():
+            ours = found.pop((row["purgatory"], row["kind"], outcome))
+            count = row["operations"] if outcome == "all" else row[outcome]
+            assert ours["operations"] == count
+            assert ours["share"] == count / row["operations"]
+            assert ours["wait_max_us"] == expected["max"]
+            for name in ("p50", "p95", "p99"):
+                exact = ours[f"wait_{name}_us"]
+                assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= expected[name] <= exact + 1e-6
+                compared += 1
+    assert compared >= 30
+    # What is left is the rows over all kinds, which the simulator's table does not have.
+    assert {kind for _, kind, _ in found} == {"all"}
+    _check_occupancy(trace, out / "occupancy")
+
+
+def _check_occupancy(trace: Path, occupancy: Path) -> None:
+    """Little's law, exactly: the size summed over time is the waits summed over operations."""
+    operations = pq.read_table(trace / "operations")
+    sizes = pq.read_table(occupancy)
+    for purgatory in ("Produce", "Fetch"):
+        waited = operations.filter(
+            (pc.field("purgatory") == purgatory) & (pc.field("outcome") != "immediate")
+        )
+        total = sizes.filter((pc.field("purgatory") == purgatory) & pc.field("broker").is_null())
+        width = pc.subtract(total["bucket_end_us"], total["bucket_start_us"])
+        area = pc.sum(pc.multiply(total["size_mean"], width)).as_py()
+        assert area == pytest.approx(pc.sum(waited["wait_us"]).as_py(), rel=1e-9)
+        assert area > 0

@@ -12,7 +12,8 @@ import pytest
 
 from purgatory.pipeline.auditing.witnesses import EVENT
 from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.report import report_page
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.pipeline.reports.wait_plots import expiry_map
 from purgatory.pipeline.rows import shown_waits

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.reports.report import Results, report_page
+from purgatory.pipeline.reports.report import report_page
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.swept import swept_sections
 from tests.pipeline.browsing import headless_browser
 from tests.pipeline.test_report_page import CUT_OFF

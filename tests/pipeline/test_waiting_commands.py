@@ -77,12 +77,21 @@ def test_waits_prints_its_tables_and_writes_them(
 
 
 @pytest.mark.usefixtures("shared_session")
-def test_occupancy_prints_its_tables_and_writes_them(
-    slow_follower_trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_interrupted(
+    slow_follower_trace: Path,
+    write_trace: WriteTrace,
+    hand_operations: list[Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    empty = write_trace(tmp_path / "1", [], run_id="empty")
+    cut = write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
     out = tmp_path / "out"
-    assert main(["occupancy", str(slow_follower_trace), "--out", str(out)]) == 0
+    traces = [str(folder) for folder in (slow_follower_trace, empty, cut)]
+    assert main(["occupancy", *traces, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
+    assert "incomplete: this run was interrupted" in printed
+    assert "empty: " in printed
     assert "Little's law in slow-follower-1" in printed
     assert "The law does not hold" not in printed
     assert "at work: follower-stall 2" in printed
@@ -109,9 +118,7 @@ def test_occupancy_prints_its_tables_and_writes_them(
 
 
 @pytest.mark.usefixtures("shared_session")
-@pytest.mark.parametrize("command", ["waits", "occupancy"])
-def test_runs_without_operations_and_interrupted_ones_are_named(
-    command: str,
+def test_waits_names_runs_without_operations_and_interrupted_ones(
     write_trace: WriteTrace,
     hand_operations: list[Any],
     tmp_path: Path,
@@ -119,7 +126,7 @@ def test_runs_without_operations_and_interrupted_ones_are_named(
 ) -> None:
     write_trace(tmp_path / "1", [], run_id="empty")
     write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
-    assert main([command, str(tmp_path)]) == 0
+    assert main(["waits", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed

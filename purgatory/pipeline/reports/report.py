@@ -6,39 +6,17 @@ Whatever a plot shows, a table beside it says in figures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from purgatory.pipeline.reports.audit_report import verdict_line, verdict_of
 from purgatory.pipeline.reports.page import Column, page, section, table
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.run_report import (
     MOST_PLOTTED_RUNS,
-    RunResults,
     operations_of,
     run_report,
 )
 from purgatory.pipeline.rows import Row, grouped
-
-
-@dataclass(frozen=True)
-class Results:
-    """Rows of the tables of an analysis, in their order.
-
-    Of the tables that are only drawn, which are all but `runs`, `waits` and `audit`, those of the
-    first `MOST_PLOTTED_RUNS` runs are enough.
-    """
-
-    runs: Sequence[Row]
-    waits: Sequence[Row] = ()
-    occupancy: Sequence[Row] = ()
-    over_time: Sequence[Row] = ()
-    distribution: Sequence[Row] = ()
-    expiry: Sequence[Row] = ()
-    audit: Sequence[Row] = ()
-    witnesses: Sequence[Row] = ()
-
-
-_PER_RUN = ("waits", "occupancy", "over_time", "distribution", "expiry", "audit", "witnesses")
 
 
 def report_page(results: Results, notes: Sequence[str] = ()) -> str:
@@ -50,17 +28,16 @@ def report_page(results: Results, notes: Sequence[str] = ()) -> str:
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
-    by_run = {name: grouped(getattr(results, name), "run_id") for name in _PER_RUN}
+    of_runs = results.by_run()
     parts = [_heading(title, results), _incomplete(runs), *notes]
     if len(runs) != 1:
-        parts.append(_runs_table(runs, by_run["audit"]))
+        parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
     for number, run in enumerate(runs):
         run_id = run["run_id"]
         if len(runs) != 1:
             parts.append(f'<h2 id="run-{number}">{escape(run_id)}</h2>')
-        rows = {name: by_run[name].get(run_id, []) for name in _PER_RUN}
         plotted = number < MOST_PLOTTED_RUNS
-        parts.append(run_report(number, RunResults(run, **rows), plotted=plotted))
+        parts.append(run_report(number, of_runs[run_id], plotted=plotted))
     return page(f"Waits in {title}", parts)
 
 

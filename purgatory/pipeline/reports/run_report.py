@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from purgatory.pipeline.reports.audit_report import audit_section
 from purgatory.pipeline.reports.page import Column, figure, section, table
 from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles, waited
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.wait_plots import expiry_map, wait_bins, waits_over_time
 from purgatory.pipeline.rows import Row, grouped, milliseconds, shown_waits
 
@@ -19,34 +19,20 @@ MOST_EXPIRY_ROWS = 12
 """How many keys the table of expired operations shows; the one in Parquet has more."""
 
 
-@dataclass(frozen=True)
-class RunResults:
-    """One run's row of `runs`, and its rows of the other tables, in their order."""
-
-    run: Row
-    waits: Sequence[Row] = ()
-    occupancy: Sequence[Row] = ()
-    over_time: Sequence[Row] = ()
-    distribution: Sequence[Row] = ()
-    expiry: Sequence[Row] = ()
-    audit: Sequence[Row] = ()
-    witnesses: Sequence[Row] = ()
-
-
 def operations_of(waits: Sequence[Row], outcome: str) -> int:
     """How many operations some rows of the table `waits` count under one outcome."""
     return sum(row["operations"] for row in waits if row["outcome"] == outcome)
 
 
-def run_report(number: int, results: RunResults, *, plotted: bool) -> str:
+def run_report(number: int, results: Results, *, plotted: bool) -> str:
     """All sections of one run.
 
     Args:
         number: the run's, for identifiers of plots.
-        results: its rows.
+        results: its rows, and no other run's.
         plotted: whether it gets plots.
     """
-    run = results.run
+    (run,) = results.runs
     audited = audit_section(number, results.audit, results.witnesses, drawn=plotted)
     waits = shown_waits(results.waits)
     if not waits:

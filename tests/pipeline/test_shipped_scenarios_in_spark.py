@@ -1,4 +1,4 @@
-"""The audit of the shipped scenarios: it agrees with the simulator's own books on each.
+"""The shipped scenarios in Spark: waits and audit agree with the simulator's own tables and books.
 
 The books see the brokers' logs; the audit has only what clients sent and read.
 """
@@ -17,13 +17,19 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.auditing.results import write_audit
-from purgatory.pipeline.traces.survey import find_traces
+from purgatory.pipeline.littles_law import littles_law
+from purgatory.pipeline.occupancy import occupancy
+from purgatory.pipeline.traces.survey import find_traces, read_table
+from purgatory.pipeline.waiting_runs import run_spans
+from purgatory.pipeline.waits import waits
 from purgatory.simulation.scenario_file import shipped_scenarios
+from purgatory.simulation.waits import MAX_RELATIVE_ERROR
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIOS = tuple(sorted(shipped_scenarios()))
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +147,51 @@ def test_a_witness_has_the_rows_from_which_its_timeline_is_drawn(written: Path) 
         assert passed > row["sequence"]
         read = {e["value_id"]: e["offset"] for e in events if e["event"] == "read"}
         assert read.pop(row["value_id"]) == row["offset"] > min(read.values())
+
+
+def test_both_tables_of_waits_agree_on_every_shipped_scenario(
+    spark: SparkSession, traces: Path
+) -> None:
+    surveyed = find_traces([traces])
+    operations = read_table(spark, surveyed, "operations").persist()
+    found: dict[str, dict[tuple[str, str, str], Row]] = {name: {} for name in SCENARIOS}
+    names = {trace.run_id: trace.scenario for trace in surveyed}
+    for row in waits(operations).where("kind <> 'all'").toArrow().to_pylist():
+        found[names[row["run_id"]]][row["purgatory"], row["kind"], row["outcome"]] = row
+    assert len(found) >= 4
+    for name in SCENARIOS:
+        summary = json.loads((traces / name / "run.json").read_text())["summary"]
+        _compare(found[name], summary["purgatories"])
+    _check_the_law(spark, operations, surveyed)
+    operations.unpersist()
+
+
+def _compare(found: dict[tuple[str, str, str], Row], purgatories: list[Row]) -> None:
+    compared = 0
+    for expected in purgatories:
+        if not expected["operations"]:
+            continue
+        tables = {"all": expected["wait_us"], **expected["wait_us_by_outcome"]}
+        for outcome, waited in tables.items():
+            ours = found.pop((expected["purgatory"], expected["kind"], outcome))
+            count = expected["operations"] if outcome == "all" else expected[outcome]
+            assert ours["operations"] == count
+            assert ours["share"] == count / expected["operations"]
+            assert ours["wait_max_us"] == waited["max"]
+            for name in ("p50", "p95", "p99", "p999"):
+                exact = ours[f"wait_{name}_us"]
+                assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= waited[name] <= exact + 1e-6
+                compared += 1
+    assert compared >= 12
+    assert not found, "the pipeline has nothing that the simulator does not have"
+
+
+def _check_the_law(spark: SparkSession, operations: Any, traces: Any) -> None:
+    spans = run_spans(spark, traces, operations)
+    rows = littles_law(operations, occupancy(operations, spans), spans).toArrow().to_pylist()
+    assert {row["run_id"] for row in rows} == {trace.run_id for trace in traces}
+    for row in rows:
+        assert row["mean_parked"] > 0
+        assert row["unexplained"] == pytest.approx(0, abs=1e-9 * row["mean_parked"])
+        if not row["pending"]:
+            assert row["arrivals_times_wait"] == pytest.approx(row["mean_parked"], rel=1e-9)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -49,38 +48,3 @@ def test_ctrl_c_ends_an_analysis_cleanly(
     assert all(line.startswith("Spark: ") for line in progress), said
     assert list(out.parent.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
-
-
-def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
-    program = textwrap.dedent(
-        """
-        import sys
-        import typer
-        from purgatory.cli.pipeline_run import one_line_errors
-        from purgatory.pipeline.session import spark_session
-
-        try:
-            with one_line_errors("test"), spark_session(sys.argv[1]) as session:
-                def begun(stages, inflight_tasks, operation_id, done):
-                    print("begun", flush=True)
-
-                session.registerProgressHandler(begun)
-                session.range(10**15).selectExpr("max(hash(id))").collect()
-        except typer.Exit as ended:
-            sys.exit(ended.exit_code)
-        """
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, connect],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=300)
-    assert (process.returncode, said) == (
-        130,
-        "purgatory test: interrupted; nothing was written\n",
-    )
