@@ -9,12 +9,12 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
-from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
+from purgatory.live.result_topic import ResultTopic
+from purgatory.live.stream import LiveJobs
 from tests.live.test_publish import read_rows, write
-from tests.live.test_stream_command import publishing_cluster, stream
-from tests.live.test_waits_live import rows_in
+from tests.live.test_stream_command import publishing_cluster
 from tests.source.certificates import make_certificate
 
 _PATIENCE_S = 30.0
@@ -63,22 +63,34 @@ def test_a_guarded_cluster_publishes_into_itself(guarded: Guarded) -> None:
     assert topics - {"__consumer_offsets"} == {"orders"}
 
 
-def test_a_simulation_publishes_to_a_guarded_cluster_and_a_stream_follows_it_there(
-    guarded: Guarded, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_simulation_publishes_to_a_guarded_cluster(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulate(guarded, guarded.options()) == 0
     assert "could not be delivered" not in capsys.readouterr().err
-    ended = read_rows(guarded.bootstrap, "sim.operations", client=guarded.client)
-    times = ("--window", "100ms", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
-    out = tmp_path / "out"
-    assert stream(spark, guarded.bootstrap, out, *times, *guarded.options(), prefix="sim") == 0
-    windows = rows_in(out / "waits")
-    assert {row["run_id"] for row in windows} == {row["run_id"] for row in ended}
-    assert 0 < sum(row["operations"] for row in windows) <= len(ended)
-    told = read_rows(guarded.bootstrap, "results.waits", client=guarded.client)
-    assert [row["operations"] for row in told if row["table"] == "waits"] == [
-        row["operations"] for row in windows
-    ]
+    for table in ("operations", "sends", "reads"):
+        assert read_rows(guarded.bootstrap, f"sim.{table}", client=guarded.client)
+
+
+def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
+    jobs = []
+
+    def note(_session: object, records: object, told: LiveJobs, *_: object) -> None:
+        ResultTopic(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
+        jobs.append(told)
+
+    # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
+    with (
+        patch("purgatory.pipeline.session.spark_session"),
+        patch("purgatory.live.topic_records.topic_records") as records,
+        patch("purgatory.live.stream.run_jobs", note),
+    ):
+        assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
+    assert records.call_args.args[-1] == guarded.client
+    assert [one.client for one in jobs] == [guarded.client]
 
 
 @pytest.mark.parametrize("command", ["simulate", "stream"])
