@@ -12,10 +12,12 @@ SECONDS ?= 900
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench soak pins clean
+.PHONY: help setup demo test test-all lint format bench soak pins clean
+
+IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 	@echo 'PYTHON=python3.12 make setup takes another Python (3.11 or later; python3 by default).'
 
 setup: $(READY) ## make .venv with everything in it (the other targets do it by themselves)
@@ -49,8 +51,11 @@ format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(READY) ## all tests
-	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder
+test: $(READY) ## the tests, but for some that take a minute or so each
+	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL)
+
+test-all: $(READY) ## all tests: with a Spark Connect server, and with clusters that lose workers
+	$(BIN)/python -m pytest -q $(IN_PARALLEL)
 
 demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)

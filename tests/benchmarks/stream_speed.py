@@ -62,7 +62,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     plan = size.pick(
         Plan(300, 3, 0, 10, 20, 0),
         Plan(TARGET_ROWS_PER_S, 120, 60, 15, 30, 1_000_000),
-        Plan(TARGET_ROWS_PER_S, 270, 180, 30, 120, 10_000_000),
+        Plan(TARGET_ROWS_PER_S, 210, 155, 30, 120, 10_000_000),
     )
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,

@@ -29,7 +29,18 @@ HELPERS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in run.BENCHMARKS if name not in run.WITH_SPARK])
+SLOW_TO_START = {"apply_speed", "stream_speed"}
+"""Those that start a Spark session, and brokers or a database besides."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name in SLOW_TO_START else [])
+        for name in run.BENCHMARKS
+        if name not in run.WITH_SPARK
+    ],
+)
 def test_each_benchmark_measures_what_it_names(name: str) -> None:
     figures: list[Figure] = importlib.import_module(f"tests.benchmarks.{name}").measure(Size.SMALL)
     assert figures

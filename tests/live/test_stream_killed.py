@@ -126,6 +126,7 @@ def counters(text: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.exhaustive
 def test_on_a_cluster_that_loses_a_worker_midway_it_gives_what_it_gives_on_one_machine(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
     assert_same_results(tmp_path, inputs)
 
 
+@pytest.mark.exhaustive
 def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
     connect: str, inputs: Inputs, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
     assert_same_results(tmp_path, inputs, further={"audit/audit", "audit/witnesses"})
 
 
+@pytest.mark.exhaustive
 def test_an_analysis_survives_the_death_of_a_worker(
     cluster: Cluster, inputs: Inputs, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_an_analysis_survives_the_death_of_a_worker(
     cluster.add_worker().wait_for("Successfully registered with master")
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) -> None:
     program = textwrap.dedent(
         """
