@@ -66,9 +66,8 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     )
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        _cluster() as cluster,
+        _cluster() as servers,
     ):
-        servers = cluster.bootstrap_servers
         with _stream(Path(folder), servers, plan):
             rate, late_s = _told(servers, plan, f"{PREFIX}.found.order")
         figures = [
@@ -76,9 +75,8 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             Figure("append to result, p95", late_s, "s", TARGET_LATENCY_S),
         ]
         if plan.behind:
-            figures += _restart(Path(folder), cluster, plan)
-    with _cluster() as cluster:
-        servers = cluster.bootstrap_servers
+            figures += _restart(Path(folder), servers, plan)
+    with _cluster() as servers:
         with _plain(servers):
             rate, late_s = _told(servers, plan, f"{PREFIX}.plain")
         with _plain(servers) as reading_after_s:
@@ -89,11 +87,11 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
 
 
 @contextmanager
-def _cluster() -> Iterator[ThreadedCluster]:
+def _cluster() -> Iterator[str]:
     topics = [TopicSpec(name, PARTITIONS) for name in published_topics(PREFIX).values()]
     topics += [TopicSpec(f"{PREFIX}.{name}", 1) for name in ("found.order", "found.waits", "plain")]
     with ThreadedCluster(ClusterConfig(brokers=1, topics=topics)) as cluster:
-        yield cluster
+        yield cluster.bootstrap_servers
 
 
 @contextmanager
@@ -195,9 +193,8 @@ def _take_told(consumer: Consumer, told_at_s: dict[int, float]) -> None:
                 told_at_s.setdefault(finding["value_id"], message.timestamp()[1] / 1_000)
 
 
-def _restart(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure]:
-    """Start the command again with rows behind it; wait for its first rows, and first results."""
-    servers = cluster.bootstrap_servers
+def _restart(folder: Path, servers: str, plan: Plan) -> list[Figure]:
+    """Start the command again with rows behind it: when it reads, and when it has results."""
     producer = producer_of(servers)
     load = Load(producer, PREFIX, first_value=2 * 10**15)
     while load.rows < plan.behind:
@@ -208,12 +205,12 @@ def _restart(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure]
     command = [sys.executable, "-m", "purgatory", "stream", f"--bootstrap={servers}"]
     command += [f"--prefix={PREFIX}", f"--out={folder / 'out'}", f"--metrics-port={port}"]
     command += [f"--late={plan.late_s}s", f"--remember={plan.remember_s}s"]
-    # Nobody fetches before; whoever only plans asks for no more than offsets.
-    first_fetch = cluster.fault.delay_answers(1, by_ms=1, count=1, api="fetch")
+    planned = _planned(folder)
     start_s = time.monotonic()
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            _wait_for(lambda: first_fetch.uses > 0)
+            # The tasks of a batch read as soon as it stands in the checkpoint.
+            _wait_for(lambda: _planned(folder) > planned)
             reading_s = time.monotonic() - start_s
             _wait_for(lambda: all(f'batch{{query="{name}"}}' in _page(port) for name in _QUERIES))
             results_s = time.monotonic() - start_s
@@ -224,6 +221,12 @@ def _restart(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure]
         Figure(f"{behind}: reading", reading_s, "s", TARGET_RESTART_S),
         Figure(f"{behind}: first batches done", results_s, "s"),
     ]
+
+
+def _planned(folder: Path) -> int:
+    """The number of the last batch whose offsets are in the checkpoint of the audit."""
+    offsets = folder.glob("out/checkpoint/order/offsets/*")
+    return max((int(path.name) for path in offsets if path.name.isdecimal()), default=-1)
 
 
 def _page(port: int) -> str:
