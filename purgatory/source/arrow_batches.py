@@ -7,7 +7,27 @@ from collections.abc import Sequence
 import pyarrow as pa
 from confluent_kafka import Message
 
-from purgatory.source.schema import arrow_schema
+from purgatory.source.schema import column_names
+
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    # The item's name is the one that Spark gives it: batches must match its schema exactly.
+    "headers": pa.list_(pa.field("element", _HEADER)),
+    "gap_before": pa.int64(),
+}
+
+
+def arrow_schema(include_headers: bool) -> pa.Schema:
+    """Return the columns of the data source for Arrow."""
+    return pa.schema([(name, _TYPES[name]) for name in column_names(include_headers)])
 
 
 def arrow_batch(

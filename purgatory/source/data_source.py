@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource
 from purgatory.source.batch_reader import PurgatoryBatchReader
 from purgatory.source.errors import OptionError
 from purgatory.source.options import options_of
-from purgatory.source.schema import arrow_schema, spark_schema
+from purgatory.source.schema import column_names, spark_schema
 from purgatory.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PurgatoryDataSource(DataSource):
         return PurgatoryStreamReader(self._checked)
 
     def _check_columns(self, schema: StructType) -> None:
-        right = arrow_schema(self._checked.include_headers).names
+        right = column_names(self._checked.include_headers)
         if schema.fieldNames() != right:
             raise OptionError(
                 f"schema() was given, but the columns are fixed: {', '.join(right)}: leave it out, "

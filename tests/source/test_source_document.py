@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.source import options
-from purgatory.source.schema import arrow_schema
+from purgatory.source.schema import column_names
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "source.md").read_text(encoding="utf-8")
 
@@ -51,4 +51,4 @@ def test_the_document_has_the_options_that_there_are() -> None:
 
 
 def test_the_document_has_the_columns_that_there_are() -> None:
-    assert _first_cells("Columns") == arrow_schema(include_headers=True).names
+    assert _first_cells("Columns") == column_names(include_headers=True)
