@@ -9,6 +9,7 @@ _EXTRA_OF_COMMAND = {
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
+    "prepare": ("live", {*_SPARK[1], "prometheus_client"}),
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),
     "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,

@@ -21,6 +21,7 @@ from purgatory.cli.cluster import cluster
 from purgatory.cli.extras import missing_extra
 from purgatory.cli.fault import fault
 from purgatory.cli.occupancy import occupancy
+from purgatory.cli.prepare import prepare
 from purgatory.cli.simulate import scenarios, simulate
 from purgatory.cli.stream import stream
 from purgatory.cli.sweep import sweep
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "stream": stream,
     "apply": apply,
     "capture": capture,
+    "prepare": prepare,
 }
 for name, function in COMMANDS.items():
     app.command(name)(function)

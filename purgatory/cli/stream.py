@@ -20,8 +20,8 @@ from purgatory.cli.whole_number import whole_number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from purgatory.live.live_jobs import LiveJobs
     from purgatory.live.live_metrics import LiveMetrics
-    from purgatory.live.stream import LiveJobs
 
 _US_PER_S = 1_000_000
 _LEAST_WINDOW_S = 0.001
@@ -96,9 +96,9 @@ def stream(
         typer.Option(
             parser=whole_number(1, 10**9),
             metavar="N",
-            help="How many rows a batch takes of each topic.",
+            help="How many rows a batch takes.",
         ),
-    ] = 200_000,
+    ] = 400_000,
     client: Client = None,
     master: Master = "local[*]",
     once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
@@ -109,7 +109,7 @@ def stream(
         if value < _LEAST_WINDOW_S:
             raise typer.BadParameter("it must be at least 1ms", param_hint=name)
     with one_line_errors("stream", "what was written is kept"):
-        from purgatory.live.stream import LiveJobs
+        from purgatory.live.live_jobs import LiveJobs
 
         jobs = LiveJobs(
             out=out,
@@ -129,7 +129,9 @@ def _run(
     jobs: LiveJobs, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.live.live_metrics import LiveMetrics
-    from purgatory.live.stream import check_places, run_jobs
+    from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
+    from purgatory.live.result_places import check_folders, open_places
+    from purgatory.live.stream import run_jobs
     from purgatory.live.topic_records import check_topics, topic_records
     from purgatory.pipeline.session import spark_session
 
@@ -138,27 +140,20 @@ def _run(
             "a Spark Connect server can't run it; give local[N] or spark://HOST:PORT",
             param_hint="--master",
         )
-    check_places(jobs)
+    check_folders(jobs)
     check_topics(jobs.bootstrap_servers, prefix, jobs.client)
-    _check_result_topics(jobs)
+    places = open_places(jobs)
     metrics = LiveMetrics()
     with ExitStack() as stack:
         if metrics_port is not None:
             _serve(stack, metrics, metrics_port)
-        session: SparkSession = stack.enter_context(spark_session(master))
+        session: SparkSession = stack.enter_context(
+            spark_session(master, java_options=JAVA_OPTIONS, settings=SETTINGS)
+        )
         stop = _stopped_by_signals(stack)
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
-        run_jobs(session, records, jobs, metrics, stop)
-
-
-def _check_result_topics(jobs: LiveJobs) -> None:
-    from purgatory.live.result_topic import ResultTopic, check_result_topic
-
-    if jobs.to_topic is not None:
-        for query in ("waits", "order"):
-            topic = ResultTopic(jobs.bootstrap_servers, f"{jobs.to_topic}.{query}", jobs.client)
-            check_result_topic(topic, jobs.checkpoint / query)
+        run_jobs(session, records, jobs, places, metrics, stop)
 
 
 def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:

@@ -46,18 +46,17 @@ _OUT = {"table": "string", **ORDER_COLUMNS, **ASIDE_COLUMNS}
 _KEYS = ["run_id", "topic", "partition"]
 _BUCKETS = 64
 """In how many parts the time is cut for which a record is remembered."""
-_OF_SEND = ("producer", "sequence", "attempt", "acks")
+_OF_SEND = ("producer", "sequence", "attempt", "acks", "key")
+"""Whole numbers that reads don't have."""
 
 
-def order_findings(
-    sends: DataFrame, reads: DataFrame, *, late_us: int, remember_us: int
-) -> DataFrame:
+def order_findings(rows: DataFrame, *, late_us: int, remember_us: int) -> DataFrame:
     """Duplicates, reorderings and gaps, each once.
 
     Shuffles sends and reads by run, topic and partition; a partition is one task's work.
 
     Args:
-        sends, reads: of `rows.rows_of`.
+        rows: sends and reads, of `rows.rows_of`.
         late_us: how much later than others a row may come, in microseconds.
         remember_us: for how long after that a record is remembered, in microseconds: longer than
             producers go on trying to deliver it.
@@ -66,55 +65,31 @@ def order_findings(
         A stream in append mode. Its column `table` tells what a row is: of ``order``, with
         `ORDER_COLUMNS`; or of ``aside``, with `ASIDE_COLUMNS`.
     """
-    both = _sends(sends).unionByName(_reads(reads))
     good = f.col("problem").isNull()
-    rows = with_watermark(both, late_us).select(
+    is_send = f.col("table") == "sends"
+    marked = with_watermark(rows, late_us).select(
         f.when(good, f.col("run_id")).otherwise("").alias("run_id"),
         f.when(good, f.col("topic")).otherwise("").alias("topic"),
         f.when(good, f.col("partition")).otherwise(-1).alias("partition"),
-        *(name for name in both.columns if name not in _KEYS),
+        is_send.alias("is_send"),
+        f.when(is_send, f.col("group")).alias("group"),
+        *(f.coalesce(name, f.lit(0)).alias(name) for name in _OF_SEND),
+        "value_id",
+        "outcome",
+        f.coalesce("offset", f.lit(NEVER)).alias("offset"),
+        (is_send & (f.coalesce("numbered_by", f.lit("producer")) == "partition")).alias(
+            "by_partition"
+        ),
+        "event_us",
+        "problem",
+        "example",
     )
     return (
-        packed_by(rows, _KEYS)
+        packed_by(marked, _KEYS)
         .groupBy(*_KEYS)
         .transformWithStateInPandas(
             _Order(late_us, remember_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
         )
-    )
-
-
-def _sends(sends: DataFrame) -> DataFrame:
-    return sends.select(
-        *_KEYS,
-        f.lit(True).alias("is_send"),
-        "group",
-        *_OF_SEND,
-        "key",
-        "value_id",
-        "outcome",
-        f.coalesce("offset", f.lit(NEVER)).alias("offset"),
-        (f.coalesce("numbered_by", f.lit("producer")) == "partition").alias("by_partition"),
-        "event_us",
-        "problem",
-        "example",
-    )
-
-
-def _reads(reads: DataFrame) -> DataFrame:
-    return reads.select(
-        *_KEYS,
-        f.lit(False).alias("is_send"),
-        f.lit(None).cast("string").alias("group"),
-        *(f.lit(0).cast("bigint").alias(name) for name in _OF_SEND[:2]),
-        *(f.lit(0).cast("int").alias(name) for name in _OF_SEND[2:]),
-        f.lit(0).cast("bigint").alias("key"),
-        "value_id",
-        f.lit(None).cast("string").alias("outcome"),
-        "offset",
-        f.lit(False).alias("by_partition"),
-        "event_us",
-        "problem",
-        "example",
     )
 
 

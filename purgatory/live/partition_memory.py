@@ -197,6 +197,7 @@ class PartitionMemory:
         buckets = numbers[:, COLUMNS.index("last_us")] // self._width_us
         order = np.lexsort((numbers[:, 0], buckets))
         parts = np.split(numbers[order], np.searchsorted(buckets[order], places[1:]))
+        # Not strict: no records at all are one part, an empty one, and no place.
         return dict(zip(places.tolist(), parts, strict=False))
 
     def _put(self, bucket: int, numbers: Numbers, watermark_us: int, remember_us: int) -> None:

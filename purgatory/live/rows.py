@@ -29,30 +29,51 @@ _FUTURE_US = 24 * 3600 * 1_000_000
 """A row from further ahead than this is bad: it would make all others late."""
 
 
-def rows_of(records: DataFrame, table: str) -> DataFrame:
-    """Return the rows of a table that records hold as JSON, one each.
+def rows_of(records: DataFrame, *tables: str) -> DataFrame:
+    """Return the rows that records hold as JSON, one each.
 
     Stateless: O(1) per record, in the JVM.
 
     Args:
-        records: with a column `value`, text or binary; more columns are let pass.
-        table: ``operations``, ``sends`` or ``reads``.
+        records: with a column `value`, text or binary, and, where several tables are asked for,
+            `table`, the one that a record's row is of; more columns are let pass.
+        tables: of ``operations``, ``sends`` and ``reads``.
 
     Returns:
-        The columns of the table (`docs/traces.md`); `started_us` and `numbered_by`; `event_us`,
-        when it happened, in microseconds since 1970; `problem`, null where all is right, and
-        `example`, the beginning of the text of one that isn't. A bad row has an `event_us` of 0.
+        `table`; the columns of these tables (`docs/traces.md`), null where a row's table has no
+        such column; `started_us` and `numbered_by`; `event_us`, when it happened, in microseconds
+        since 1970; `problem`, null where all is right, and `example`, the beginning of the text of
+        one that isn't. A bad row has an `event_us` of 0.
     """
-    columns = {**TABLES[table], **_MORE_COLUMNS}
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
+    table = f.lit(tables[0]) if len(tables) == 1 else f.col("table")
     text = f.col("value").cast("string")
+    of_table = {name: table == name for name in tables}
     parsed = records.select(
-        text.alias("text"), f.from_json(text, schema, options).alias("row")
-    ).select("text", "row.*")
-    event_us = f.coalesce(f.col("started_us"), f.lit(0)) + f.expr(_EVENT_US[table])
-    judged = parsed.withColumn("event_us", event_us).withColumn("problem", _problem(table))
+        table.alias("table"),
+        text.alias("text"),
+        *(f.when(of_table[name], _from_json(text, name)).alias(f"_{name}") for name in tables),
+    )
+    columns = {column: None for name in tables for column in _columns(name)}
+    flat = parsed.select(
+        "table",
+        "text",
+        *(
+            f.coalesce(
+                *(f.col(f"_{name}.{column}") for name in tables if column in _columns(name))
+            ).alias(column)
+            for column in columns
+        ),
+    )
+    event_us = f.coalesce(*(f.when(of_table[name], f.expr(_EVENT_US[name])) for name in tables))
+    problem = f.coalesce(
+        *(f.when(of_table[name], _problem(name)) for name in tables),
+        f.when(~f.coalesce(table.isin(*tables), f.lit(False)), "no such table"),
+    )
+    judged = flat.withColumn(
+        "event_us", f.coalesce(f.col("started_us"), f.lit(0)) + event_us
+    ).withColumn("problem", problem)
     return judged.select(
+        "table",
         f.coalesce("run_id", f.lit("")).alias("run_id"),
         *(name for name in columns if name not in ("run_id", "_corrupt")),
         f.when(f.col("problem").isNull(), f.col("event_us")).otherwise(0).alias("event_us"),
@@ -61,6 +82,16 @@ def rows_of(records: DataFrame, table: str) -> DataFrame:
             "example"
         ),
     )
+
+
+def _columns(table: str) -> dict[str, str]:
+    return {**TABLES[table], **_MORE_COLUMNS}
+
+
+def _from_json(text: Column, table: str) -> Column:
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in _columns(table).items())
+    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
+    return f.from_json(text, schema, options)
 
 
 def with_watermark(rows: DataFrame, late_us: int) -> DataFrame:

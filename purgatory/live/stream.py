@@ -4,37 +4,28 @@ Ground rules
 ------------
 * Each query has a checkpoint, and so a watermark and a state, of its own: one that has nothing to
   read doesn't hold up the other.
-* Results of a batch are written in this order: Parquet, the topic, the metrics. What is there
-  already, of a batch that is repeated after a crash, is passed over.
+* Results are counted in the metrics when they are where they are to be, and those that were there
+  before, when the queries begin.
+* A query's batches are written one after the other, each query's in a thread of its own.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.order import ORDER_COLUMNS, order_findings
-from purgatory.live.outputs import ASIDE, ASIDE_COLUMNS
-from purgatory.live.parts import Parts, split
-from purgatory.live.result_topic import ResultTopic
+from purgatory.live.order import order_findings
+from purgatory.live.quick_start import warmed_up
+from purgatory.live.result_places import ResultPlaces
 from purgatory.live.rows import rows_of
-from purgatory.live.waits import WAITS_COLUMNS, windowed_waits
-from purgatory.pipeline.errors import OutputError
+from purgatory.live.topic_records import Records
+from purgatory.live.waits import windowed_waits
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-Records = Callable[[str], DataFrame]
-"""Gives the stream of records, with a column `value`, that has the rows of a table."""
-
-_COLUMNS = {"waits": WAITS_COLUMNS, "order": ORDER_COLUMNS}
-_ASIDE = ["run_id", *ASIDE_COLUMNS]
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -48,66 +39,56 @@ _STATE = {
 }
 _LOOK_EVERY_S = 0.5
 _WAITS_EVERY_US = 5_000_000
-
-
-@dataclass(frozen=True)
-class LiveJobs:
-    """What the jobs are to do.
-
-    Args:
-        out: the folder of the results.
-        checkpoint: the folder where the queries keep how far they are.
-        window_us: how long a window of waits is.
-        late_us: how much later than others a row may come.
-        remember_us: for how long after that a record is remembered.
-        to_topic: two topics' names by query, or none.
-        bootstrap_servers, client: where these are.
-        once: take what is there now, and end.
-    """
-
-    out: Path
-    checkpoint: Path
-    window_us: int = 10_000_000
-    late_us: int = 30_000_000
-    remember_us: int = 120_000_000
-    to_topic: str | None = None
-    bootstrap_servers: str = ""
-    client: Mapping[str, str] = field(default_factory=dict)
-    once: bool = False
-
-
-def check_places(jobs: LiveJobs) -> None:
-    """Refuse results of another checkpoint, whose batches have the same numbers as ours.
-
-    Raises:
-        OutputError: saying what is there and what to do.
-    """
-    for folder, name in ((jobs.out, "--out"), (jobs.checkpoint, "--checkpoint")):
-        if folder.exists() and not folder.is_dir():
-            raise OutputError(f"{name} {folder}: is a file; name a folder")
-    for query in _COLUMNS:
-        began = (jobs.checkpoint / query / "metadata").exists()
-        if not began and any((jobs.out / query).glob("part-*.parquet")):
-            raise OutputError(
-                f"--out {jobs.out}: has results, and {jobs.checkpoint} does not know of them: "
-                "name the checkpoint that goes with them, or another folder"
-            )
+_NOTHING_TO_READ = "Waiting for data to arrive"
 
 
 def run_jobs(
     session: SparkSession,
     records: Records,
     jobs: LiveJobs,
+    places: Mapping[str, ResultPlaces],
     metrics: LiveMetrics,
     stop: threading.Event,
 ) -> None:
     """Run both queries until ``stop`` is set, or until all is read that is there now.
 
+    Args:
+        session: which gets the settings that the queries need.
+        records: gives the streams to read.
+        jobs: what to do.
+        places: of `open_places`, for these jobs.
+        metrics: get all results, and how far the queries are.
+        stop: ends the queries.
+
     Raises:
         OutputError: a place for results can't be used.
         pyspark.errors.PySparkException: a query failed.
     """
-    check_places(jobs)
+    _configure(session)
+    for of_query in places.values():
+        for table, rows in of_query.earlier():
+            metrics.add(table, rows)
+    queries: list[_Query] = []
+    try:
+        # The one that has more to read first, and alone: each start takes all processors.
+        order = _order(records, jobs)
+        with warmed_up(session):
+            queries.append(_Query(order, places["order"], metrics, jobs))
+            while not queries[0].has_begun() and not stop.wait(_LOOK_EVERY_S):
+                pass
+        queries[0].raise_failure()
+        queries.append(_Query(_waits(records, jobs), places["waits"], metrics, jobs))
+        while any(query.is_active() for query in queries) and not stop.wait(_LOOK_EVERY_S):
+            for query in queries:
+                query.raise_failure()
+        for query in queries:
+            query.raise_failure()
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _configure(session: SparkSession) -> None:
     for name, value in _STATE.items():
         session.conf.set(name, value)
     # Each task of a batch opens a state of its own: more of them than cores only cost time.
@@ -116,26 +97,6 @@ def run_jobs(
         session.sparkContext.defaultParallelism,
     )
     session.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    _count_earlier(jobs, metrics)
-    queries = [
-        # The one that has more to read first: each start takes seconds.
-        _start(_order(records, jobs), "order", jobs, metrics),
-        _start(_waits(records, jobs), "waits", jobs, metrics),
-    ]
-    try:
-        while any(query.isActive for query in queries) and not stop.wait(_LOOK_EVERY_S):
-            _raise_failure(queries)
-        _raise_failure(queries)
-    finally:
-        for query in queries:
-            query.stop()
-
-
-def _raise_failure(queries: list[StreamingQuery]) -> None:
-    for query in queries:
-        failure = query.exception()
-        if failure is not None:
-            raise failure
 
 
 def _waits(records: Records, jobs: LiveJobs) -> DataFrame:
@@ -144,57 +105,68 @@ def _waits(records: Records, jobs: LiveJobs) -> DataFrame:
 
 
 def _order(records: Records, jobs: LiveJobs) -> DataFrame:
-    sends, reads = (rows_of(records(table), table) for table in ("sends", "reads"))
-    return order_findings(sends, reads, late_us=jobs.late_us, remember_us=jobs.remember_us)
+    # One stream for both: each costs seconds when a query starts.
+    rows = rows_of(records("sends", "reads"), "sends", "reads")
+    return order_findings(rows, late_us=jobs.late_us, remember_us=jobs.remember_us)
 
 
-def _count_earlier(jobs: LiveJobs, metrics: LiveMetrics) -> None:
-    for query in _COLUMNS:
-        for table, folder in _folders(jobs, query).items():
-            earlier = Parts(folder).read()
-            if earlier is not None:
-                metrics.add(table, earlier)
+class _Query:
+    """A query that runs, from when this is made to `stop` or until all is read.
 
+    Args:
+        results: what it gives, with a column `table`.
+        places: where that goes.
+        metrics: get it too.
+        jobs: what to do.
+    """
 
-def _folders(jobs: LiveJobs, query: str) -> dict[str, Path]:
-    """The folder of each table that a query has; both have rows set aside."""
-    return {query: jobs.out / query, ASIDE: jobs.out / ASIDE / query}
+    def __init__(
+        self, results: DataFrame, places: ResultPlaces, metrics: LiveMetrics, jobs: LiveJobs
+    ) -> None:
+        self._places = places
+        self._metrics = metrics
+        self._reads = threading.Event()
+        self._query: StreamingQuery | None = None
+        writer = (
+            results.writeStream.outputMode("append")
+            .queryName(places.query)
+            .option("checkpointLocation", str((jobs.checkpoint / places.query).resolve()))
+            .foreachBatch(self._write)
+        )
+        if jobs.once:
+            writer = writer.trigger(availableNow=True)
+        elif places.query == "waits":
+            writer = writer.trigger(processingTime=f"{_waits_every_us(jobs) // 1_000} milliseconds")
+        self._query = writer.start()
 
+    def is_active(self) -> bool:
+        """Tell whether it has not ended."""
+        return self._query is not None and self._query.isActive
 
-def _start(results: DataFrame, name: str, jobs: LiveJobs, metrics: LiveMetrics) -> StreamingQuery:
-    columns = list(_COLUMNS[name])
-    parts = {table: Parts(folder) for table, folder in _folders(jobs, name).items()}
-    topic = None
-    if jobs.to_topic is not None:
-        topic = ResultTopic(jobs.bootstrap_servers, f"{jobs.to_topic}.{name}", jobs.client)
-    query: StreamingQuery | None = None
+    def has_begun(self) -> bool:
+        """Tell whether it is reading, or has nothing to read."""
+        if self._reads.is_set() or self._query is None or not self._query.isActive:
+            return True
+        return bool(self._query.status["message"] == _NOTHING_TO_READ)
 
-    def write(batch: DataFrame, number: int) -> None:
-        tables = split(batch.toArrow(), name, columns, _ASIDE)
-        new = {table: parts[table].write(number, rows) for table, rows in tables.items()}
-        if topic is not None:
-            topic.write(
-                number,
-                [{"table": table, **row} for table in tables for row in tables[table].to_pylist()],
-            )
-        for table, rows in tables.items():
-            if new[table]:
-                metrics.add(table, rows)
-        progress = None if query is None else query.lastProgress
-        metrics.batch_done(name, {} if progress is None else progress, number)
+    def raise_failure(self) -> None:
+        """Raise what it has failed with, if it has."""
+        failure = None if self._query is None else self._query.exception()
+        if failure is not None:
+            raise failure
 
-    writer = (
-        results.writeStream.outputMode("append")
-        .queryName(name)
-        .option("checkpointLocation", str((jobs.checkpoint / name).resolve()))
-        .foreachBatch(write)
-    )
-    if jobs.once:
-        writer = writer.trigger(availableNow=True)
-    elif name == "waits":
-        writer = writer.trigger(processingTime=f"{_waits_every_us(jobs) // 1_000} milliseconds")
-    query = writer.start()
-    return query
+    def stop(self) -> None:
+        """End it; a batch that is under way is cut off."""
+        if self._query is not None:
+            self._query.stop()
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        self._reads.set()
+        for table, rows in self._places.write(batch.toArrow(), number).items():
+            self._metrics.add(table, rows)
+        # The first batch may be here before the query is known by a name.
+        progress = None if self._query is None else self._query.lastProgress
+        self._metrics.batch_done(self._places.query, progress or {}, number)
 
 
 def _waits_every_us(jobs: LiveJobs) -> int:

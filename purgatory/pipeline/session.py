@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.class_archive import archive_path, use
 from purgatory.pipeline.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.pipeline.interrupts import stopped_at_the_end
@@ -65,7 +66,12 @@ logger.gateway.level = error
 
 @contextmanager
 def spark_session(
-    master: str = "local[*]", *, small: bool = False, progress: bool | None = False
+    master: str = "local[*]",
+    *,
+    small: bool = False,
+    progress: bool | None = False,
+    java_options: str = "",
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
@@ -78,6 +84,7 @@ def spark_session(
             `sc://HOST:PORT` of a Spark Connect server.
         small: set up for a quick start rather than for much data; counts with a local master only.
         progress: show on standard error how far the jobs are; None does so on a terminal only.
+        java_options, settings: more of Java's and of Spark's, where the session is started here.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -96,7 +103,8 @@ def spark_session(
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
     with _removed_unless_failed(folder):
-        session = _start(_configuration(master, folder, small), log)
+        configuration = _configuration(master, folder, small, java_options)
+        session = _start(configuration.setAll(list((settings or {}).items())), log)
         with stopped_at_the_end(session), spark_errors(log), shown_progress(session, progress):
             yield session
 
@@ -188,7 +196,6 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _start(configuration: SparkConf, log: Path) -> SparkSession:
-    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
     # The workers' Python must be this one, or it will not find the packages of this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
@@ -205,16 +212,22 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
     return SparkSession(context)
 
 
-def _configuration(master: str, folder: Path, small: bool) -> SparkConf:
+def _configuration(master: str, folder: Path, small: bool, java_options: str) -> SparkConf:
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
     if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return SparkConf().setMaster(master).setAll(list(_settings(master, folder, log4j, small)))
+    java_home = find_java_home(os.environ)
+    os.environ["JAVA_HOME"] = str(java_home)
+    archive = use(archive_path(java_home, os.environ))
+    of_java = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", archive, java_options]
+    if small and master.startswith("local"):
+        of_java.append(_QUICK_START)
+    configuration = SparkConf().setMaster(master).setAll(list(_settings(master, folder, small)))
+    return configuration.set("spark.driver.extraJavaOptions", " ".join(filter(None, of_java)))
 
 
-def _settings(master: str, folder: Path, log4j: Path, small: bool) -> Iterator[tuple[str, str]]:
-    java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str]]:
     yield "spark.app.name", "purgatory analyze"
     yield "spark.sql.session.timeZone", "UTC"
     yield "spark.sql.parquet.compression.codec", "zstd"
@@ -227,6 +240,3 @@ def _settings(master: str, folder: Path, log4j: Path, small: bool) -> Iterator[t
     if master.startswith("local"):
         # The default of 200 tasks is for clusters; here each costs more than its work.
         yield "spark.sql.shuffle.partitions", "1" if small else str(2 * (os.cpu_count() or 1))
-        if small:
-            java_options += f" {_QUICK_START}"
-    yield "spark.driver.extraJavaOptions", java_options

@@ -7,6 +7,9 @@ machine. Ten times a second a record is read at a second place; how late that is
 from when this row was produced to the time that the broker gave the finding in the topic of
 results. Counting begins when as much is remembered as ever will be. Beside it, a plain loop.
 
+The restart is timed to the first request for records that the broker gets: on a machine where
+``purgatory prepare`` was never run, and after it.
+
 With ``--full`` the restart has 10,000,000 rows behind it, and the time for which records are
 remembered is what it is if nobody says: two minutes and a half in all.
 """
@@ -14,6 +17,8 @@ remembered is what it is if nobody says: two minutes and a half in all.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,8 +34,10 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.stream import LiveJobs, run_jobs
+from purgatory.live.result_places import open_places
+from purgatory.live.stream import run_jobs
 from purgatory.live.topic_records import topic_records
 from purgatory.live.topics import published_topics
 from purgatory.pipeline.session import spark_session
@@ -43,6 +50,7 @@ TARGET_LATENCY_S = 5.0
 TARGET_RESTART_S = 15.0
 _MOST_ROWS = 400_000
 _GIVE_UP_S = 120.0
+_WORKERS_END_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,17 +74,18 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     )
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        _cluster() as servers,
+        _cluster() as cluster,
     ):
-        with _stream(Path(folder), servers, plan):
-            rate, late_s = _told(servers, plan, f"{PREFIX}.found.order")
+        with _stream(Path(folder), cluster.bootstrap_servers, plan):
+            rate, late_s = _told(cluster.bootstrap_servers, plan, f"{PREFIX}.found.order")
         figures = [
             Figure("stream keeps up with, rows", rate, "/s", plan.rows_per_s * 0.99, "higher"),
             Figure("append to result, p95", late_s, "s", TARGET_LATENCY_S),
         ]
         if plan.behind:
-            figures += _restart(Path(folder), servers, plan)
-    with _cluster() as servers:
+            figures += _restarts(Path(folder), cluster, plan)
+    with _cluster() as cluster:
+        servers = cluster.bootstrap_servers
         with _plain(servers):
             rate, late_s = _told(servers, plan, f"{PREFIX}.plain")
         with _plain(servers) as reading_after_s:
@@ -87,11 +96,11 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
 
 
 @contextmanager
-def _cluster() -> Iterator[str]:
+def _cluster() -> Iterator[ThreadedCluster]:
     topics = [TopicSpec(name, PARTITIONS) for name in published_topics(PREFIX).values()]
     topics += [TopicSpec(f"{PREFIX}.{name}", 1) for name in ("found.order", "found.waits", "plain")]
     with ThreadedCluster(ClusterConfig(brokers=1, topics=topics)) as cluster:
-        yield cluster.bootstrap_servers
+        yield cluster
 
 
 @contextmanager
@@ -111,7 +120,8 @@ def _stream(folder: Path, servers: str, plan: Plan) -> Iterator[None]:
     metrics, stop = LiveMetrics(), threading.Event()
     with spark_session("local[2]") as session:
         records = topic_records(session, servers, PREFIX, _MOST_ROWS, {})
-        thread = threading.Thread(target=run_jobs, args=(session, records, jobs, metrics, stop))
+        what = (session, records, jobs, open_places(jobs), metrics, stop)
+        thread = threading.Thread(target=run_jobs, args=what)
         thread.start()
         try:
             _wait_for(lambda: all(_batches(metrics).get(name, -1) >= 0 for name in _QUERIES))
@@ -193,40 +203,60 @@ def _take_told(consumer: Consumer, told_at_s: dict[int, float]) -> None:
                 told_at_s.setdefault(finding["value_id"], message.timestamp()[1] / 1_000)
 
 
-def _restart(folder: Path, servers: str, plan: Plan) -> list[Figure]:
+def _restarts(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure]:
     """Start the command again with rows behind it: when it reads, and when it has results."""
-    producer = producer_of(servers)
+    producer = producer_of(cluster.bootstrap_servers)
     load = Load(producer, PREFIX, first_value=2 * 10**15)
     while load.rows < plan.behind:
         load.tick(5_000)
         producer.poll(0)
     producer.flush()
-    port = 29_475
-    command = [sys.executable, "-m", "purgatory", "stream", f"--bootstrap={servers}"]
-    command += [f"--prefix={PREFIX}", f"--out={folder / 'out'}", f"--metrics-port={port}"]
-    command += [f"--late={plan.late_s}s", f"--remember={plan.remember_s}s"]
-    planned = _planned(folder)
-    start_s = time.monotonic()
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            # The tasks of a batch read as soon as it stands in the checkpoint.
-            _wait_for(lambda: _planned(folder) > planned)
-            reading_s = time.monotonic() - start_s
-            _wait_for(lambda: all(f'batch{{query="{name}"}}' in _page(port) for name in _QUERIES))
-            results_s = time.monotonic() - start_s
-        finally:
-            process.kill()
+    options = [f"--late={plan.late_s}s", f"--remember={plan.remember_s}s"]
+    options += [f"--out={folder / 'out'}", f"--bootstrap={cluster.bootstrap_servers}"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     behind = f"restart with {load.rows:,} rows behind it"
-    return [
-        Figure(f"{behind}: reading", reading_s, "s", TARGET_RESTART_S),
-        Figure(f"{behind}: first batches done", results_s, "s"),
-    ]
+    # What is timed is killed in a batch, as a crash would, not after the last one.
+    _restart(cluster, options, environment, to_results=False)
+    reading_s, _ = _restart(cluster, options, environment, to_results=False)
+    figures = [Figure(f"{behind}, not prepared: reading", reading_s, "s")]
+    prepare = [sys.executable, "-m", "purgatory", "prepare"]
+    subprocess.run(prepare, env=environment, check=True, capture_output=True)
+    reading_s, results_s = _restart(cluster, options, environment, to_results=True)
+    figures.append(Figure(f"{behind}: reading", reading_s, "s", TARGET_RESTART_S))
+    return [*figures, Figure(f"{behind}: first batches done", results_s, "s")]
 
 
-def _planned(folder: Path) -> int:
-    """The number of the last batch whose offsets are in the checkpoint of the audit."""
-    offsets = folder.glob("out/checkpoint/order/offsets/*")
-    return max((int(path.name) for path in offsets if path.name.isdecimal()), default=-1)
+def _restart(
+    cluster: ThreadedCluster, options: list[str], environment: dict[str, str], *, to_results: bool
+) -> tuple[float, float]:
+    """Return after how many seconds a broker was asked for records, and both queries had some."""
+    port = 29_475
+    command = [sys.executable, "-m", "purgatory", "stream", f"--prefix={PREFIX}", *options]
+    start_s = time.monotonic()
+    with (
+        # Nobody else reads here: the first that is counted is the first request of a task.
+        cluster.fault.delay_answers(1, by_ms=0, count=1, api="fetch") as fetches,
+        subprocess.Popen(
+            [*command, f"--metrics-port={port}"],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            _wait_for(lambda: fetches.uses > 0)
+            reading_s = time.monotonic() - start_s
+            _wait_for(
+                lambda: (
+                    not to_results
+                    or all(f'batch{{query="{name}"}}' in _page(port) for name in _QUERIES)
+                )
+            )
+            return reading_s, time.monotonic() - start_s
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            # Its Python workers end when they see that, and could be taken for the next one's.
+            time.sleep(_WORKERS_END_S)
 
 
 def _page(port: int) -> str:

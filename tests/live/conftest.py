@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from purgatory.live.stream import Records
+from purgatory.live.topic_records import Records
 
 Row = dict[str, Any]
 Feed = Callable[[str, Sequence[Row | str]], None]
@@ -39,10 +40,12 @@ def fixture_feed(tmp_path: Path) -> Feed:
 
 @pytest.fixture(name="records")
 def fixture_records(spark: SparkSession, tmp_path: Path) -> Records:
-    """The stream of the records of a table, a file in each batch."""
+    """The stream of the records of some tables, as many files in each batch."""
 
-    def records(table: str) -> DataFrame:
-        reader = spark.readStream.option("maxFilesPerTrigger", 1)
-        return reader.text(str(tmp_path / "topics" / table))
+    def records(*tables: str) -> DataFrame:
+        reader = spark.readStream.option("maxFilesPerTrigger", len(tables))
+        text = reader.text(str(tmp_path / "topics" / f"{{{','.join(tables)}}}"))
+        folder = f.regexp_extract("_metadata.file_path", "/topics/([a-z]+)/", 1)
+        return text.select("value", folder.alias("table"))
 
     return records

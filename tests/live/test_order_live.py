@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.stream import Records
+from purgatory.live.topic_records import Records
 from tests.live.conftest import Feed, Row
 from tests.live.live_rows import SECOND_US, in_batches, random_log
 from tests.live.test_waits_live import rows_in, run_once

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from purgatory.cli.main import main
+from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.result_topic import ResultTopic
-from purgatory.live.stream import LiveJobs
 from tests.live.test_publish import read_rows, write
 from tests.live.test_stream_command import publishing_cluster
 from tests.source.certificates import make_certificate

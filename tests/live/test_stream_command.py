@@ -67,7 +67,7 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: s
     """Run the command in the session that is there."""
 
     @contextmanager
-    def shared(_master: str) -> Iterator[SparkSession]:
+    def shared(_master: str, **_more: object) -> Iterator[SparkSession]:
         yield spark
 
     arguments = ["--bootstrap", bootstrap, "--prefix", prefix, "--out", str(out), "--once", *more]

@@ -11,9 +11,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.parts import Parts
-from purgatory.live.stream import LiveJobs, Records, run_jobs
+from purgatory.live.result_places import open_places
+from purgatory.live.stream import run_jobs
+from purgatory.live.topic_records import Records
 from tests.live.conftest import Feed
 from tests.live.live_rows import SECOND_US, STARTED_US, operation
 
@@ -25,7 +28,7 @@ def run_once(session: SparkSession, records: Records, out: Path, **more: Any) ->
     """Take all that is there, and return the metrics."""
     jobs = LiveJobs(out=out, checkpoint=out / "checkpoint", once=True, **more)
     metrics = LiveMetrics()
-    run_jobs(session, records, jobs, metrics, threading.Event())
+    run_jobs(session, records, jobs, open_places(jobs), metrics, threading.Event())
     return metrics
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.connect import connect_session
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.pipeline.session import (
+    _configuration,
     _settings,
     check_master,
     is_on_loopback,
@@ -37,12 +38,13 @@ def test_settings(spark: SparkSession) -> None:
 
 
 def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path) -> None:
-    log4j = tmp_path / "log4j2.properties"
-    cluster = dict(_settings("spark://127.0.0.1:7077", tmp_path, log4j, small=True))
-    assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
-    assert "spark.sql.shuffle.partitions" not in cluster
-    much = dict(_settings("local[*]", tmp_path, log4j, small=False))
-    assert "TieredStopAtLevel" not in much["spark.driver.extraJavaOptions"]
+    cluster = "spark://127.0.0.1:7077"
+    for master, small in ((cluster, True), ("local[*]", False)):
+        java = _configuration(master, tmp_path, small, "-Da=b").get("spark.driver.extraJavaOptions")
+        assert "-Da=b" in str(java)
+        assert "TieredStopAtLevel" not in str(java)
+    assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, tmp_path, small=True))
+    much = dict(_settings("local[*]", tmp_path, small=False))
     assert int(much["spark.sql.shuffle.partitions"]) > 1
 
 

@@ -1,0 +1,35 @@
+"""The process from which Spark's Python workers fork: with what they import already in it.
+
+    spark.python.daemon.module = purgatory.live.python_daemon
+
+A worker would import all of it before its first row, for half a second of a processor's time each.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+_OF_TASKS = (
+    "pandas",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "purgatory.live.order",
+    "purgatory.live.waits",
+    "purgatory.source.partition_reader",
+)
+_TASKS = "pyspark.worker"
+
+
+def main() -> None:
+    """Import, and be the daemon that Spark asks for; the last argument names its workers."""
+    if sys.argv[-1] == _TASKS:
+        for name in _OF_TASKS:
+            import_module(name)
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
