@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.cli.audit import _EXPECTATIONS
 from purgatory.cli.main import main
+from purgatory.pipeline.auditing import EXPECTATIONS
 from purgatory.pipeline.auditing.results import configuration_of
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.traces.survey import find_traces
@@ -114,6 +116,11 @@ def _columns(table: Path) -> list[tuple[str, str]]:
 def _described(table: str) -> list[tuple[str, str]]:
     section = DOCUMENT.split(f"### Table `{table}`", 1)[1].split("\n##", 1)[0]
     return re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
+
+
+def test_the_command_knows_all_that_can_be_expected() -> None:
+    # It has a list of its own, so that its help does not wait for Spark's modules.
+    assert set(_EXPECTATIONS) == EXPECTATIONS.keys()
 
 
 @pytest.mark.parametrize(
