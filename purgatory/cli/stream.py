@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -152,8 +153,18 @@ def _run(
         )
         stop = _stopped_by_signals(stack)
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
+        _tell_of_archive()
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
         run_jobs(session, records, jobs, places, metrics, stop)
+
+
+def _tell_of_archive() -> None:
+    from purgatory.pipeline.class_archive import archive_path
+    from purgatory.pipeline.java import find_java_home
+
+    if not archive_path(find_java_home(os.environ), os.environ).exists():
+        hint = "starts on this machine are seconds shorter once this was run: purgatory prepare"
+        print(hint, file=sys.stderr, flush=True)
 
 
 def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:

@@ -38,6 +38,7 @@ _MASTER = re.compile(
 )
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REACH_TIMEOUT_S = 5.0
+_MOST_PORT = 65_535
 
 MOST_SMALL_ROWS = 500_000
 """Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
@@ -188,10 +189,13 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 
 
 def _answers(host: str, port: int) -> bool:
+    # The C library would take a larger number for the port that is left of it in 16 bits.
+    if port > _MOST_PORT:
+        return False
     try:
         with socket.create_connection((host.strip("[]"), port), timeout=_REACH_TIMEOUT_S):
             return True
-    except (OSError, OverflowError):
+    except OSError:
         return False
 
 

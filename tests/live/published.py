@@ -65,7 +65,7 @@ def _operation(chance: random.Random) -> dict[str, Any]:
 
 
 def _write(bootstrap_servers: str, rows: Mapping[str, Sequence[tuple[int, Row | str]]]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for table, placed in rows.items():
         for partition, row in placed:
             text = row if isinstance(row, str) else json.dumps(row)

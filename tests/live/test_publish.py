@@ -61,7 +61,11 @@ def write(
     bootstrap_servers: str, topic: str, records: int, client: Mapping[str, str] | None = None
 ) -> None:
     """Write so many records, acknowledged by all."""
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "client.id": "shop"}
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": "shop",
+        "log_level": 0,
+    }
     producer = Producer({**settings, **(client or {})})
     for number in range(records):
         producer.produce(topic, f"value-{number}", f"key-{number % 7}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from pyspark.sql import SparkSession
 
 from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.cli.main import main
+from purgatory.cli.stream import _tell_of_archive
+from purgatory.pipeline.class_archive import archive_path
+from purgatory.pipeline.java import find_java_home
 from tests.live.test_publish import read_rows, read_rows_of_orders, write
 from tests.live.test_waits_live import rows_in
 
@@ -147,3 +151,16 @@ def test_results_of_another_checkpoint_are_not_mixed_with(
     arguments = ["--bootstrap", bootstrap, "--out", str(tmp_path / "out")]
     assert main(["stream", *arguments]) == 2
     assert "name the checkpoint that goes with them" in capsys.readouterr().err
+
+
+def test_that_a_start_can_be_shorter_is_told_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _tell_of_archive()
+    assert capsys.readouterr().err.endswith("purgatory prepare\n")
+    archive = archive_path(find_java_home(os.environ), os.environ)
+    archive.parent.mkdir()
+    archive.touch()
+    _tell_of_archive()
+    assert capsys.readouterr().err == ""

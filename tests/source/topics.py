@@ -35,7 +35,8 @@ def write(servers: str, topic: str, records: Iterable[Record], **settings: str |
         if error is not None:
             errors.append(error)
 
-    config = {"bootstrap.servers": servers, "linger.ms": 5, "acks": "all", **settings}
+    config = {"bootstrap.servers": servers, "linger.ms": 5, "acks": "all", "log_level": 0}
+    config |= settings
     producer = Producer(config)
     for record in records:
         producer.produce(
