@@ -36,6 +36,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
+from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
 from purgatory.live.result_places import open_places
 from purgatory.live.stream import run_jobs
 from purgatory.live.topic_records import topic_records
@@ -118,7 +119,7 @@ def _stream(folder: Path, servers: str, plan: Plan) -> Iterator[None]:
         bootstrap_servers=servers,
     )
     metrics, stop = LiveMetrics(), threading.Event()
-    with spark_session("local[2]") as session:
+    with spark_session("local[2]", java_options=JAVA_OPTIONS, settings=SETTINGS) as session:
         records = topic_records(session, servers, PREFIX, _MOST_ROWS, {})
         what = (session, records, jobs, open_places(jobs), metrics, stop)
         thread = threading.Thread(target=run_jobs, args=what)
