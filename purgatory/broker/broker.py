@@ -274,6 +274,9 @@ class Broker:
         return self.cluster.config.limits
 
     def _opened(self, connection: Connection) -> bool:
+        # One that the event loop had accepted when this broker was killed gets here after that.
+        if not self.alive:
+            return False
         if len(self._connections) >= self.limits.connections:
             _log.warning("too_many_connections", broker=self.broker_id, peer=connection.peer)
             return False

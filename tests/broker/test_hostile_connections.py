@@ -7,6 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import uvloop
@@ -344,5 +345,18 @@ def test_a_topic_that_is_asked_for_many_times_is_told_once() -> None:
         async with await RawClient.to(cluster) as client:
             answer = await client.ask(3, 8, {"topics": [{"name": "t"}] * 10_000})
             assert [topic.name for topic in answer.topics] == ["t"]
+
+    _run(main)
+
+
+def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() -> None:
+    async def main(cluster: Cluster) -> None:
+        broker = cluster.brokers[1]
+        accepted = broker._new_connection()
+        await cluster.kill(1)
+        transport = MagicMock()
+        accepted.connection_made(transport)  # the event loop gets to it only now
+        transport.abort.assert_called_once_with()
+        assert broker.connection_count == 0
 
     _run(main)
