@@ -6,6 +6,7 @@ What is not a row of its table is kept, with its `problem`, and counted by the j
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -46,42 +47,46 @@ def rows_of(records: DataFrame, *tables: str) -> DataFrame:
         one that isn't. A bad row has an `event_us` of 0.
     """
     table = f.lit(tables[0]) if len(tables) == 1 else f.col("table")
-    text = f.col("value").cast("string")
-    of_table = {name: table == name for name in tables}
-    parsed = records.select(
-        table.alias("table"),
-        text.alias("text"),
-        *(f.when(of_table[name], _from_json(text, name)).alias(f"_{name}") for name in tables),
-    )
-    columns = {column: None for name in tables for column in _columns(name)}
-    flat = parsed.select(
-        "table",
-        "text",
-        *(
-            f.coalesce(
-                *(f.col(f"_{name}.{column}") for name in tables if column in _columns(name))
-            ).alias(column)
-            for column in columns
-        ),
-    )
-    event_us = f.coalesce(*(f.when(of_table[name], f.expr(_EVENT_US[name])) for name in tables))
+    flat = _parsed(records, table, tables)
     problem = f.coalesce(
-        *(f.when(of_table[name], _problem(name)) for name in tables),
+        _by_table(table, {name: _problem(name) for name in tables}),
         f.when(~f.coalesce(table.isin(*tables), f.lit(False)), "no such table"),
     )
+    ended_us = _by_table(table, {name: f.expr(_EVENT_US[name]) for name in tables})
     judged = flat.withColumn(
-        "event_us", f.coalesce(f.col("started_us"), f.lit(0)) + event_us
+        "event_us", f.coalesce(f.col("started_us"), f.lit(0)) + ended_us
     ).withColumn("problem", problem)
+    is_bad = f.col("problem").isNotNull()
+    placed = ("table", "text", "run_id", "_corrupt", "event_us", "problem")
     return judged.select(
         "table",
         f.coalesce("run_id", f.lit("")).alias("run_id"),
-        *(name for name in columns if name not in ("run_id", "_corrupt")),
-        f.when(f.col("problem").isNull(), f.col("event_us")).otherwise(0).alias("event_us"),
+        *(name for name in judged.columns if name not in placed),
+        f.when(is_bad, 0).otherwise(f.col("event_us")).alias("event_us"),
         "problem",
-        f.when(f.col("problem").isNotNull(), f.substring("text", 1, EXAMPLE_CHARACTERS)).alias(
-            "example"
-        ),
+        f.when(is_bad, f.substring("text", 1, EXAMPLE_CHARACTERS)).alias("example"),
     )
+
+
+def _parsed(records: DataFrame, table: Column, tables: Sequence[str]) -> DataFrame:
+    """Return `table`, `text`, and all columns that some tables have, each parsed as of its own."""
+    text = f.col("value").cast("string")
+    parsed = records.select(
+        table.alias("table"),
+        text.alias("text"),
+        *(f.when(table == name, _from_json(text, name)).alias(f"_{name}") for name in tables),
+    )
+    having: dict[str, list[Column]] = {}
+    for name in tables:
+        for column in _columns(name):
+            having.setdefault(column, []).append(f.col(f"_{name}.{column}"))
+    flat = (f.coalesce(*places).alias(column) for column, places in having.items())
+    return parsed.select("table", "text", *flat)
+
+
+def _by_table(table: Column, values: Mapping[str, Column]) -> Column:
+    """Return the value that goes with a row's table."""
+    return f.coalesce(*(f.when(table == name, value) for name, value in values.items()))
 
 
 def _columns(table: str) -> dict[str, str]:

@@ -73,11 +73,13 @@ def run_jobs(
         # The one that has more to read first, and alone: each start takes all processors.
         order = _order(records, jobs)
         with warmed_up(session):
-            queries.append(_Query(order, places["order"], metrics, jobs))
-            while not queries[0].has_begun() and not stop.wait(_LOOK_EVERY_S):
-                pass
+            queries.append(_Query(order, places["order"], metrics, jobs, every_us=0))
+            while not queries[0].has_begun():
+                if stop.wait(_LOOK_EVERY_S):
+                    return
         queries[0].raise_failure()
-        queries.append(_Query(_waits(records, jobs), places["waits"], metrics, jobs))
+        waits, every_us = _waits(records, jobs), _waits_every_us(jobs)
+        queries.append(_Query(waits, places["waits"], metrics, jobs, every_us=every_us))
         while any(query.is_active() for query in queries) and not stop.wait(_LOOK_EVERY_S):
             for query in queries:
                 query.raise_failure()
@@ -118,10 +120,17 @@ class _Query:
         places: where that goes.
         metrics: get it too.
         jobs: what to do.
+        every_us: how often to look for rows, in microseconds; 0: when the last batch is done.
     """
 
     def __init__(
-        self, results: DataFrame, places: ResultPlaces, metrics: LiveMetrics, jobs: LiveJobs
+        self,
+        results: DataFrame,
+        places: ResultPlaces,
+        metrics: LiveMetrics,
+        jobs: LiveJobs,
+        *,
+        every_us: int,
     ) -> None:
         self._places = places
         self._metrics = metrics
@@ -135,8 +144,8 @@ class _Query:
         )
         if jobs.once:
             writer = writer.trigger(availableNow=True)
-        elif places.query == "waits":
-            writer = writer.trigger(processingTime=f"{_waits_every_us(jobs) // 1_000} milliseconds")
+        else:
+            writer = writer.trigger(processingTime=f"{every_us // 1_000} milliseconds")
         self._query = writer.start()
 
     def is_active(self) -> bool:
