@@ -40,21 +40,18 @@ def prepare(
 def _make(archive: Path) -> None:
     from purgatory.live.quick_start import SETTINGS
     from purgatory.live.rehearsal import rehearse
-    from purgatory.pipeline.class_archive import end_java, make
     from purgatory.pipeline.errors import OutputError
-    from purgatory.pipeline.session import spark_session
+    from purgatory.pipeline.session import end_java, spark_session
 
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        # A Java that makes an archive must not use one that is there.
-        archive.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"{archive.parent}: {error.strerror}; set XDG_CACHE_HOME") from error
     with TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
         made = Path(folder) / archive.name
         rows = Path(folder) / "rows"
         rows.mkdir()
-        with spark_session("local[2]", java_options=make(made), settings=SETTINGS) as session:
+        with spark_session("local[2]", settings=SETTINGS, archive_to=made) as session:
             rehearse(session, rows)
         end_java()
         if not made.exists():

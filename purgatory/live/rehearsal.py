@@ -12,7 +12,7 @@ from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.result_places import open_places
 from purgatory.live.stream import run_jobs
-from purgatory.live.topics import published_topics
+from purgatory.pipeline.traces.schema import REQUIRED_TABLES
 
 
 def rehearse(session: SparkSession, folder: Path) -> None:
@@ -22,7 +22,7 @@ def rehearse(session: SparkSession, folder: Path) -> None:
         session: to run them in; its settings are changed.
         folder: an empty one; all is written there.
     """
-    for table in published_topics("rows"):
+    for table in REQUIRED_TABLES:
         (folder / table).mkdir()
         # No row of any table: it is set aside, which takes the same way through Spark.
         (folder / table / "rows.txt").write_text("{}\n" * 10, encoding="utf-8")

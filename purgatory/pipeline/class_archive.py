@@ -13,13 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkContext
 
 from purgatory.pipeline.java import cache_folder
 
 # What Java has to say of archives goes where its other words go, not between ours.
 _LOG = "-Xlog:disable -Xlog:all=warning:stderr"
-_EXIT_TIMEOUT_S = 300.0
 
 
 def archive_path(java_home: Path, environment: Mapping[str, str]) -> Path:
@@ -41,19 +39,3 @@ def use(archive: Path) -> str:
 def make(archive: Path) -> str:
     """Return Java's options to make an archive when it exits, of the classes that it used."""
     return f'"-XX:ArchiveClassesAtExit={archive}" {_LOG}'
-
-
-def end_java() -> None:
-    """End the Java that this process started, and wait for it: no session must be open.
-
-    Raises:
-        subprocess.TimeoutExpired: it takes more than five minutes.
-    """
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()  # which it waits for
-    process.wait(_EXIT_TIMEOUT_S)

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -54,8 +55,12 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
     )
 
 
+@cache
 def java_version(java: Path) -> int | None:
-    """The major version of a `java` executable; None if it does not run or does not tell."""
+    """The major version of a `java` executable; None if it does not run or does not tell.
+
+    It is asked once in a process.
+    """
     try:
         answer = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False

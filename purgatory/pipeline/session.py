@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.class_archive import archive_path, use
+from purgatory.pipeline.class_archive import archive_path, make, use
 from purgatory.pipeline.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.pipeline.interrupts import stopped_at_the_end
@@ -39,6 +39,7 @@ _MASTER = re.compile(
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
+_EXIT_TIMEOUT_S = 300.0
 
 MOST_SMALL_ROWS = 500_000
 """Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
@@ -73,6 +74,7 @@ def spark_session(
     progress: bool | None = False,
     java_options: str = "",
     settings: Mapping[str, str] | None = None,
+    archive_to: Path | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
@@ -86,6 +88,8 @@ def spark_session(
         small: set up for a quick start rather than for much data; counts with a local master only.
         progress: show on standard error how far the jobs are; None does so on a terminal only.
         java_options, settings: more of Java's and of Spark's, where the session is started here.
+        archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
+            used; it uses no archive then.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -104,10 +108,30 @@ def spark_session(
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
     with _removed_unless_failed(folder):
-        configuration = _configuration(master, folder, small, java_options)
+        java_home = find_java_home(os.environ)
+        os.environ["JAVA_HOME"] = str(java_home)
+        archive = archive_path(java_home, os.environ)
+        of_archive = use(archive) if archive_to is None else make(archive_to)
+        configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
         session = _start(configuration.setAll(list((settings or {}).items())), log)
         with stopped_at_the_end(session), spark_errors(log), shown_progress(session, progress):
             yield session
+
+
+def end_java() -> None:
+    """End the Java that this process started, and wait for it: no session must be open.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes more than five minutes.
+    """
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()  # which it waits for
+    process.wait(_EXIT_TIMEOUT_S)
 
 
 @contextmanager
@@ -221,14 +245,11 @@ def _configuration(master: str, folder: Path, small: bool, java_options: str) ->
     log4j.write_text(_LOG4J, encoding="utf-8")
     if is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    java_home = find_java_home(os.environ)
-    os.environ["JAVA_HOME"] = str(java_home)
-    archive = use(archive_path(java_home, os.environ))
-    of_java = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", archive, java_options]
+    java_options += f" -Dlog4j2.configurationFile={log4j.as_uri()}"
     if small and master.startswith("local"):
-        of_java.append(_QUICK_START)
+        java_options += f" {_QUICK_START}"
     configuration = SparkConf().setMaster(master).setAll(list(_settings(master, folder, small)))
-    return configuration.set("spark.driver.extraJavaOptions", " ".join(filter(None, of_java)))
+    return configuration.set("spark.driver.extraJavaOptions", java_options.strip())
 
 
 def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str]]:

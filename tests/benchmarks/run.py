@@ -1,6 +1,6 @@
 """Runs the benchmarks, each in its own process, and prints all figures in one table.
 
-    make bench                                     # all: 15 minutes on two cores
+    make bench                                     # all
     python -m tests.benchmarks.run NAME ...        # some of them
     python -m tests.benchmarks.run --full          # with what takes minutes and gigabytes more
 

@@ -52,7 +52,7 @@ def test_each_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
 
 
 def test_where_no_java_was_started_none_is_ended() -> None:
-    code = "from purgatory.pipeline.class_archive import end_java; print(end_java())"
+    code = "from purgatory.pipeline.session import end_java; print(end_java())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, b"None\n")
 
@@ -66,17 +66,20 @@ def test_where_no_archive_can_be_made_one_line_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_prepare_makes_an_archive_that_sessions_use(tmp_path: Path) -> None:
     cache = tmp_path / "a cache"
-    ended = run(cache, "-m", "purgatory", "prepare")
-    assert ended.returncode == 0, ended.stderr
-    [archive] = (cache / "kafka-purgatory").iterdir()
-    assert ended.stdout.startswith(f"{archive}: ")
-    assert from_archive(cache, tmp_path / "classes.log") > 5_000
-    before = archive.stat().st_mtime_ns
+    archive = archive_path(find_java_home(os.environ), {"XDG_CACHE_HOME": str(cache)})
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"spoilt")
     ended = run(cache, "-m", "purgatory", "prepare")
     assert ended.stdout == f"{archive} is there already (--again makes it anew)\n"
-    assert archive.stat().st_mtime_ns == before
+    assert archive.read_bytes() == b"spoilt"
+    ended = run(cache, "-m", "purgatory", "prepare", "--again")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(f"{archive}: ")
+    assert list(archive.parent.iterdir()) == [archive]
+    assert from_archive(cache, tmp_path / "classes.log") > 5_000
 
 
 @pytest.mark.spark
