@@ -98,8 +98,8 @@ class Tracer:
             try:
                 yield
             finally:
+                sys.setprofile(before[1])  # first: it would put the trace function back
                 sys.settrace(before[0])
-                sys.setprofile(before[1])
 
         def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
             if event == "opcode":
