@@ -30,7 +30,12 @@ from purgatory.reaper import Reaper
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from purgatory.waiting import ThresholdWaiting, delay_of
-from purgatory.watch_keys import check_hashable, checked_keys, checked_thresholds
+from purgatory.watch_keys import (
+    check_hashable,
+    checked_keys,
+    checked_number,
+    checked_thresholds,
+)
 from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
 from timer.safe_log import safe_repr
@@ -208,8 +213,10 @@ class DelayedOperationPurgatory:
             How many operations this call completed.
 
         Raises:
-            TypeError: the key is not hashable, or the value is not a number.
+            TypeError: the key is not hashable, or the value is not an integer.
         """
+        if type(value) is not int:
+            value = checked_number("value", key, value)
         values = self._values
         lock = self._lock
         lock.acquire()
@@ -227,13 +234,30 @@ class DelayedOperationPurgatory:
         return _check_each(operations) if operations else 0
 
     def value(self, key: Hashable) -> int | None:
-        """Return the highest value that ``advance`` was told of ``key``, or None. O(1)."""
-        return self._values.get(key)
+        """Return the highest value that ``advance`` was told of ``key``, or None. O(1).
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        try:
+            return self._values.get(key)
+        except TypeError:
+            check_hashable(key)
+            raise
 
     def forget(self, key: Hashable) -> None:
-        """Forget the value of ``key``: it went away, or starts anew. O(1)."""
+        """Forget the value of ``key``: it went away, or starts anew.
+
+        Who still waits for a number that was reached waits for it again. O(k log n) for k of those
+        among n.
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        check_hashable(key)
         with self._lock:
             self._values.pop(key, None)
+            self._watchers.wait_anew(key)
 
     def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
         """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.

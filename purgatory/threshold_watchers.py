@@ -10,7 +10,8 @@ Ground rules
   ``numbers``, at or after ``head``, in ascending order. ``numbers`` may hold others, of operations
   that are gone; they are swept out when they are more than half.
 * An operation whose number was reached, and that did not complete by it (it waits on another key
-  too), goes to ``reached``: found by a check of the key, and passed over by the next event.
+  too), goes to ``reached``: found by a check of the key, and passed over by the next event. When
+  the value is forgotten, it waits for its number anew.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ThresholdWatchers:
         self.numbers: list[int] = []
         self.head = 0
         self.by_number: dict[int, dict[int, DelayedOperation]] = {}
-        self.reached: dict[int, DelayedOperation] = {}
+        self.reached: dict[int, dict[int, DelayedOperation]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.by_number or self.reached)
@@ -58,14 +59,10 @@ class ThresholdWatchers:
 
     def remove(self, operation: DelayedOperation, number: int) -> bool:
         """Take ``operation`` off, and say whether it was there. O(1), amortized."""
-        identity = id(operation)
-        waiting = self.by_number.get(number)
-        if waiting is None or waiting.pop(identity, None) is None:
-            return self.reached.pop(identity, None) is not None
-        if not waiting:
-            del self.by_number[number]
+        if _remove(self.by_number, operation, number):
             self._sweep_if_stale()
-        return True
+            return True
+        return _remove(self.reached, operation, number)
 
     def take_reached(self, value: int) -> list[DelayedOperation]:
         """Return those whose number is ``value`` or less, by number and arrival.
@@ -81,18 +78,27 @@ class ThresholdWatchers:
         for number in numbers[head:end]:
             waiting = self.by_number.pop(number, None)
             if waiting is not None:
-                self.reached.update(waiting)
+                self.reached.setdefault(number, {}).update(waiting)
                 taken.extend(waiting.values())
         self._drop_before(end)
         self._sweep_if_stale()
         return taken
 
+    def wait_anew(self) -> None:
+        """Let those whose number was reached wait for it again. O(k log numbers) for k of them."""
+        reached, self.reached = self.reached, {}
+        for number, operations in reached.items():
+            for operation in operations.values():
+                self.add(operation, number)
+
     def operations(self) -> list[DelayedOperation]:
         """Return all who wait on the key, the reached first, then by number. O(n log n)."""
-        found = list(self.reached.values())
-        for number in sorted(self.by_number):
-            found.extend(self.by_number[number].values())
-        return found
+        return [
+            operation
+            for by_number in (self.reached, self.by_number)
+            for number in sorted(by_number)
+            for operation in by_number[number].values()
+        ]
 
     def _drop_before(self, place: int) -> None:
         # Cutting the list costs O(rest): it waits until it halves it.
@@ -112,6 +118,18 @@ class ThresholdWatchers:
         assert waiting == sorted(set(waiting)), "ascending, each once"
         assert set(self.by_number) <= set(waiting)
         assert len(waiting) <= 2 * len(self.by_number) + _FEW, "stale numbers are swept"
-        for operations in self.by_number.values():
-            assert operations, "an empty number is dropped"
-            assert self.reached.keys().isdisjoint(operations)
+        assert all(self.by_number.values()), "an empty number is dropped"
+        assert all(self.reached.values()), "an empty number is dropped"
+        operations = self.operations()
+        assert len(set(map(id, operations))) == len(operations), "each stands in one place"
+
+
+def _remove(
+    by_number: dict[int, dict[int, DelayedOperation]], operation: DelayedOperation, number: int
+) -> bool:
+    operations = by_number.get(number)
+    if operations is None or operations.pop(id(operation), None) is None:
+        return False
+    if not operations:
+        del by_number[number]
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -37,7 +38,21 @@ def checked_thresholds(thresholds: Mapping[Any, int]) -> dict[Hashable, int]:
     """Return a copy of ``thresholds``, whose numbers are integers."""
     if not isinstance(thresholds, Mapping):
         raise TypeError(f"thresholds must map keys to numbers, as in {{key: 42}}: {thresholds!r}")
-    for key, number in thresholds.items():
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"the threshold of {key!r} must be an int, not {number!r}")
-    return dict(thresholds)
+    return {
+        key: number if type(number) is int else checked_number("threshold", key, number)
+        for key, number in thresholds.items()
+    }
+
+
+def checked_number(what: str, key: Hashable, number: object) -> int:
+    """Return ``number``, a threshold or a value of ``key``, as a plain int.
+
+    Integers of other libraries pass; a bool does not, nor does a float: one that is not a number is
+    neither below nor above any threshold.
+    """
+    if not isinstance(number, bool):
+        try:
+            return operator.index(number)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise TypeError(f"the {what} of {key!r} must be an int, not {number!r}")

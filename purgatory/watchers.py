@@ -121,6 +121,12 @@ class WatcherList:
         waiting = self.thresholds_by_key.get(key)
         return [] if waiting is None else waiting.take_reached(value)
 
+    def wait_anew(self, key: Hashable) -> None:
+        """Let those whose number was reached on ``key`` wait for it again, under the lock."""
+        waiting = self.thresholds_by_key.get(key)
+        if waiting is not None:
+            waiting.wait_anew()
+
     @property
     def keys(self) -> int:
         """How many keys somebody waits on."""

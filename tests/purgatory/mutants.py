@@ -328,7 +328,7 @@ MUTANTS = [
         "two_halves_of_two_thresholds",
         THRESHOLDS,
         """
--                self.reached.update(waiting)
+-                self.reached.setdefault(number, {}).update(waiting)
 """,
     ),
     Mutant(
@@ -336,8 +336,8 @@ MUTANTS = [
         "advance_and_expiry",
         THRESHOLDS,
         """
--            return self.reached.pop(identity, None) is not None
-+            return False
+-        return _remove(self.reached, operation, number)
++        return False
 """,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Hashable
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
+from purgatory import Outcome, PurgatoryClosedError
 from purgatory.threshold_watchers import ThresholdWatchers
 from tests.purgatory.probe import Probe, Setting
 
@@ -115,6 +116,92 @@ def test_values_only_rise_until_they_are_forgotten() -> None:
     assert purgatory.value("log") == 0
 
 
+class Reaching(Probe):
+    """Completes once the value of each of its keys is 10."""
+
+    def __init__(self, setting: Setting, *keys: str) -> None:
+        super().__init__()
+        self.setting, self.keys = setting, keys
+
+    def try_complete(self) -> bool:
+        values = [self.setting.purgatory.value(key) for key in self.keys]
+        return all(value is not None and value >= 10 for value in values) and self.force_complete()
+
+
+def test_who_was_reached_by_a_value_that_is_forgotten_waits_for_it_again() -> None:
+    setting = Setting()
+    purgatory = setting.purgatory
+    both = submit_at(setting, Reaching(setting, "a", "b"), {"a": 10, "b": 10})
+    purgatory.advance("a", 10)
+    purgatory.forget("a")
+    assert purgatory.advance("b", 10) == 0
+    assert purgatory.advance("a", 9) == 0
+    assert purgatory.advance("a", 10) == 1
+    assert both.outcome is Outcome.COMPLETED
+    setting.assert_empty()
+
+
+def test_a_value_that_is_forgotten_in_the_middle_of_its_advance_loses_nobody() -> None:
+    setting = Setting()
+    purgatory = setting.purgatory
+    first, second = Reaching(setting, "log"), Reaching(setting, "log")
+    first.hooks["on_complete"] = lambda: purgatory.forget("log")
+    for operation in (first, second):
+        submit_at(setting, operation, {"log": 10})
+    assert purgatory.advance("log", 10) == 1
+    assert second.outcome is Outcome.PENDING
+    assert purgatory.advance("log", 10) == 1
+    setting.assert_empty()
+
+
+def test_a_value_that_is_forgotten_while_a_retry_is_due_loses_nobody() -> None:
+    setting = Setting()
+    purgatory = setting.purgatory
+    lock = threading.Lock()
+    operation = Reaching(setting, "log")
+    operation._op_lock = lock
+    submit_at(setting, operation, {"log": 10})
+    with lock:
+        purgatory.advance("log", 10)
+    purgatory.forget("log")
+    setting.pass_time(100)
+    assert purgatory.advance("log", 10) == 1
+    setting.assert_empty()
+
+
+@pytest.mark.parametrize("value", ["abc", math.nan, math.inf, 1.0, True, None])
+def test_a_value_that_is_no_integer_is_refused_and_changes_nothing(value: Any) -> None:
+    setting = Setting()
+    purgatory = setting.purgatory
+    waiting = submit_at(setting, Reaching(setting, "log"), {"log": 10})
+    message = f"the value of 'log' must be an int, not {value!r}"
+    with pytest.raises(TypeError, match=message):
+        purgatory.advance("log", value)
+    assert purgatory.value("log") is None
+    assert waiting.outcome is Outcome.PENDING
+    assert purgatory.advance("log", 10) == 1
+    setting.assert_empty()
+
+
+def test_an_integer_of_another_library_is_a_value_and_a_threshold() -> None:
+    class WholeNumber:
+        def __index__(self) -> int:
+            return 10
+
+    setting = Setting()
+    purgatory = setting.purgatory
+    ten: Any = WholeNumber()
+    submit_at(setting, Reaching(setting, "log"), {"log": ten})
+    assert purgatory.advance("log", ten) == 1
+    assert purgatory.value("log") == 10
+
+
+@pytest.mark.parametrize("call", ["value", "forget"])
+def test_an_unhashable_key_has_no_value(call: str) -> None:
+    with pytest.raises(TypeError, match=r"a key must be hashable, and \[\] \(list\) is not"):
+        getattr(Setting().purgatory, call)([])
+
+
 def test_a_thread_blocks_until_the_value_is_there() -> None:
     setting = Setting()
     found: list[int] = []
@@ -205,7 +292,7 @@ class AgainstAList(RuleBasedStateMachine):
     def start(self) -> None:
         self.watchers = ThresholdWatchers()
         self.waiting: list[tuple[int, Probe]] = []
-        self.reached: list[DelayedOperation] = []
+        self.reached: list[tuple[int, Probe]] = []
 
     @rule(number=st.integers(-5, 40))
     def add(self, number: int) -> None:
@@ -215,16 +302,13 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        everyone: list[tuple[int, DelayedOperation]] = [
-            *self.waiting,
-            *((0, probe) for probe in self.reached),
-        ]
+        everyone = [*self.waiting, *self.reached]
         if everyone:
             number, probe = data.draw(st.sampled_from(everyone))
             assert self.watchers.remove(probe, number)
             assert not self.watchers.remove(probe, number)
             self.waiting = [pair for pair in self.waiting if pair[1] is not probe]
-            self.reached = [one for one in self.reached if one is not probe]
+            self.reached = [pair for pair in self.reached if pair[1] is not probe]
 
     @rule(value=st.integers(-6, 41))
     def advance(self, value: int) -> None:
@@ -234,12 +318,18 @@ class AgainstAList(RuleBasedStateMachine):
         taken = self.watchers.take_reached(value)
         assert taken == [probe for _, probe in expected]
         self.waiting = [pair for pair in self.waiting if pair[0] > value]
-        self.reached += taken
+        self.reached += expected
+
+    @rule()
+    def wait_anew(self) -> None:
+        self.watchers.wait_anew()
+        self.waiting += sorted(self.reached, key=lambda pair: pair[0])
+        self.reached = []
 
     @invariant()
     def holds_the_same(self) -> None:
         self.watchers._check()
-        everyone = {id(probe) for _, probe in self.waiting} | set(map(id, self.reached))
+        everyone = {id(probe) for _, probe in [*self.waiting, *self.reached]}
         assert set(map(id, self.watchers.operations())) == everyone
         assert bool(self.watchers) == bool(everyone)
 
