@@ -20,7 +20,8 @@ Ground rules
   is always code of this module, which looks at the flags.
 * A lock that the user passed in is tried after ``_op_busy``. Its holder may be code that knows
   nothing of the flags, so when it is taken the flags stay set, and, once ``_op_busy`` is released,
-  a retry is put on the timer, 1 ms ahead, then 2, 4 and so on.
+  a retry is put on the timer, unless one is there: 1 ms ahead, then 2, 4 and so on, until it finds
+  the lock free.
 * ``_op_unclaimed`` is acquired once, ever: by whoever settles the operation. Only that thread
   changes ``_op_outcome``.
 * Order, each step seen by whoever sees the next: outcome set; timer cancelled; taken off all watch
@@ -387,7 +388,8 @@ class DelayedOperation(TimerTask):
     def _op_retry_later(self) -> None:
         purgatory, retry = self._op_purgatory, self._op_retry
         if purgatory is not None and retry is not None:
-            purgatory._retry_later(retry)
+            if not retry.is_due:  # one that is finds what was noted, and must not be put off
+                purgatory._retry_later(retry)
             # Put on the timer first, then looked: who settles it sets the outcome first, who lets
             # go of it takes its keys first, and then looks for a retry to cancel.
             if self._op_outcome is not _PENDING or self._op_was_let_go():

@@ -14,7 +14,8 @@ _LONGEST_RETRY_MS = 32
 
 
 class RetryTask(TimerTask):
-    """Tries an operation again whose user's lock was taken; each time after twice as long."""
+    """Tries an operation again whose user's lock was taken; each time after twice as long, up to
+    32 ms, until it finds the lock free."""
 
     __slots__ = ("operation",)
 
@@ -22,9 +23,17 @@ class RetryTask(TimerTask):
         super().__init__(_FIRST_RETRY_MS)
         self.operation = operation
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is on the timer, and has yet to look at what was noted."""
+        entry = self._timer_entry
+        return entry is not None and entry.task is not None
+
     def run(self) -> None:
         self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
         operation = self.operation
         operation._op_serve()
+        if not self.is_due:
+            self.delay_ms = _FIRST_RETRY_MS  # the lock was free: the next time begins anew
         if operation.is_completed:
             operation._op_retry = None  # no cycle keeps the two alive

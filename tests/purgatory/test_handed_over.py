@@ -84,6 +84,40 @@ def test_retries_come_less_and_less_often_and_start_no_second_series(setting: Se
     setting.assert_empty()
 
 
+@pytest.mark.parametrize("event_every_ms", [1, 3, 20, 31, 40])
+def test_events_that_find_the_lock_taken_do_not_put_a_retry_off(
+    setting: Setting, event_every_ms: int
+) -> None:
+    lock = threading.Lock()
+    operation = setting.submit(Probe(lock=lock), "a")
+    with lock:  # for so long that retries come as seldom as they ever do
+        setting.purgatory.check_and_complete("a")
+        setting.pass_time(100)
+    operation.ready = True
+    since_ms = setting.clock.now_ms()
+    while not operation.is_completed:
+        with lock:
+            setting.purgatory.check_and_complete("a")
+        setting.pass_time(event_every_ms)
+        assert setting.clock.now_ms() - since_ms <= 32 + event_every_ms
+    setting.assert_empty()
+
+
+def test_retries_begin_anew_once_one_found_the_lock_free(setting: Setting) -> None:
+    lock = Meddling()
+    operation = setting.submit(Probe(lock=lock), "a")
+    setting.pass_time(100)
+    lock.taken = False
+    setting.pass_time(32)
+    lock.taken = True
+    tried_ms: list[int] = []
+    began_ms = setting.clock.now_ms()
+    operation.maybe_try_complete()
+    lock.meddle = lambda: tried_ms.append(setting.clock.now_ms() - began_ms)
+    setting.pass_time(10)
+    assert tried_ms == [1, 3, 7]
+
+
 @pytest.mark.parametrize("other_lock", [None, threading.Lock])
 def test_a_check_noted_while_the_function_raises_is_not_lost(
     other_lock: Callable[[], threading.Lock] | None,
