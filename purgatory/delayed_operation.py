@@ -367,17 +367,19 @@ class DelayedOperation(TimerTask):
             except Exception as error:
                 self._op_report("try_complete", error)
                 self._op_settle(_FAILED, error)
-                if self._op_settled:
-                    drop_tracebacks(error)
-                return False
+                raised = error
             except BaseException as interrupt:
                 # Left pending, it would have lost this check, and perhaps its expiry.
                 self._op_settle(_FAILED, interrupt)
                 raise
-            if completed:
+            else:
+                if not completed:
+                    continue
                 if unasked:
                     self._op_count_missed_wakeup()
                 return True
+            drop_tracebacks(raised)
+            return False
         if expiring:
             self._op_settle(_EXPIRED)
         elif self._op_verdict is not None:
@@ -475,12 +477,13 @@ class DelayedOperation(TimerTask):
                 self._op_report(stage, error)
                 self._op_become_failed(error)
                 self._op_call_on_failure()
-                drop_tracebacks(error)
-                return
+                raised = error
             except BaseException as interrupt:
                 self._op_become_failed(interrupt)
                 self._op_call_on_failure()
                 raise
+            drop_tracebacks(raised)
+            return
         self._op_call_on_failure()
 
     def _op_call_on_failure(self) -> None:

@@ -80,8 +80,9 @@ MUTANTS = [
 -            self._op_check_due = False
              try:
 
-+            self._op_check_due = False
-             if completed:
+             else:
++                self._op_check_due = False
+                 if not completed:
 """,
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 import structlog
 
 from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.callback_chain import LONGEST_CHAIN
 from tests.purgatory.probe import LONG_MS, Logs, Probe, Setting
 from timer import InlineExecutor, SystemTimer
 
@@ -165,6 +167,78 @@ def test_an_error_that_is_kept_holds_no_operation_and_tells_what_happened(
     assert [reference() for reference in references] == [None] * 3
     assert str(error) == "both (2 sub-exceptions)"
     assert error.__traceback__ is error.__cause__.__traceback__ is None
+
+
+@pytest.mark.parametrize("stage", ["try_complete", "on_complete", "on_expiration"])
+def test_what_the_caller_is_handling_keeps_its_traceback_and_is_not_kept(
+    setting: Setting, stage: str
+) -> None:
+    operation = setting.submit(Probe(), "a")
+
+    def raise_from_within() -> None:
+        try:
+            raise LookupError("of the callback's own")
+        except LookupError as error:
+            raise ValueError("broken on purpose") from error
+
+    def find_file() -> None:
+        try:
+            raise OSError("the disk is gone")
+        except OSError:
+            raise FileNotFoundError("so there is no file") from None
+
+    operation.hooks[stage] = raise_from_within
+    try:
+        find_file()
+    except FileNotFoundError as error:
+        handled = error
+        depth = len(traceback.extract_tb(handled.__traceback__))
+        if stage == "on_expiration":
+            setting.pass_time(LONG_MS)
+        else:
+            operation.ready = stage == "on_complete"
+            setting.purgatory.check_and_complete("a")
+    assert len(traceback.extract_tb(handled.__traceback__)) == depth == 2
+    assert handled.__context__ is not None
+    assert handled.__context__.__traceback__ is not None
+    kept = operation.error
+    assert isinstance(kept, ValueError)
+    assert isinstance(kept.__cause__, LookupError)
+    assert kept.__traceback__ is kept.__cause__.__traceback__ is None
+    assert kept.__cause__.__context__ is None, "it would keep the caller's frames"
+
+
+def test_a_callback_that_raises_what_its_caller_handles_leaves_it_whole(setting: Setting) -> None:
+    operation = setting.submit(Probe(), "a")
+    operation.ready = True
+    try:
+        raise OSError("the disk is gone")
+    except OSError as error:
+        handled = error
+
+        def raise_it_again() -> None:
+            raise handled
+
+        operation.hooks["on_complete"] = raise_it_again
+        setting.purgatory.check_and_complete("a")
+    assert operation.error is handled
+    assert handled.__traceback__ is not None
+
+
+def test_an_error_deep_in_a_chain_has_no_traceback_either(setting: Setting) -> None:
+    operations = [setting.submit(Probe(), n) for n in range(2 * LONGEST_CHAIN)]
+    for n, operation in enumerate(operations[:-1]):
+        operation.ready = True
+        operation.hooks["on_complete"] = partial(setting.purgatory.check_and_complete, n + 1)
+    operations[-1].hooks["try_complete"] = fail_on_purpose
+    setting.purgatory.check_and_complete(0)
+    error = operations[-1].error
+    assert isinstance(error, ValueError)
+    assert error.__traceback__ is None
+
+
+def fail_on_purpose() -> NoReturn:
+    raise ValueError("broken on purpose")
 
 
 def test_the_log_of_an_error_has_its_traceback() -> None:
