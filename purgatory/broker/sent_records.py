@@ -38,6 +38,10 @@ class SendRow:
     partition: int
     offset: int | None
     size_bytes: int
+    created_us: int | None = None
+    arrived_us: int | None = None
+    served_us: int | None = None
+    settled_us: int | None = None
 
     def doubt(self, why: str) -> None:
         """Take what became of it for unknown to its client."""

@@ -75,6 +75,9 @@ def _print(analysis: Analysis) -> None:
     for run in analysis.runs[:MOST_PRINTED_RUNS]:
         rows = shown_waits([row for row in analysis.waits if row["run_id"] == run["run_id"]])
         console.print(_table(run, rows) if rows else f"{escape(run['run_id'])}: no operations")
+        spans = [row for row in analysis.latencies if row["run_id"] == run["run_id"]]
+        if spans:
+            console.print(_latencies(spans))
         if not run["complete"]:
             console.print(
                 "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
@@ -92,6 +95,27 @@ def _print(analysis: Analysis) -> None:
         for line in quarantine_lines(analysis.quarantine):
             console.print(f"  {escape(line)}", soft_wrap=True)
     console.print(f"Report: {escape(str(analysis.report))}", soft_wrap=True)
+
+
+def _latencies(rows: Sequence[Row]) -> Table:
+    from rich.markup import escape
+
+    from purgatory.cli.result_tables import table
+    from purgatory.pipeline.rows import milliseconds
+
+    names = ("mean", "p50", "p95", "p99", "max")
+    shown = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))
+    named = None
+    for row in rows:
+        indent = "" if row["span"] in ("record", "attempt") else "  "
+        shown.add_row(
+            escape(row["group"]) if row["group"] != named else "",
+            indent + row["span"],
+            f"{row['count']:,}",
+            *(milliseconds(row[f"latency_{name}_us"], digits=2) for name in names),
+        )
+        named = row["group"]
+    return shown
 
 
 def _table(run: Row, rows: Sequence[Row]) -> Table:

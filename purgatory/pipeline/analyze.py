@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.auditing.results import write_audit
 from purgatory.pipeline.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.pipeline.expiry import EXPIRY_ORDER, expiry
+from purgatory.pipeline.latencies import latencies, latencies_order
 from purgatory.pipeline.occupancy import MOST_POINTS, SERIES, bucket_width_us, occupancy
 from purgatory.pipeline.output import REPORT, check_output, output_folder, write_sorted
 from purgatory.pipeline.reports.report import report_page
@@ -67,11 +68,12 @@ _COUNTED = ("operations", "sends", "reads")
 
 @dataclass(frozen=True)
 class Analysis:
-    """The results: three of the tables as rows, and where the page is."""
+    """The results: four of the tables as rows, and where the page is."""
 
     runs: Sequence[Row]
     waits: Sequence[Row]
     report: Path
+    latencies: Sequence[Row] = ()
     audit: Sequence[Row] = ()
     quarantine: Sequence[Row] = ()
     """How much was left out: `table`, `reason`, `rows`, and `files` that were left out whole."""
@@ -150,6 +152,7 @@ def write_results(
         )
     )
     write_sorted(waits(operations), folder / "waits", waits_order())
+    write_sorted(latencies(tables.sends), folder / "latencies", latencies_order())
     write_sorted(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
     damaged = damaged_runs(session, folder) if quarantine else ()
     write_audit(session, traces, folder, damaged=damaged)
@@ -161,7 +164,7 @@ def write_results(
     results = _results(folder, runs_rows, [run["run_id"] for run in plotted])
     report = folder / REPORT
     report.write_text(report_page(results, notes), encoding="utf-8")
-    return Analysis(runs_rows, results.waits, report, results.audit, quarantine)
+    return Analysis(runs_rows, results.waits, report, results.latencies, results.audit, quarantine)
 
 
 def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) -> None:
@@ -204,6 +207,7 @@ def _results(folder: Path, runs: Sequence[Row], plotted: Sequence[str]) -> Resul
     return Results(
         runs,
         waits=rows("waits"),
+        latencies=rows("latencies"),
         occupancy=rows("occupancy", of_plotted=True),
         over_time=rows("waits_over_time"),
         distribution=rows("distribution"),

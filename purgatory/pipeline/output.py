@@ -25,6 +25,7 @@ Order = Sequence["str | Column"]
 REPORT = "report.html"
 TABLES = (
     "waits",
+    "latencies",
     "occupancy",
     "audit",
     "witnesses",

@@ -215,6 +215,7 @@ class Broker:
         if request.answers != 1:
             self._invariants.answered_again(request)
             return
+        request.settled_ns = self._engine.now_ns()
         self.open_requests.pop(request, None)
         connection = request.connection
         if request.generation != connection.generation:

@@ -30,6 +30,7 @@ class Request(ABC):
 
     __slots__ = (
         "answers",
+        "arrived_ns",
         "connection",
         "expects_answer",
         "generation",
@@ -38,6 +39,7 @@ class Request(ABC):
         "received_ns",
         "recorded",
         "sent_ns",
+        "settled_ns",
     )
 
     purgatory: str
@@ -50,8 +52,12 @@ class Request(ABC):
         self.generation = connection.generation
         self.answers = 0
         self.process = 0
-        self.received_ns = 0
         self.sent_ns = 0
+        self.arrived_ns = 0
+        self.received_ns = 0
+        """When the broker began to work on it, after those before it on its connection."""
+        self.settled_ns = 0
+        """When the broker sent the answer."""
         self.recorded = False
         self.may_wait = True
         """Whether it is of the kind that a purgatory holds."""
@@ -194,6 +200,7 @@ class Connection:
 
     def _arrive(self, request: Request) -> None:
         if request.generation == self.generation:
+            request.arrived_ns = self.engine.now_ns()
             self.broker.receive(request)
 
     def _deliver(self, request: Request, answer: Any) -> None:

@@ -296,33 +296,43 @@ class Producer:
             queue.in_flight -= 1
             queue.attempted.pop(batch, None)
             if response.error in _ACKNOWLEDGED:
-                self._acknowledged(batch, response)
+                self._acknowledged(request, batch, response)
             else:
-                self._refused(batch, response.error)
+                self._refused(request, batch, response.error)
         if self._ready:
             self._send_to(request.connection.broker.id)
 
     def disconnected(self, request: ProduceRequest) -> None:
         """The connection broke before the answer came: nobody knows what became of the batches."""
+        now_ns = self.group.engine.now_ns()
         for batch in request.batches:
             batch.queue.in_flight -= 1
             batch.queue.attempted.pop(batch, None)
-            self._settled(batch, "unknown", DISCONNECTED, self.group.engine.now_ns(), -1)
+            self._settled(batch, "unknown", DISCONNECTED, now_ns, -1)
+            self.group.latencies.broke(batch, now_ns)
             batch.sent_unsure = True
             self._again(batch, DISCONNECTED)
 
-    def _acknowledged(self, batch: Batch, response: PartitionProduceResponse) -> None:
+    def _acknowledged(
+        self, request: ProduceRequest, batch: Batch, response: PartitionProduceResponse
+    ) -> None:
         group = self.group
-        self._settled(batch, "ok", None, group.engine.now_ns(), response.base_offset)
+        now_ns = group.engine.now_ns()
+        self._settled(batch, "ok", None, now_ns, response.base_offset, request)
+        group.latencies.answered(request, batch, now_ns)
         for message in batch.messages:
+            if not message.acked:
+                group.latencies.acknowledged(message, now_ns)
             group.ledger.acknowledged(message)
 
-    def _refused(self, batch: Batch, error: ErrorCode) -> None:
+    def _refused(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
         stored = error in _MAYBE_STORED or (
             error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.group.acks != 1
         )
         outcome = "unknown" if stored else "fail"
-        self._settled(batch, outcome, error.name, self.group.engine.now_ns(), -1)
+        now_ns = self.group.engine.now_ns()
+        self._settled(batch, outcome, error.name, now_ns, -1, request)
+        self.group.latencies.answered(request, batch, now_ns)
         batch.sent_unsure = batch.sent_unsure or stored
         queue = batch.queue
         if error in _LOST_NUMBERS and not self._has_older(batch):
@@ -375,7 +385,13 @@ class Producer:
             batch.queue.must_renumber = True
 
     def _settled(
-        self, batch: Batch, outcome: str, error: str | None, answer_ns: int | None, offset: int
+        self,
+        batch: Batch,
+        outcome: str,
+        error: str | None,
+        answer_ns: int | None,
+        offset: int,
+        answered: ProduceRequest | None = None,
     ) -> None:
         """Write one attempt of each of a batch's messages into the trace."""
         write = self.group.write
@@ -384,6 +400,10 @@ class Producer:
         group, queue, attempt = self.group, batch.queue, batch.attempt
         send_us = batch.sent_ns // NS_PER_US
         answer_us = None if answer_ns is None else answer_ns // NS_PER_US
+        at_broker_us: tuple[int | None, ...] = (None, None, None)
+        if answered is not None:
+            times_ns = (answered.arrived_ns, answered.received_ns, answered.settled_ns)
+            at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
         for index, message in enumerate(batch.messages):
             write(
                 (
@@ -402,6 +422,8 @@ class Producer:
                     queue.partition,
                     None if offset < 0 else offset + index,
                     message.size_bytes,
+                    message.created_ns // NS_PER_US,
+                    *at_broker_us,
                 )
             )
 

@@ -17,6 +17,7 @@ from purgatory.simulation.distributions import (
     table_sampler,
 )
 from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.latencies import Latencies
 from purgatory.simulation.ledger import GroupCounts, Ledger
 from purgatory.simulation.network import Connection
 from purgatory.simulation.producer import Producer
@@ -58,6 +59,7 @@ class ProducerGroup:
         self.section = section
         self.name = section.group
         self.counts = GroupCounts()
+        self.latencies = Latencies()
         self.engine = engine
         self.controller = controller
         self.ledger = ledger
@@ -87,13 +89,19 @@ class ProducerGroup:
         """The group's stream of chance for one purpose."""
         return stream(self._seed, "producers", self.name, purpose)
 
-    def gap_sampler(self) -> Callable[[], int]:
-        """Draws the time between two records of one producer, in nanoseconds."""
+    def gap_samplers(self) -> tuple[Callable[[], int], Callable[[], int]]:
+        """Draw the time to a producer's first record, and that between two, in nanoseconds.
+
+        So that the rate is the rate from the start on: at random, the first gap is as all others;
+        evenly, it is any part of one, or all producers would send at the same moments.
+        """
         assert self.section.rate is not None
         mean_ns = 1e9 / self.section.rate
         if self.section.spacing == "even":
-            return lambda: round(mean_ns)
-        return table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
+            chance = self.stream("starts").random
+            return lambda: int(chance() * mean_ns), lambda: round(mean_ns)
+        gap_ns = table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
+        return gap_ns, gap_ns
 
     def connect(self, broker_id: int, producer: Producer) -> Connection:
         """A connection from one of the producers to a broker."""

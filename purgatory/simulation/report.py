@@ -8,6 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+_SPANS = {
+    "record": "record: arrival to acknowledged",
+    "attempt": "attempt: send to answer or break",
+    "network": "  network, there and back",
+    "queue": "  queue of its connection",
+    "wait": "  wait at the broker",
+    "broken": "  connection broke, no answer",
+}
 _COUNTS = ("records", "acknowledged", "failed", "duplicates", "reorderings", "lost")
 
 
@@ -16,6 +24,9 @@ def print_report(summary: Mapping[str, Any], console: Console) -> None:
     console.print(_headline(summary))
     console.print(_purgatories(summary))
     console.print(_producers(summary))
+    latencies = _latencies(summary)
+    if latencies.row_count:
+        console.print(latencies)
     if summary["consumers"]:
         console.print(_consumers(summary))
     for line in _remarks(summary):
@@ -65,6 +76,20 @@ def _producers(summary: Mapping[str, Any]) -> Table:
     table = _table("Producers (records)", ("group", "acks"), columns)
     for row in summary["producers"]:
         table.add_row(row["group"], str(row["acks"]), *(f"{row[name]:,}" for name in columns))
+    return table
+
+
+def _latencies(summary: Mapping[str, Any]) -> Table:
+    shown = ("mean", "p50", "p95", "p99", "max")
+    table = _table("Latencies of producers (ms)", ("group", "time"), ("count", *shown))
+    for row in summary["producers"]:
+        group = row["group"]
+        for span, words in _SPANS.items():
+            times = row["latency_us"][span]
+            if times["count"]:
+                numbers = (_milliseconds(times[name]) for name in shown)
+                table.add_row(group, words, f"{times['count']:,}", *numbers)
+                group = ""
     return table
 
 

@@ -264,6 +264,9 @@ def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
         yield _Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
+    if not scenario.producers and not scenario.consumers:
+        right = "there are no clients; give at least one [[producers]] or [[consumers]]"
+        yield _Problem("producers", _ABSENT, right)
     recorded = [group for group in scenario.producers if group.arrivals is not None]
     if scenario.duration_ms is None and len(recorded) < max(1, len(scenario.producers)):
         right = "this key is missing: only a run whose arrivals are all recorded ends by itself"

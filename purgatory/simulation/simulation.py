@@ -244,10 +244,8 @@ class Simulation:
         self.engine.at(self.duration_ms * NS_PER_MS, self._look_for_end)
 
     def _start_rate(self, group: ProducerGroup) -> None:
-        gap_ns, engine, size = group.gap_sampler(), self.engine, group.next_size
+        (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size
         end_ns = self.duration_ms * NS_PER_MS
-        chance = group.stream("starts").random
-        mean_ns = 1e9 / (group.section.rate or 1)
 
         def arrive(producer: Producer, time_ns: int) -> None:
             producer.arrive(size())
@@ -256,7 +254,7 @@ class Simulation:
                 engine.at(time_ns, arrive, producer, time_ns)
 
         for producer in group.producers:
-            first_ns = int(chance() * mean_ns)
+            first_ns = start_ns()
             if first_ns < end_ns:
                 engine.at(first_ns, arrive, producer, first_ns)
 

@@ -26,9 +26,14 @@ TABLE_ROWS = (
 
 
 def waits_summary(waits: Waits) -> dict[str, float | int | None]:
-    """Count, percentiles and maximum of some waits, in microseconds."""
+    """Count, mean, percentiles and maximum of some waits, in microseconds."""
     percentiles = dict(zip(_SHARES, waits.percentiles(*_SHARES.values()), strict=True))
-    return {"count": waits.count, **percentiles, "max": waits.max_us if waits.count else None}
+    return {
+        "count": waits.count,
+        "mean": waits.mean_us,
+        **percentiles,
+        "max": waits.max_us if waits.count else None,
+    }
 
 
 def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
@@ -83,6 +88,9 @@ def producers_summary(
     for group in groups:
         row: dict[str, Any] = {"group": group.name, "acks": group.section.acks}
         row.update(asdict(group.counts))
+        row["latency_us"] = {
+            span: waits_summary(waits) for span, waits in group.latencies.by_span.items()
+        }
         log = arrivals.get(group.name)
         if log is not None:
             row["arrivals"] = {

@@ -59,6 +59,10 @@ SENDS = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("offset", pa.int64()),
         pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("created_us", pa.int64()),
+        pa.field("arrived_us", pa.int64()),
+        pa.field("served_us", pa.int64()),
+        pa.field("settled_us", pa.int64()),
     ]
 )
 READS = pa.schema(

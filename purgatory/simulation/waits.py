@@ -29,27 +29,36 @@ def rounded_us(wait_us: int) -> int:
 class Waits:
     """How often each wait was seen."""
 
-    __slots__ = ("_counts", "max_us")
+    __slots__ = ("_counts", "max_us", "sum_us")
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
         self.max_us = 0
+        self.sum_us = 0
 
-    def add(self, wait_us: int) -> None:
-        """Count one wait. O(1)."""
-        self._counts[wait_us if wait_us < _EXACT_BELOW_US else rounded_us(wait_us)] += 1
+    def add(self, wait_us: int, times: int = 1) -> None:
+        """Count a wait, that of one or of several. O(1)."""
+        self._counts[wait_us if wait_us < _EXACT_BELOW_US else rounded_us(wait_us)] += times
+        self.sum_us += wait_us * times
         if wait_us > self.max_us:
             self.max_us = wait_us
 
     def update(self, other: Waits) -> None:
         """Add all of another's waits. O(its different values)."""
         self._counts.update(other._counts)
+        self.sum_us += other.sum_us
         self.max_us = max(self.max_us, other.max_us)
 
     @property
     def count(self) -> int:
         """How many waits were counted."""
         return self._counts.total()
+
+    @property
+    def mean_us(self) -> float | None:
+        """Their exact mean, in microseconds; None if there are none."""
+        count = self.count
+        return self.sum_us / count if count else None
 
     def percentiles(self, *shares: float) -> list[float | None]:
         """The waits below which the given shares lie, in microseconds; None if there are none.

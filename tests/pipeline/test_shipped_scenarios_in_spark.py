@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.auditing.results import write_audit
+from purgatory.pipeline.latencies import latencies
 from purgatory.pipeline.littles_law import littles_law
 from purgatory.pipeline.occupancy import occupancy
 from purgatory.pipeline.traces.survey import find_traces, read_table
@@ -164,6 +165,32 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
         _compare(found[name], summary["purgatories"])
     _check_the_law(spark, operations, surveyed)
     operations.unpersist()
+
+
+def test_both_tables_of_latencies_agree_on_every_shipped_scenario(
+    spark: SparkSession, traces: Path
+) -> None:
+    surveyed = find_traces([traces])
+    names = {trace.run_id: trace.scenario for trace in surveyed}
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in latencies(read_table(spark, surveyed, "sends")).toArrow().to_pylist():
+        found[names[row["run_id"]], row["group"], row["span"]] = row
+    for name in SCENARIOS:
+        summary = json.loads((traces / name / "run.json").read_text())["summary"]
+        for group in summary["producers"]:
+            for span, expected in group["latency_us"].items():
+                if not expected["count"]:
+                    continue
+                ours = found.pop((name, group["group"], span))
+                assert ours["count"] == expected["count"]
+                assert ours["latency_max_us"] == expected["max"]
+                assert ours["latency_mean_us"] == pytest.approx(expected["mean"])
+                for share in ("p50", "p95", "p99", "p999"):
+                    # Both count by four digits; only the simulator keeps the longest exactly.
+                    assert ours[f"latency_{share}_us"] == pytest.approx(
+                        expected[share], rel=MAX_RELATIVE_ERROR
+                    )
+    assert not found, "the pipeline has nothing that the simulator does not have"
 
 
 def _compare(found: dict[tuple[str, str, str], Row], purgatories: list[Row]) -> None:

@@ -32,6 +32,15 @@ def test_the_smallest_scenario_has_defaults() -> None:
     assert scenario.run_id == "test-1"
 
 
+def test_a_scenario_without_clients_is_an_error() -> None:
+    assert error_of('name = "test"\nduration_ms = 1000\n') == (
+        "some.toml: producers: there are no clients; give at least one [[producers]] or "
+        "[[consumers]]"
+    )
+    consumers = 'name = "test"\nduration_ms = 1000\n[[consumers]]\ngroup = "readers"\n'
+    assert parse_scenario(consumers, "some.toml", Path()).scenario.consumers
+
+
 @pytest.mark.parametrize(
     ("addition", "parts"),
     [

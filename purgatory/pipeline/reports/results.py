@@ -12,12 +12,13 @@ from purgatory.pipeline.rows import Row, grouped
 class Results:
     """Rows of the tables of an analysis, in their order.
 
-    Of the tables that are only drawn, which are all but `runs`, `waits` and `audit`, those of the
-    first `MOST_PLOTTED_RUNS` runs are enough.
+    Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies` and `audit`,
+    those of the first `MOST_PLOTTED_RUNS` runs are enough.
     """
 
     runs: Sequence[Row]
     waits: Sequence[Row] = ()
+    latencies: Sequence[Row] = ()
     occupancy: Sequence[Row] = ()
     over_time: Sequence[Row] = ()
     distribution: Sequence[Row] = ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import escape
 
+from purgatory.pipeline.latencies import SPANS
 from purgatory.pipeline.reports.audit_report import audit_section
 from purgatory.pipeline.reports.page import Column, figure, section, table
 from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles, waited
@@ -39,7 +41,7 @@ def run_report(number: int, results: Results, *, plotted: bool) -> str:
         none = '<section><p class="note">This run has no operations.</p></section>'
         return "\n".join(part for part in (_about(run), none, audited) if part)
     parts = [_about(run), _facts(waits, results.occupancy), _faults(run["faults"])]
-    parts += [*_waits(number, run, waits, plotted=plotted)]
+    parts += [*_waits(number, run, waits, plotted=plotted), _latencies(results.latencies)]
     if plotted:
         parts += [
             _distribution(number, run, results.distribution),
@@ -72,6 +74,32 @@ def _waits(number: int, run: Row, waits: Sequence[Row], *, plotted: bool) -> Ite
             "occupancy has this one too.</p>"
         )
     yield section("How long they waited", percentiles, _waits_table(waits))
+
+
+def _latencies(latencies: Sequence[Row]) -> str:
+    if not latencies:
+        return ""
+    columns: list[Column] = [
+        ("group", False, lambda row: row["group"]),
+        ("span", False, lambda row: row["span"]),
+        ("from ... to", False, lambda row: SPANS[row["span"]]),
+        ("count", True, lambda row: f"{row['count']:,}"),
+        *(
+            (name, True, partial(_latency, f"latency_{name}_us"))
+            for name in ("mean", "p50", "p95", "p99", "max")
+        ),
+    ]
+    caption = (
+        "In milliseconds; an attempt counts for each of its records. A purgatory's wait begins "
+        "when the broker takes a request up. One request of a connection is served at a time, and "
+        "the others queue behind it."
+    )
+    shown = table(caption, columns, latencies, is_total=lambda row: row["span"] == "record")
+    return section("How long producers waited for answers", shown)
+
+
+def _latency(column: str, row: Row) -> str:
+    return milliseconds(row[column], digits=2)
 
 
 def _about(run: Row) -> str:

@@ -2,7 +2,8 @@
 
 A value is good enough when the measure keeps the bound at every point with that value: of the
 settings that a question does not name, the worst value counts. It is confirmed when the bound is
-kept with the asked confidence, by Student's t over the seeds of each point.
+kept with the asked confidence, by Student's t over the seeds of each point. Where the seeds of the
+worst point don't differ, nothing tells how much others would, and nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class Candidate:
         label: the value in words, a bin of values if there are too many.
         points: how many points have it, of which `failed` failed with every seed.
         mean: the worst point's mean over its seeds; None if nothing was measured.
-        sd: that point's standard deviation between seeds; None with one seed.
+        sd: that point's standard deviation between seeds; None with one seed, 0 if all agree.
         seeds: how many seeds that point has.
-        limit: what the mean of every point keeps to with the asked confidence; None if unknown.
+        limit: what the mean of every point keeps to with the asked confidence; None if unknown, as
+            it is without an `sd` above 0.
         kept: how many scenarios keep the bound themselves, of `measured`.
         good: whether all means keep the bound.
         confirmed: whether `limit` does.
@@ -131,7 +133,9 @@ def _candidates(
     of_points = points.groupBy("point", level(find).alias("level"), *groups).agg(
         f.count(value).alias("seeds"),
         f.avg(value).alias("mean"),
-        f.stddev_samp(value).alias("sd"),
+        f.when(f.min(value) < f.max(value), f.stddev_samp(value))
+        .when(f.count(value) > 1, 0.0)
+        .alias("sd"),
         f.count(f.when(value < sign * question.bound, 1)).alias("kept"),
         (f.count("error") == f.count("*")).alias("failed"),
     )
@@ -166,7 +170,8 @@ def _candidate(row: Row, find: Axis, question: Question) -> Candidate:
     bound = sign * question.bound
     worst = row["worst"]
     known = worst is not None and row["failed"] == 0
-    limit = row["limit"] if known and row["of_one_seed"] == 0 else None
+    told = known and row["of_one_seed"] == 0 and worst["sd"] > 0
+    limit = row["limit"] if told else None
     good = known and worst["mean"] < bound
     return Candidate(
         label=find.levels()[row["level"]].label,
@@ -222,6 +227,11 @@ def _measured(one: Candidate, question: Question) -> str:
     said = f"It has {_figure(one)}{worst}"
     if one.seeds == 1:
         return f"{said}, from a single seed: more repetitions would tell how sure that is."
+    if one.sd == 0:
+        return (
+            f"{said}, the same with each of {one.seeds} seeds: where chance makes no difference, "
+            "it can't tell how sure that is."
+        )
     spread = f", over {one.seeds} seeds with a standard deviation of {text(one.sd)}"
     percent = f"{100 * question.confidence:g} % confidence"
     side = "at most" if question.above is None else "at least"

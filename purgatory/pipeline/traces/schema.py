@@ -48,6 +48,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "partition": "int",
         "offset": "bigint",
         "size_bytes": "bigint",
+        "created_us": "bigint",
+        "arrived_us": "bigint",
+        "served_us": "bigint",
+        "settled_us": "bigint",
     },
     "reads": {
         "run_id": "string",
@@ -85,7 +89,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 
 NULLABLE: Mapping[str, frozenset[str]] = {
     "operations": frozenset({"watch_keys"}),
-    "sends": frozenset({"error", "answer_us", "offset"}),
+    "sends": frozenset(
+        {"error", "answer_us", "offset", "created_us", "arrived_us", "served_us", "settled_us"}
+    ),
     "reads": frozenset(),
     "effects": frozenset(),
     "commits": frozenset(),
