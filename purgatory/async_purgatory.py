@@ -10,7 +10,9 @@ Ground rules
 * The core's locks are taken, for some microseconds each, and by the loop's thread only; except
   while a scrape of metrics on another thread copies the counters.
 * ``_notes`` is appended to by any thread and emptied by the loop's. A note comes first, then the
-  look at ``_note_told``; the loop clears that first, then looks at the notes.
+  look at ``_serving_asked``; the loop clears that first, then looks at the notes.
+* What the loop is asked to call, it is asked twice: an interrupt may meet the first call before its
+  first step. To be called once too often does no harm. A note is served first, then dropped.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot
@@ -32,11 +35,19 @@ from purgatory.operation_future import left_pending
 from purgatory.outcome import Outcome
 from purgatory.safe_log import log_safely
 from purgatory.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
-from purgatory.watch_keys import check_hashable
+from purgatory.watch_keys import check_hashable, checked_number
 from timer import Clock, InlineExecutor, SystemTimer
 from timer.safe_log import safe_repr
 
 T = TypeVar("T")
+
+
+class _Note(NamedTuple):
+    """What another thread told: an event on a key, or the key's value."""
+
+    key: Hashable
+    value: int | None
+    failed_before: bool = False
 
 
 class AsyncPurgatory:
@@ -83,8 +94,8 @@ class AsyncPurgatory:
         )
         self._reaper = LoopReaper(self._timer, self._loop)
         self.core.reaper = self._reaper
-        self._notes: deque[tuple[Hashable, int | None]] = deque()
-        self._note_told = False
+        self._notes: deque[_Note] = deque()
+        self._serving_asked = False
 
     # Waiting.
 
@@ -166,9 +177,14 @@ class AsyncPurgatory:
         self._note(key, None)
 
     def advance_threadsafe(self, key: Hashable, value: int) -> None:
-        """As ``notify_threadsafe``, for ``advance``."""
+        """As ``notify_threadsafe``, for ``advance``.
+
+        Raises:
+            PurgatoryClosedError: the loop was closed.
+            TypeError: the key is not hashable, or the value is no integer.
+        """
         check_hashable(key)
-        self._note(key, value)
+        self._note(key, value if type(value) is int else checked_number("value", key, value))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel all who wait on ``key``, and return them; ``wait`` raises WaitCancelledError."""
@@ -233,7 +249,12 @@ class AsyncPurgatory:
 
         Returns:
             How many operations were pending. Closing again returns 0.
+
+        Raises:
+            ValueError: ``pending`` is none of the three.
+            RuntimeError: this is another event loop than its own.
         """
+        self._check_loop("close it there, or by core.close() once that loop is closed")
         first = not self.core.is_closed
         settled = await self.core._stop_intake(pending).close_on_loop(timeout)
         if first:
@@ -270,58 +291,108 @@ class AsyncPurgatory:
         keys: Iterable[Hashable],
         thresholds: Mapping[Any, int] | None,
     ) -> None:
-        if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                f"purgatory {self.name!r} belongs to another event loop: "
-                "make one on the loop that waits in it"
-            )
-        self.core.try_complete_else_watch(operation, keys, thresholds)
-        if operation._op_is_over():
-            return
-        told = self._loop.create_future()
-        operation.call_when_settled(lambda: self._tell(operation, told))
+        self._check_loop("make one on the loop that waits in it")
+        self._take_up_what_was_broken_off()
+        # One that was submitted before is somebody else's to cancel; and so is what is none.
+        is_ours = getattr(operation, "_op_purgatory", self) is None
         try:
-            await told
-        finally:
-            # The task was cancelled, or thrown away with its loop: nobody waits any more.
+            self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_over():
+                told = self._loop.create_future()
+                operation.call_when_settled(partial(self._tell, operation, told))
+                await told
+        except BaseException:
+            # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
+            if is_ours:
                 operation.cancel()
+            raise
 
     def _tell(self, operation: DelayedOperation, told: asyncio.Future[None]) -> None:
-        if get_ident() == self._thread_id:
-            _set_told(told)
-            return
         try:
-            self._loop.call_soon_threadsafe(_set_told, told)
+            if get_ident() == self._thread_id:
+                _set_told(told)
+            else:
+                self._have_loop_call(_set_told, told)
         except RuntimeError:
+            if not self._loop.is_closed():
+                raise
             # and with it the task that waits
             log_safely(
                 "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
             )
 
     def _note(self, key: Hashable, value: int | None) -> None:
-        self._notes.append((key, value))
-        if self._note_told:
-            return
-        self._note_told = True
+        if self._loop.is_closed():
+            raise self._loop_closed()
         try:
-            self._loop.call_soon_threadsafe(self._serve_notes)
-        except RuntimeError:
-            raise PurgatoryClosedError(
-                f"purgatory {self.name!r} can't be notified: its event loop was closed"
-            ) from None
+            self._notes.append(_Note(key, value))
+            if not self._serving_asked:
+                self._serving_asked = True
+                self._have_loop_call(self._serve_notes)
+        except BaseException:
+            self._serving_asked = False
+            if self._loop.is_closed():
+                self._notes.clear()
+                raise self._loop_closed() from None
+            # Interrupted: another thread may have noted something, and left the asking to us.
+            self._have_loop_call(self._serve_notes)
+            raise
+
+    def _have_loop_call(self, function: Callable[..., object], *args: object) -> None:
+        self._loop.call_soon_threadsafe(function, *args)
+        self._loop.call_soon_threadsafe(function, *args)
 
     def _serve_notes(self) -> None:
-        self._note_told = False
-        noted: dict[Hashable, None] = {}
-        while self._notes:
-            key, value = self._notes.popleft()
-            if value is None:
-                noted[key] = None  # told twice, checked once
-            else:
-                self.core.advance(key, value)
-        for key in noted:
-            self.core.check_and_complete(key)
+        self._serving_asked = False
+        notes = self._notes
+        checked: set[Hashable] = set()
+        try:
+            # No more than there are now: who notes more asks anew, and others have their turn.
+            for _ in range(len(notes)):
+                self._serve(notes[0], checked)
+                notes.popleft()
+        except BaseException:
+            self._loop.call_soon(self._serve_notes)  # the others
+            raise
+
+    def _serve(self, note: _Note, checked: set[Hashable]) -> None:
+        try:
+            if note.value is not None:
+                self.core.advance(note.key, note.value)
+                checked.clear()  # told before and after an advance, a key is checked twice
+            elif note.key not in checked:
+                self.core.check_and_complete(note.key)
+                checked.add(note.key)
+        except Exception as error:
+            # Was it the key's __eq__, or an interrupt? One more try will tell.
+            if not note.failed_before:
+                self._notes.append(note._replace(failed_before=True))
+                self._loop.call_soon(self._serve_notes)
+                return
+            log_safely(
+                "error",
+                "note_failed",
+                purgatory=self.name,
+                key=safe_repr(note.key),
+                exc_info=error,
+            )
+
+    def _take_up_what_was_broken_off(self) -> None:
+        """Ask the loop again for what two interrupts, or more, may have kept it from."""
+        self._reaper.set()
+        if self._notes:
+            self._loop.call_soon(self._serve_notes)
+
+    def _loop_closed(self) -> PurgatoryClosedError:
+        return PurgatoryClosedError(
+            f"purgatory {self.name!r} can't be notified: its event loop was closed"
+        )
+
+    def _check_loop(self, what_to_do: str) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                f"purgatory {self.name!r} belongs to another event loop: {what_to_do}"
+            )
 
     def _check_thread(self, called: str) -> None:
         if get_ident() != self._thread_id:

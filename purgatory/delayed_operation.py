@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.error_frames import drop_tracebacks
+from purgatory.errors import FAULTS
 from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
@@ -292,7 +293,7 @@ class DelayedOperation(TimerTask):
                 return  # another thread was faster
             try:
                 listener()
-            except Exception as error:
+            except FAULTS as error:
                 self._op_log("error", "listener_failed", exc_info=error)
 
     def _op_is_over(self) -> bool:
@@ -364,7 +365,7 @@ class DelayedOperation(TimerTask):
                         f"{type(self).__name__}.try_complete returned True without force_complete: "
                         "when the condition holds, it must `return self.force_complete()`"
                     )
-            except Exception as error:
+            except FAULTS as error:
                 self._op_report("try_complete", error)
                 self._op_settle(_FAILED, error)
                 raised = error
@@ -473,7 +474,7 @@ class DelayedOperation(TimerTask):
                     stage = "on_expiration"
                     self.on_expiration()
                 return
-            except Exception as error:
+            except FAULTS as error:
                 self._op_report(stage, error)
                 self._op_become_failed(error)
                 self._op_call_on_failure()
@@ -490,7 +491,7 @@ class DelayedOperation(TimerTask):
         assert self._op_error is not None, "a failed operation says why"
         try:
             self.on_failure(self._op_error)
-        except Exception as error:
+        except FAULTS as error:
             self._op_report("on_failure", error)
 
     def _op_become_failed(self, error: BaseException) -> None:

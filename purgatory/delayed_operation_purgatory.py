@@ -22,7 +22,12 @@ from typing import Any, Self
 from purgatory.closing import ClosePolicy, Closing, check_policy
 from purgatory.counters import Counters, CountersSnapshot
 from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
-from purgatory.errors import OperationReusedError, PurgatoryClosedError, PurgatoryFullError
+from purgatory.errors import (
+    FAULTS,
+    OperationReusedError,
+    PurgatoryClosedError,
+    PurgatoryFullError,
+)
 from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.operation_future import future_of
 from purgatory.outcome import Outcome
@@ -530,7 +535,7 @@ class DelayedOperationPurgatory:
         try:
             if self._on_settled is not None:
                 self._on_settled(operation, counted_as, wait_ns)
-        except Exception as error:
+        except FAULTS as error:
             log_safely(
                 "error",
                 "on_settled_failed",

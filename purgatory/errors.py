@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+
+FAULTS = (Exception, CancelledError)
+"""What a callback raises of its own; all else is an interrupt, and goes on to the caller.
+
+A CancelledError can't be one: tasks are interrupted by it where they wait, which no callback does.
+It comes of a condition that asks a cancelled future for its result, and let through it would cancel
+the task that only told an event.
+"""
+
 
 class PurgatoryClosedError(RuntimeError):
     """The purgatory was closed: it takes no more operations, and failed what it was told to."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
-from purgatory.errors import PurgatoryClosedError, WaitCancelledError
+from purgatory.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.outcome import Outcome
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class ConditionWaiting(Waiting[T]):
     def try_complete(self) -> bool:
         try:
             value = self.until()
-        except Exception as error:
+        except FAULTS as error:
             # An operation's error loses its traceback; here, somebody is there to see it.
             self.raised_at = error.__traceback__
             raise

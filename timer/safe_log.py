@@ -1,8 +1,8 @@
 """The log as rare events and faults are written to it: what it raises stops no task and no thread.
 
-Whose configuration counts: structlog's, if the program configured it; else the standard library's,
-if the program gave the logger or the root a handler or a level, or disabled one; else structlog's
-own default, which prints.
+Whose configuration counts: structlog's, if the program configured it; else the standard library's.
+In a program that configured neither, that one is silent but for warnings and errors, which go to
+standard error: what a library prints to standard output spoils its program's.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
         values: what is bound to it; ``exc_info`` is an exception whose traceback is written.
     """
     with suppress(Exception):
-        logger = logging.getLogger(logger_name)
-        if structlog.is_configured() or not _is_configured(logger):
+        if structlog.is_configured():
             getattr(structlog.get_logger(logger_name), level)(event, **values)
             return
         exc_info = values.pop("exc_info", None)
         # In the message for people, and beside it for formatters that write the record's fields.
         message = " ".join([event, *(f"{name}={value!r}" for name, value in values.items())])
         extra = {"event": event, **values}
-        getattr(logger, level)("%s", message, exc_info=exc_info, extra=extra)
+        log = getattr(logging.getLogger(logger_name), level)
+        log("%s", message, exc_info=exc_info, extra=extra)
 
 
 def safe_repr(value: object) -> str:
@@ -42,15 +42,3 @@ def safe_repr(value: object) -> str:
     except Exception as error:
         # Not the exception's own repr: that may raise as well.
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-
-
-def _is_configured(logger: logging.Logger) -> bool:
-    """Whether the program set up the standard library's logging for this logger."""
-    root = logging.getLogger()
-    return (
-        logger.hasHandlers()
-        or logger.level != logging.NOTSET
-        or root.level != logging.WARNING  # as it is by default
-        or logger.disabled
-        or root.manager.disable > logging.NOTSET
-    )

@@ -96,8 +96,12 @@ def test_another_loop_is_told_to_make_its_own() -> None:
         return AsyncPurgatory("Fetch")
 
     async def use(purgatory: AsyncPurgatory) -> None:
-        with pytest.raises(RuntimeError, match="'Fetch' belongs to another event loop"):
+        with pytest.raises(RuntimeError, match="'Fetch' belongs to another event loop: make one"):
             await purgatory.wait(["log"], lambda: True)
+        with pytest.raises(RuntimeError, match="'Fetch' belongs to another event loop: close it"):
+            await purgatory.aclose()
+        assert not purgatory.core.is_closed
+        assert purgatory.core.close() == 0  # its loop is closed
 
     asyncio.run(use(asyncio.run(make())))
 
@@ -107,5 +111,9 @@ def test_a_closed_loop_can_not_be_notified() -> None:
         return AsyncPurgatory("Fetch")
 
     purgatory = asyncio.run(make())
-    with pytest.raises(PurgatoryClosedError, match="its event loop was closed"):
-        purgatory.notify_threadsafe("log")
+    for _ in range(3):
+        with pytest.raises(PurgatoryClosedError, match="its event loop was closed"):
+            purgatory.notify_threadsafe("log")
+        with pytest.raises(PurgatoryClosedError, match="its event loop was closed"):
+            purgatory.advance_threadsafe("hw", 1)
+    assert not purgatory._notes

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from purgatory import AsyncPurgatory
 from tests.event_loop.conftest import Main, settle
@@ -104,6 +106,115 @@ def test_a_key_that_is_no_key_is_refused_where_it_is_told() -> None:
                 purgatory.notify_threadsafe(["log"])  # type: ignore[arg-type]
 
     asyncio.run(main())
+
+
+class ComparesBadly:
+    """A key that can't be compared with any other: all of them have the same hash."""
+
+    def __hash__(self) -> int:
+        return hash("log")
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no key of ours")
+
+
+def on_a_thread(*calls: Callable[[], object]) -> None:
+    """Make the calls on another thread, while the loop waits for it: all before it serves any."""
+
+    def call_all() -> None:
+        for call in calls:
+            call()
+
+    thread = threading.Thread(target=call_all)
+    thread.start()
+    thread.join(60)
+
+
+def test_a_bad_note_stops_none_of_those_after_it() -> None:
+    async def main() -> tuple[list[int], list[str]]:
+        async with AsyncPurgatory("Fetch") as purgatory:
+            ends = [0, 0]
+            waits = [
+                asyncio.create_task(purgatory.wait(["log"], lambda: ends[0])),
+                asyncio.create_task(purgatory.wait_for_threshold("hw", 5)),
+                asyncio.create_task(purgatory.wait(["later"], lambda: ends[1])),
+            ]
+            beside = asyncio.create_task(purgatory.wait(["log"], lambda: False))
+            await settle()
+            ends[0] = 1
+            with structlog.testing.capture_logs() as logs:
+                on_a_thread(
+                    lambda: purgatory.notify_threadsafe(ComparesBadly()),
+                    lambda: purgatory.notify_threadsafe("log"),
+                    lambda: purgatory.advance_threadsafe("hw", 9),
+                )
+                await asyncio.wait(waits[:2], timeout=30)
+                await settle()
+            ends[1] = 2
+            on_a_thread(lambda: purgatory.notify_threadsafe("later"))
+            await asyncio.wait(waits, timeout=30)
+            assert not purgatory._notes
+            beside.cancel()
+            return [wait.result() for wait in waits], [str(entry["event"]) for entry in logs]
+
+    assert asyncio.run(main()) == ([1, 9, 2], ["note_failed"])
+
+
+def test_a_value_that_is_no_number_is_refused_where_it_is_told() -> None:
+    async def main() -> None:
+        async with AsyncPurgatory("Fetch") as purgatory:
+            for value in ("7", None, math.nan, True):
+                with pytest.raises((TypeError, ValueError), match="value"):
+                    purgatory.advance_threadsafe("hw", value)  # type: ignore[arg-type]
+            assert not purgatory._notes
+
+    asyncio.run(main())
+
+
+def test_a_key_is_checked_once_for_many_notes_and_again_after_an_advance() -> None:
+    async def main() -> list[int | None]:
+        seen: list[int | None] = []
+        async with AsyncPurgatory("Fetch") as purgatory:
+            wait = asyncio.create_task(
+                purgatory.wait(["log"], lambda: seen.append(purgatory.value("hw")))
+            )
+            await settle()
+            seen.clear()
+            on_a_thread(
+                *[lambda: purgatory.notify_threadsafe("log")] * 3,
+                lambda: purgatory.advance_threadsafe("hw", 7),
+                *[lambda: purgatory.notify_threadsafe("log")] * 3,
+            )
+            await settle()
+            wait.cancel()
+        return seen
+
+    assert asyncio.run(main()) == [None, 7]
+
+
+def test_what_is_noted_while_notes_are_served_is_served() -> None:
+    async def main() -> tuple[bool, bool]:
+        ready = [False, False]
+        async with AsyncPurgatory("Fetch") as purgatory:
+
+            def first() -> bool:
+                if ready[0] and not ready[1]:
+                    ready[1] = True  # told by another thread in the middle of this check
+                    on_a_thread(lambda: purgatory.notify_threadsafe("second"))
+                return ready[0]
+
+            waits = (
+                asyncio.create_task(purgatory.wait(["first"], first, timeout=30)),
+                asyncio.create_task(purgatory.wait(["second"], lambda: ready[1], timeout=30)),
+            )
+            await settle()
+            ready[0] = True
+            on_a_thread(lambda: purgatory.notify_threadsafe("first"))
+            await settle()
+            assert purgatory.counters.missed_wakeups == 0
+            return waits[0].done(), waits[1].done()
+
+    assert asyncio.run(main()) == (True, True)
 
 
 def test_timeouts_come_by_the_machines_clock_and_never_early(run_really: Run) -> None:
