@@ -13,7 +13,7 @@ from purgatory.changes.options import ApplyOptions
 from purgatory.changes.record import Record
 from purgatory.changes.targets.target import Target
 from purgatory.changes.trace import write_trace
-from purgatory.changes.transactions import apply_transactions
+from purgatory.changes.transactions import apply_transactions, settle
 
 T = TypeVar("T")
 
@@ -80,6 +80,12 @@ class Applier:
     def apply_transactions(self, records: Sequence[Record]) -> Applied:
         """See `transactions.apply_transactions`; raises the same as `apply_batch`."""
         return self._retried(lambda writer: apply_transactions(writer, records), self._retry_for_s)
+
+    def settle(self, topic: str, *, by_transaction: bool) -> Applied:
+        """See `transactions.settle`: what a run that was killed has left waiting."""
+        return self._retried(
+            lambda writer: settle(writer, topic, by_transaction=by_transaction), self._retry_for_s
+        )
 
     def next_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
         """The next offset of each partition of which something was applied, by topic."""

@@ -14,17 +14,19 @@ else has to be remembered anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from purgatory.changes.change import DATABASE_KINDS, ROW_KINDS, TABLE_KINDS, Change, parse_change
+from purgatory.changes.change import ROW_KINDS, parse_change
 from purgatory.changes.errors import BadChangeError, StoppedOnBadError
 from purgatory.changes.options import ApplyOptions
-from purgatory.changes.quarantine import MOST_DETAIL, Quarantined
+from purgatory.changes.quarantine import MOST_DETAIL, NOT_APPLIED, Quarantined
 from purgatory.changes.record import Record, number_of
 from purgatory.changes.schema import Schema
 from purgatory.changes.statements import Item, Operation, execute, operations_of
 from purgatory.changes.targets.target import Target
+from purgatory.changes.units import Slot, placed
 
 _DEFAULTS = ApplyOptions()
 
@@ -37,7 +39,8 @@ class Applied:
         applied: how many took effect, those included that had nothing to do.
         skipped: how many had been applied before.
         quarantined: how many were set aside.
-        pending: how many more wait for the rest of their transaction; below 0 if fewer do.
+        pending: how many more wait, for the rest of their transaction or for other partitions to
+            come to a change of a schema; below 0 if fewer do.
     """
 
     applied: int = 0
@@ -81,10 +84,16 @@ def apply_batch(
 
 
 class Batch:
-    """Records on their way into the target: what is to be done for each, and what is set aside."""
+    """Records on their way into the target: what is to be done for each, and what is set aside.
 
-    def __init__(self) -> None:
-        self.items: list[Item] = []
+    Args:
+        items: in the order in which they came.
+        version: that of the target's schemas for which they were planned.
+    """
+
+    def __init__(self, items: Sequence[Item] = (), version: int = 0) -> None:
+        self.items = list(items)
+        self.version = version
         self.bad: dict[tuple[str, int, int], Quarantined] = {}
 
     def set_aside(self, record: Record, error: BadChangeError) -> None:
@@ -94,10 +103,10 @@ class Batch:
         detail = detail.encode("utf-8", "backslashreplace").decode()
         self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
 
-    def first_bad(self) -> Quarantined | None:
-        """The first record that can't be applied, in the order in which they came."""
+    def first_bad(self, items: Iterable[Item]) -> Quarantined | None:
+        """The first of these that can't be applied."""
         return next(
-            (self.bad[item.record[:3]] for item in self.items if item.record[:3] in self.bad), None
+            (self.bad[item.record[:3]] for item in items if item.record[:3] in self.bad), None
         )
 
 
@@ -111,76 +120,176 @@ class Writer:
 
     def apply_batch(self, topic: str, partition: int, records: Iterable[Record]) -> Applied:
         """See `apply_batch`."""
-        batch = self.compile(records)
+        # Both know this class.
+        from purgatory.changes.transactions import settle
+
+        batch = self.parse(records)
         self.note_reads(batch)
-        if not self.options.stop_on_bad:
-            return self.commit(topic, partition, batch)
-        bad = batch.first_bad()
-        while bad is not None:
-            batch.items = [item for item in batch.items if item.record.offset < bad.offset]
+        bad: Quarantined | None = None
+        while True:
             try:
-                self.commit(topic, partition, batch)
+                self.plan_rows(batch)
+                applied = self.commit(topic, partition, batch)
+                break
             except BadChangeMetError as met:
                 bad = met.bad
+                batch.items = [item for item in batch.items if item.record.offset < bad.offset]
+            except SchemaMovedError:
                 continue
+        if bad is not None:
             raise StoppedOnBadError(stopped(bad))
-        try:
-            return self.commit(topic, partition, batch)
-        except BadChangeMetError as met:
-            batch.items = [item for item in batch.items if item.record.offset < met.bad.offset]
-            self.commit(topic, partition, batch)
-            raise StoppedOnBadError(stopped(met.bad)) from None
+        if applied.pending:
+            applied += settle(self, topic, by_transaction=False)
+        return applied
 
-    def compile(self, records: Iterable[Record]) -> Batch:
-        """Parse records, and find or make the tables of their changes. Outside of transactions."""
-        self._schema.begin_batch()
+    def parse(self, records: Iterable[Record]) -> Batch:
+        """Parse records, and set aside what can't be read."""
         batch = Batch()
         for record in records:
-            if record.value is None:
-                # A tombstone: the delete came before it.
-                batch.items.append(Item(record, None, ()))
-                continue
             change = None
-            operations: tuple[Operation, ...] = ()
-            try:
-                change = parse_change(record.value, most_bytes=self.options.most_value_bytes)
-                operations = self._operations(record, change)
-            except BadChangeError as error:
-                batch.set_aside(record, error)
-            except (self.target.driver_error, ValueError, OverflowError) as error:
-                refusal = self.target.refusal(error)
-                if refusal is None:
-                    raise
-                batch.set_aside(record, refusal)
-            batch.items.append(Item(record, change, operations))
+            # Without a value it is a tombstone: the delete came before it.
+            if record.value is not None:
+                try:
+                    change = parse_change(record.value, most_bytes=self.options.most_value_bytes)
+                except BadChangeError as error:
+                    batch.set_aside(record, error)
+            batch.items.append(Item(record, change))
         return batch
 
-    def _operations(self, record: Record, change: Change) -> tuple[Operation, ...]:
-        if change.kind in ROW_KINDS:
-            return operations_of(change, self._schema.plan(change, record.key))
-        if change.kind in TABLE_KINDS or change.kind in DATABASE_KINDS:
-            self._schema.define(change)
-        return ()
+    def compile(self, records: Iterable[Record]) -> Batch:
+        """Parse and plan records. Outside of transactions."""
+        batch = self.parse(records)
+        self.plan_rows(batch)
+        return batch
+
+    def plan_rows(self, batch: Batch) -> None:
+        """Plan what comes before the first change of a schema. Outside of transactions.
+
+        Raises:
+            BadChangeMetError: asked to stop there, it met what can't be applied.
+        """
+        batch.version = self._schema.begin_batch()
+        end = _rows_until(batch.items)
+        batch.items[:end] = self.plan(batch, batch.items[:end])
+
+    def plan(self, batch: Batch, items: Sequence[Item]) -> list[Item]:
+        """Say what changes of rows do, and find or make their tables.
+
+        Raises:
+            BadChangeMetError: asked to stop there, it met what can't be applied.
+        """
+        planned = []
+        for record, change, _ in items:
+            operations: tuple[Operation, ...] = ()
+            if change is not None and change.kind in ROW_KINDS:
+                try:
+                    plan = self._schema.plan(change, record.key)
+                    operations = operations_of(change, plan)
+                except BadChangeError as error:
+                    batch.set_aside(record, error)
+                except (self.target.driver_error, ValueError, OverflowError) as error:
+                    refusal = self.target.refusal(error)
+                    if refusal is None:
+                        raise
+                    batch.set_aside(record, refusal)
+            planned.append(Item(record, change, operations))
+        bad = batch.first_bad(planned) if self.options.stop_on_bad else None
+        if bad is not None:
+            raise BadChangeMetError(bad)
+        return planned
 
     def commit(self, topic: str, partition: int, batch: Batch) -> Applied:
-        """Apply what was compiled, all of one partition, in one transaction.
+        """Apply what was planned, all of one partition, in one transaction.
+
+        What comes from the first change of a schema on, which concerns other partitions too, waits,
+        and so does all that comes while something of the partition waits: see `transactions`.
 
         Raises:
             BadChangeMetError: the database refused one, and it was asked to stop there.
+            SchemaMovedError: plan again.
         """
         if not batch.items:
             return Applied()
-        with self.target.transaction():
+        with self.transaction():
             next_offset = self.target.lock_offset(topic, partition)
             fresh = [item for item in batch.items if item.record.offset >= next_offset]
             skipped = len(batch.items) - len(fresh)
             if not fresh:
                 return Applied(skipped=skipped)
-            applied = self.apply_items(batch, fresh)
-            end = fresh[-1].record.offset + 1
-            self.target.store_offset(topic, partition, end)
-            self.note_commits([(topic, partition, end)])
-        return applied + Applied(skipped=skipped)
+            if self.target.schema_version() != batch.version:
+                raise SchemaMovedError
+            last = self.target.last_waiting(topic, partition)
+            end = _rows_until(fresh) if last is None else 0
+            applied = self.apply_items(batch, fresh[:end])
+            places = {} if last is None else {partition: last[:2]}
+            self.keep_waiting(placed(fresh[end:], places, by_transaction=False))
+            self.target.store_offset(topic, partition, fresh[-1].record.offset + 1)
+            self.note_progress({(topic, partition): fresh[-1].record.offset + 1})
+        return applied + Applied(skipped=skipped, pending=len(fresh) - end)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction of the target; what is known of its tables is forgotten if it fails."""
+        try:
+            with self.target.transaction():
+                yield
+        except BaseException:
+            self._schema.forget()
+            raise
+
+    def keep_waiting(self, slots: Iterable[Slot]) -> None:
+        """Within a transaction: keep records for later."""
+        rows = [
+            (
+                slot.item.record.topic,
+                *slot.place,
+                slot.unit,
+                slot.xoffset,
+                slot.wanted,
+                slot.item.record.key,
+                slot.item.record.value,
+            )
+            for slot in slots
+        ]
+        self.target.insert_own("purgatory_waiting", rows)
+
+    def change_schema(self, batch: Batch, items: Sequence[Item]) -> Applied:
+        """Within a transaction: apply a change of a schema, of which these are the copies.
+
+        Raises:
+            BadChangeMetError: a person has to do it, or it was asked to stop there.
+        """
+        first = next(item for item in items if item.changes_schema)
+        change, record = first.change, first.record
+        assert change is not None, "it changes a schema"
+        is_passed = any(place_of(item.record) in self.options.passed for item in items)
+        try:
+            with self.target.transaction():
+                if is_passed:
+                    raise BadChangeError(NOT_APPLIED, "it was to be passed by")
+                if change.copies == 1 and change.takes_away:
+                    self._check_only_partition(record)
+                self._schema.apply(change)
+        except BadChangeError as error:
+            batch.set_aside(record, error)
+        except self.target.driver_error as error:
+            if self.target.is_lost(error):
+                raise
+            reason = " ".join(str(error).split())
+            batch.set_aside(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
+        bad = batch.bad.get(record[:3])
+        stops = bad is not None and (bad.reason == NOT_APPLIED or self.options.stop_on_bad)
+        if bad is not None and stops and not is_passed:
+            raise BadChangeMetError(bad)
+        return self.apply_items(batch, items)
+
+    def _check_only_partition(self, record: Record) -> None:
+        known = self.target.select_own("purgatory_offsets", topic=record.topic)
+        if len(known) > 1:
+            raise BadChangeError(
+                NOT_APPLIED,
+                "nothing says where it comes between the changes in the other partitions",
+            )
 
     def apply_items(self, batch: Batch, items: Sequence[Item]) -> Applied:
         """Within a transaction: apply items in order, and write what is set aside and the effects.
@@ -188,6 +297,8 @@ class Writer:
         Raises:
             BadChangeMetError: the database refused one, and it was asked to stop there.
         """
+        if not items:
+            return Applied()
         good = [item for item in items if item.record[:3] not in batch.bad]
         self._execute(batch, good)
         bad = [batch.bad[item.record[:3]] for item in items if item.record[:3] in batch.bad]
@@ -238,6 +349,22 @@ class Writer:
         with self.target.transaction():
             self.target.insert_own("purgatory_reads", rows)
 
+    def note_progress(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Within a transaction: write down up to where the results are stored.
+
+        Args:
+            ends: up to where was read, by topic and partition.
+        """
+        if not self.options.effects:
+            return
+        waiting = {place: self.target.first_waiting(*place) for place in ends}
+        self.note_commits(
+            [
+                (*place, end if first is None else first)
+                for (place, end), first in zip(ends.items(), waiting.values(), strict=True)
+            ]
+        )
+
     def note_commits(self, ends: Sequence[tuple[str, int, int]]) -> None:
         """Within a transaction: write down up to where the results are stored."""
         if self.options.effects:
@@ -245,20 +372,44 @@ class Writer:
             self.target.insert_own("purgatory_commits", [(*end, now_us) for end in ends])
 
 
+class SchemaMovedError(Exception):
+    """Within a transaction: somebody changed a schema since the batch was planned."""
+
+
 class BadChangeMetError(Exception):
-    """Within a transaction, a change was refused at which to stop: the transaction is undone."""
+    """Within a transaction, a change was refused at which to stop: the transaction is undone.
+
+    Args:
+        bad: the change.
+        unit: the name of the unit that it is a part of, where that was longer than a chunk.
+    """
 
     def __init__(self, bad: Quarantined) -> None:
         super().__init__(bad.detail)
         self.bad = bad
+        self.unit: str | None = None
 
 
 def stopped(bad: Quarantined) -> str:
     """What is told when it stops at a change."""
+    advice = "mend it, or go on without --stop-on-bad"
+    if bad.reason == NOT_APPLIED:
+        place = f"{bad.topic}:{bad.partition}:{bad.offset}"
+        advice = f"do it in the target by hand, and go on with --pass {place}"
     return (
         f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: {bad.detail} "
-        "(all before it is applied; mend it, or go on without --stop-on-bad)"
+        f"(all before it is applied; {advice})"
     )
+
+
+def place_of(record: Record) -> str:
+    """A record's place, as `ApplyOptions.passed` has it."""
+    return f"{record.topic}:{record.partition}:{record.offset}"
+
+
+def _rows_until(items: Sequence[Item]) -> int:
+    """How many records come before the first change of a schema."""
+    return next((n for n, item in enumerate(items) if item.changes_schema), len(items))
 
 
 def _value_id(item: Item) -> int:

@@ -25,16 +25,18 @@ BOOTSTRAP_INSERT = "bootstrap-insert"
 ROW_KINDS = frozenset({INSERT, UPDATE, DELETE, BOOTSTRAP_INSERT})
 MARK_KINDS = frozenset({"bootstrap-start", "bootstrap-complete", "heartbeat"})
 """Records that tell of the log itself: there is nothing to apply."""
-TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop"})
+TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop", "table-truncate"})
 DATABASE_KINDS = frozenset({"database-create", "database-alter", "database-drop"})
 _DEFINING = frozenset({"table-create", "table-alter"})
-KINDS = ROW_KINDS | MARK_KINDS | TABLE_KINDS | DATABASE_KINDS
+SCHEMA_KINDS = TABLE_KINDS | DATABASE_KINDS
+KINDS = ROW_KINDS | MARK_KINDS | SCHEMA_KINDS
 
 MOST_VALUE_BYTES = 16 * 1024 * 1024
 """A longer record is not parsed, but set aside."""
 
 _POSITION = re.compile(r".{0,1000}?([0-9]{1,18}):([0-9]{1,18})")
 _MOST_XOFFSET = 2**14 - 1
+_MOST_PARTITIONS = 1_000_000
 
 
 class Change(NamedTuple):
@@ -52,6 +54,9 @@ class Change(NamedTuple):
         commit: whether it is the transaction's last.
         position: where it is in the binlog: number of the file and byte; None if it does not say.
         definition: of a change of a table, Maxwell's `def`.
+        steps: what a statement does to its table, one after the other (`purgatory capture` says
+            it); None where the log does not say.
+        copies: how many partitions have a copy of this record; 1 if only this one.
     """
 
     kind: str
@@ -65,11 +70,18 @@ class Change(NamedTuple):
     commit: bool
     position: tuple[int, int] | None
     definition: Mapping[str, Any] | None
+    steps: Sequence[Mapping[str, Any]] | None
+    copies: int
 
     @property
     def source(self) -> str:
         """The table's whole name."""
         return f"{self.database}.{self.table}"
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether a change of a schema takes something away, or gives it another name."""
+        return self.kind in ("table-drop", "table-truncate", "database-drop") or bool(self.steps)
 
     def version(self, offset: int) -> int:
         """A number that grows along the binlog; the offset where there is no position.
@@ -112,7 +124,9 @@ def _change(document: Mapping[str, Any]) -> Change:
     table = _field(document, "table", str, required=not in_database) or ""
     data = _field(document, "data", dict, required=is_row) or {}
     old = _field(document, "old", dict) if kind == UPDATE and document.get("old") else None
-    definition = None if is_row else _field(document, "def", dict, required=kind in _DEFINING)
+    steps = None if is_row else _steps(document)
+    needed = kind in _DEFINING and steps is None
+    definition = None if is_row else _field(document, "def", dict, required=needed)
     return Change(
         kind,
         database,
@@ -125,7 +139,23 @@ def _change(document: Mapping[str, Any]) -> Change:
         document.get("commit") is True,
         _position(document.get("position")),
         definition,
+        steps,
+        _copies(document) if kind in SCHEMA_KINDS else 1,
     )
+
+
+def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    steps = _field(document, "steps", list)
+    if steps is not None and not all(
+        type(step) is dict and type(step.get("do")) is str for step in steps
+    ):
+        raise BadChangeError(MALFORMED, f"steps must say what they do: {str(steps)[:60]!r}")
+    return steps
+
+
+def _copies(document: Mapping[str, Any]) -> int:
+    copies = _field(document, "partitions", int)
+    return copies if copies is not None and 1 <= copies <= _MOST_PARTITIONS else 1
 
 
 def _field(

@@ -39,7 +39,7 @@ def apply_file(applier: Applier, path: Path, *, by_transaction: bool = False) ->
     """
     topic = topic_of(path)
     start = applier.next_offsets([topic]).get(topic, {}).get(0, 0)
-    total = Applied()
+    total = applier.settle(topic, by_transaction=by_transaction)
     try:
         for records in _batches(_records(path, topic, start)):
             if by_transaction:

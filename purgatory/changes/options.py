@@ -37,6 +37,7 @@ class ApplyOptions:
         effects: write what was read, applied and committed into the target, for the audit.
         stop_on_bad: stop at the first change that can't be applied, instead of setting it aside.
         tables: what is said of tables, by their source's `database.table`.
+        passed: changes of schemas that a person has applied, as `TOPIC:PARTITION:OFFSET`.
         most_value_bytes: longer records are set aside unread.
     """
 
@@ -44,6 +45,7 @@ class ApplyOptions:
     effects: bool = False
     stop_on_bad: bool = False
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
+    passed: frozenset[str] = frozenset()
     most_value_bytes: int = MOST_VALUE_BYTES
 
 

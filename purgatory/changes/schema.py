@@ -7,10 +7,11 @@ other for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from purgatory.changes.alteration import Alteration, NewColumn, keeps_values
 from purgatory.changes.change import Change, key_columns_of
 from purgatory.changes.column_types import (
     ColumnType,
@@ -60,9 +61,25 @@ class Schema:
         self._tables: dict[str, Table] = {}
         self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
         self._refused: dict[str, BadChangeError] = {}
+        self._version = -1
 
-    def begin_batch(self) -> None:
-        """Look again for tables that were not there: somebody may have made them."""
+    def begin_batch(self) -> int:
+        """Look again for tables that were not there, and for what somebody else changed.
+
+        Returns:
+            The version of the target's schemas that is known now.
+        """
+        self._refused.clear()
+        version = self._target.schema_version()
+        if version != self._version:
+            self.forget()
+            self._version = version
+        return version
+
+    def forget(self) -> None:
+        """Ask the target again for all tables."""
+        self._tables.clear()
+        self._plans.clear()
         self._refused.clear()
 
     def plan(self, change: Change, record_key: bytes | None) -> Plan:
@@ -83,24 +100,40 @@ class Schema:
             plan = self._plans[shape] = self._new_plan(table, data)
         return plan
 
-    def define(self, change: Change) -> None:
-        """Apply a change of a schema: make the table, or add the columns that it lacks.
+    def apply(self, change: Change) -> None:
+        """Within a transaction: apply a change of a schema.
 
         Raises:
-            BadChangeError: it would destroy or move data, or there is no key.
+            BadChangeError: a person has to do it (`NOT_APPLIED`), or there is no key.
         """
-        if change.kind in ("database-create", "database-alter"):
-            return
-        if change.kind in ("table-drop", "database-drop"):
-            raise BadChangeError(NOT_APPLIED, f"{change.kind}: drop it by hand if it is to go")
+        self._target.schema_lock()
+        self._target.raise_schema_version()
+        self.forget()
+        match change.kind:
+            case "table-truncate":
+                self._truncate(change)
+            case "table-drop":
+                self._drop(change.source)
+            case "database-drop":
+                for source in self._sources():
+                    if source.startswith(f"{change.database}."):
+                        self._drop(source)
+            case "table-create" | "table-alter" if change.steps is None:
+                self._define(change)
+            case _:
+                self._take_steps(change)
+        self.forget()
+
+    def _define(self, change: Change) -> None:
+        """Make a table that is not there, or the columns that it lacks."""
         definition = change.definition or {}
         renamed = definition.get("table", change.table)
         if renamed != change.table:
             raise BadChangeError(
                 NOT_APPLIED, f"{change.source} was renamed to {renamed}: rename it by hand"
             )
-        if not self._options.create:
-            raise BadChangeError(NOT_APPLIED, f"{change.kind}: to make tables is off")
+        self._check_may_create(change)
+        words = _words_of(definition)
         columns = {**_defined(definition), **self._said(change.source).columns}
         key = definition.get("primary-key") or change.primary_key
         if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
@@ -118,6 +151,163 @@ class Schema:
                 f"{table.name}.{differ[0]} is {table.columns[differ[0]].value}, and would be "
                 f"{columns[differ[0]].value}: change it by hand",
             )
+        self._note_words(change.source, words)
+
+    def _take_steps(self, change: Change) -> None:
+        alteration = Alteration(change.steps or ())
+        if alteration.refusal is not None:
+            raise BadChangeError(NOT_APPLIED, f"{change.source}: {alteration.refusal}")
+        if alteration.like is not None:
+            self._create_like(change, alteration.like)
+            return
+        table = self._there(change.source)
+        if table is not None:
+            if alteration.changes_columns and not self._options.create:
+                raise BadChangeError(NOT_APPLIED, f"{change.kind}: to alter tables is off")
+            self._alter(change.source, table, alteration)
+        if alteration.renamed is not None:
+            self._rename(change.source, alteration.renamed, table)
+
+    def _alter(self, source: str, table: Table, alteration: Alteration) -> None:
+        """All names of a statement are those from before it: what goes away goes first."""
+        target, name = self._target, table.name
+        gone = set(alteration.dropped) & set(table.columns)
+        if gone & set(table.primary_key):
+            raise BadChangeError(NOT_APPLIED, f"{name} would lose {min(gone)} of its primary key")
+        for column in sorted(gone):
+            target.drop_column(name, column)
+        left = [column for column in table.columns if column not in gone]
+        self._rename_columns(name, left, alteration.renames)
+        words = {
+            alteration.renames.get(column, column): kind
+            for column, kind in self._words(source).items()
+            if column not in alteration.dropped
+        }
+        for new in alteration.retyped:
+            self._check_retyped(source, new, words)
+        table = target.table(name) or table
+        for new in alteration.added:
+            if new.name not in table.columns:
+                self._add_filled(source, table, new)
+                table = target.table(name) or table
+        self._note_words(source, {**words, **{new.name: new.words for new in alteration.described}})
+
+    def _rename_columns(self, table: str, left: list[str], renames: Mapping[str, str]) -> None:
+        todo = {old: new for old, new in renames.items() if old in left and old != new}
+        staying = {column for column in left if column not in todo}
+        for new in todo.values():
+            if new in staying:
+                raise BadChangeError(NOT_APPLIED, f"{table} has a column {new} already")
+        # Two that change places are both renamed to something else first.
+        passing = [old for old, new in todo.items() if new in todo]
+        for old in passing:
+            self._target.rename_column(table, old, PREFIX + old)
+        for old, new in todo.items():
+            self._check_names([new])
+            self._target.rename_column(table, PREFIX + old if old in passing else old, new)
+
+    def _check_retyped(self, source: str, new: NewColumn, words: Mapping[str, str]) -> None:
+        """Nothing in the log says what became of the values: they must not have changed."""
+        table = self._there(source)
+        if table is None or new.name not in table.columns:
+            return
+        name = f"{table.name}.{new.name}"
+        was = words.get(new.name)
+        if not self._target.has_rows(table.name) and new.name not in table.primary_key:
+            kind = type_in_mysql_words(new.words) or ColumnType.TEXT
+            if table.columns[new.name] is not kind:
+                self._target.drop_column(table.name, new.name)
+                self._target.add_column(table.name, new.name, kind)
+            return
+        if was is None or not keeps_values(was, new.words):
+            raise BadChangeError(
+                NOT_APPLIED,
+                f"{name} was {was or 'of a type that is not known'}, and is {new.words}: the "
+                "source may have changed its values",
+            )
+        if not new.nullable and self._target.has_rows(table.name, null_in=new.name):
+            raise BadChangeError(NOT_APPLIED, f"{name} has nulls, which the source replaced")
+
+    def _add_filled(self, source: str, table: Table, new: NewColumn) -> None:
+        has_rows = self._target.has_rows(table.name)
+        if has_rows and new.unknown is not None:
+            raise BadChangeError(NOT_APPLIED, f"{table.name}.{new.name} is new, and {new.unknown}")
+        said = self._said(source).columns.get(new.name)
+        kind = said or type_in_mysql_words(new.words) or ColumnType.TEXT
+        self._add(source, table, {new.name: kind})
+        if has_rows and new.fill is not None:
+            value = self._target.converter(kind)(new.fill)
+            self._target.fill_column(table.name, new.name, value)
+
+    def _create_like(self, change: Change, like: str) -> None:
+        model = self._there(like)
+        if model is None:
+            raise BadChangeError(
+                NOT_APPLIED, f"{change.source} is like {like}, which the target does not have"
+            )
+        self._check_may_create(change)
+        self._known_or_new(change.source, list(model.primary_key), model.columns)
+        self._note_words(change.source, self._words(like))
+
+    def _rename(self, source: str, new: str, table: Table | None) -> None:
+        name = self._target_name(new)
+        if table is not None and table.name != name:
+            self._check_table_name(name)
+            if self._target.table(name) is not None:
+                raise BadChangeError(
+                    NOT_APPLIED, f"{source} was renamed to {new}: the target has a table {name}"
+                )
+            self._target.rename_table(table.name, name)
+        words = self._words(source)
+        self._disown(source)
+        if table is not None:
+            self._claim(name, new)
+            self._note_words(new, words)
+
+    def _truncate(self, change: Change) -> None:
+        table = self._there(change.source)
+        if table is not None:
+            self._target.clear_table(table.name)
+
+    def _drop(self, source: str) -> None:
+        table = self._there(source)
+        if table is not None:
+            if not self._options.create:
+                raise BadChangeError(NOT_APPLIED, f"{source} was dropped: to drop tables is off")
+            self._target.drop_table(table.name)
+        self._disown(source)
+
+    def _there(self, source: str) -> Table | None:
+        """The table of the target that stands for a source's; None if there is none yet."""
+        name = self._target_name(source)
+        if self._owner(name) not in (None, source):
+            return None
+        return self._target.table(name)
+
+    def _check_may_create(self, change: Change) -> None:
+        if not self._options.create:
+            raise BadChangeError(NOT_APPLIED, f"{change.kind}: to make tables is off")
+
+    def _target_name(self, source: str) -> str:
+        return self._said(source).name or source.partition(".")[2]
+
+    def _sources(self) -> list[str]:
+        return [row[1] for row in self._target.select_own("purgatory_tables")]
+
+    def _disown(self, source: str) -> None:
+        self._target.delete_own("purgatory_tables", source=source)
+        self._target.delete_own("purgatory_columns", source=source)
+
+    def _words(self, source: str) -> dict[str, str]:
+        """What the source calls the types of a table's columns, as far as it is known."""
+        rows = self._target.select_own("purgatory_columns", source=source)
+        return {row[1]: row[2] for row in rows}
+
+    def _note_words(self, source: str, words: Mapping[str, str]) -> None:
+        self._target.delete_own("purgatory_columns", source=source)
+        self._target.insert_own(
+            "purgatory_columns", [(source, name, kind) for name, kind in words.items()]
+        )
 
     def _said(self, source: str) -> TableSpec:
         return self._options.tables.get(source, _NOTHING_SAID)
@@ -149,9 +339,8 @@ class Schema:
     def _known_or_new(
         self, source: str, key: list[str] | None, columns: Mapping[str, ColumnType]
     ) -> Table:
-        name = self._said(source).name or source.partition(".")[2]
-        if name.lower().startswith(PREFIX) or not self._target.name_fits(name):
-            raise BadChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
+        name = self._target_name(source)
+        self._check_table_name(name)
         with self._target.transaction():
             self._target.schema_lock()
             table = self._target.table(name)
@@ -161,6 +350,10 @@ class Schema:
             self._claim(name, source)
         self._tables[source] = table
         return table
+
+    def _check_table_name(self, name: str) -> None:
+        if name.lower().startswith(PREFIX) or not self._target.name_fits(name):
+            raise BadChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
 
     def _created(
         self, name: str, key: list[str] | None, columns: Mapping[str, ColumnType]
@@ -178,10 +371,17 @@ class Schema:
         assert table is not None, "it was made just now"
         return table
 
-    def _check_names(self, columns: Mapping[str, ColumnType] | Sequence[str]) -> None:
+    def _check_names(self, columns: Iterable[str], beside: Iterable[str] = ()) -> None:
         for column in columns:
             if not self._target.name_fits(column):
                 raise BadChangeError(UNKNOWN_COLUMN, f"no column can be named {column[:80]!r}")
+        there: dict[str, str] = {}
+        for column in (*beside, *columns):
+            other = there.setdefault(self._target.folded(column), column)
+            if other != column:
+                raise BadChangeError(
+                    UNKNOWN_COLUMN, f"{column} is the same name as {other} to the target"
+                )
 
     def _check_key(self, table: Table, key: list[str] | None) -> None:
         if not table.primary_key:
@@ -197,13 +397,20 @@ class Schema:
 
     def _claim(self, name: str, source: str) -> None:
         """Two tables of the source never go into one."""
-        self._target.insert_own("purgatory_tables", [(name, source)])
-        owner = self._target.select_own("purgatory_tables", name=name)[0][1]
-        if owner != source:
+        owner = self._owner(name)
+        if owner is None:
+            self._target.insert_own("purgatory_tables", [(name, source)])
+        elif owner != source:
             raise BadChangeError(
                 UNKNOWN_TABLE,
                 f"the target's table {name} is {owner}'s: give {source} another name (--tables)",
             )
+
+    def _owner(self, name: str) -> str | None:
+        """The source's table that a table of the target stands for."""
+        folded = self._target.folded(name)
+        rows = self._target.select_own("purgatory_tables")
+        return next((row[1] for row in rows if self._target.folded(row[0]) == folded), None)
 
     def _widened(self, change: Change, table: Table) -> Table:
         lacking = {
@@ -222,7 +429,7 @@ class Schema:
     def _add(self, source: str, table: Table, columns: Mapping[str, ColumnType]) -> Table:
         if all(name in table.columns for name in columns):
             return table
-        self._check_names(columns)
+        self._check_names(columns, table.columns)
         with self._target.transaction():
             self._target.schema_lock()
             now = self._target.table(table.name) or table
@@ -244,6 +451,19 @@ class Schema:
             tuple(name for name in data if name not in table.columns),
             tuple((name, converter[name]) for name in table.primary_key),
         )
+
+
+def _words_of(definition: Mapping[str, Any]) -> dict[str, str]:
+    """What the source itself calls the types of its columns, where `def` says it."""
+    columns = definition.get("columns")
+    found = columns if isinstance(columns, list) else []
+    return {
+        column["name"]: column["column-type"]
+        for column in found
+        if isinstance(column, dict)
+        and isinstance(column.get("name"), str)
+        and isinstance(column.get("column-type"), str)
+    }
 
 
 def _defined(definition: Mapping[str, Any]) -> dict[str, ColumnType]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from purgatory.changes.change import DELETE, UPDATE, Change
+from purgatory.changes.change import DELETE, SCHEMA_KINDS, UPDATE, Change
 from purgatory.changes.column_types import Value
 from purgatory.changes.errors import BadChangeError
 from purgatory.changes.quarantine import MISSING_KEY
@@ -31,11 +31,19 @@ class Operation(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A record and what is to be done for it: nothing, for a mark."""
+    """A record and what is to be done for it: nothing, for a mark.
+
+    Before it was planned, it has no operations; see `Writer.plan`.
+    """
 
     record: Record
     change: Change | None
-    operations: tuple[Operation, ...]
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def changes_schema(self) -> bool:
+        """Whether it is of a table or a database, and not of rows."""
+        return self.change is not None and self.change.kind in SCHEMA_KINDS
 
 
 def operations_of(change: Change, plan: Plan) -> tuple[Operation, ...]:

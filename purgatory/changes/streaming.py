@@ -90,8 +90,12 @@ def apply_stream(
         partial(connect, settings.target_url), settings.options, retry_for_s=settings.retry_for_s
     ) as applier:
         starts = applier.next_offsets(settings.topics)
+        waited = Applied()
+        for topic in settings.topics:
+            waited += applier.settle(topic, by_transaction=settings.by_transaction)
     task = _Task(settings, connect)
     batches = _Batches(task, progress)
+    batches.total = waited
     reader = (
         session.readStream.format("purgatory")
         .options(**settings.client)

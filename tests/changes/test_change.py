@@ -35,6 +35,8 @@ def test_a_change_has_all_that_maxwell_says() -> None:
         commit=True,
         position=(12, 3106),
         definition=None,
+        steps=None,
+        copies=1,
     )
     assert parse_change(UPDATE).source == "test.maxwell"
     assert str(parse_change(UPDATE).data["cost"]) == "12.50"

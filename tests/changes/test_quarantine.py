@@ -9,6 +9,7 @@ import pytest
 
 from purgatory.changes import Applied, ApplyOptions, Target, apply_batch
 from purgatory.changes.quarantine import REASONS
+from purgatory.changes.targets.sqlite import SqliteTarget
 from tests.changes.change_log import TOPIC, quarantined, raw, record, rows_of
 
 DEFINITION: Any = {
@@ -61,7 +62,6 @@ BAD_DATA: list[tuple[dict[str, object], str]] = [
     ({"id": 2, "flag": [1]}, "wrong type"),
     ({"id": 2, "day": 20261121}, "wrong type"),
     ({"id": 2, "raw": "not base 64"}, "wrong type"),
-    ({"id": 2, "text": "a\0b"}, "wrong type"),
     ({"id": 2, "text": "\ud800"}, "wrong type"),
     ({"id": 2, "share": "half"}, "wrong type"),
 ]
@@ -157,28 +157,47 @@ def test_a_table_with_another_key_or_of_another_source_is_not_written_to(target:
     assert rows_of(target) == [{"id": 1}]
 
 
-def test_what_would_destroy_data_is_left_to_a_person(target: Target) -> None:
-    moved: Any = {"def": {**DEFINITION["def"], "table": "sales"}}
-    retyped: Any = {
-        "def": {**DEFINITION["def"], "columns": [{"name": "n", "type": "text"}]},
-    }
-    wider: Any = {
-        "def": {**DEFINITION["def"], "columns": [{"name": "added", "type": "json"}]},
-    }
+def test_a_text_with_the_character_0_goes_where_the_database_has_it(target: Target) -> None:
     log = [
         record(0, type="table-create", data=None, **DEFINITION),
-        record(1, data={"id": 1}),
-        record(2, type="table-drop", data=None),
-        record(3, type="database-drop", data=None, table=None),
-        record(4, type="table-alter", data=None, **moved),
-        record(5, type="table-alter", data=None, **retyped),
-        record(6, type="table-alter", data=None, **wider),
-        record(7, type="database-create", data=None, table=None),
+        record(1, data={"id": 1, "text": "a\0b"}),
+        record(2, data={"id": 2, "text": "c"}),
+        record(3, table="notes", data={"id": 1, "note": {"a": "\0"}}),
+        record(4, table="notes", data={"id": 2, "note": {"a": "\\u0000"}}),
     ]
-    assert apply_batch(target, TOPIC, 0, log) == Applied(applied=4, quarantined=4)
-    assert quarantined(target) == [(offset, "not applied") for offset in range(2, 6)]
-    [row] = rows_of(target)
-    assert "added" in row
+    apply_batch(target, TOPIC, 0, log)
+    texts = [row["text"] for row in rows_of(target)]
+    notes = [row["note"] for row in rows_of(target, "notes")]
+    if isinstance(target, SqliteTarget):
+        assert texts == ["a\0b", "c"]
+        assert [json.loads(note)["a"] for note in notes] == ["\0", "\\u0000"]
+        assert quarantined(target) == []
+    else:
+        assert texts == ["c"]
+        assert [note["a"] for note in notes] == ["\\u0000"]
+        assert quarantined(target) == [(1, "wrong type"), (3, "wrong type")]
+
+
+def test_names_that_differ_by_case_are_told_apart_where_the_database_does(target: Target) -> None:
+    log = [
+        record(0, data={"id": 1, "Group": "a"}),
+        record(1, data={"id": 2, "Group": "b", "group": "c"}),
+        record(2, table="Orders", data={"id": 3, "n": 1}),
+        record(3, data={"id": 4, "Group": "d"}),
+    ]
+    apply_batch(target, TOPIC, 0, log)
+    if isinstance(target, SqliteTarget):
+        assert quarantined(target) == [(1, "unknown column"), (2, "unknown table")]
+        details = [row[4] for row in target.select_own("purgatory_quarantine")]
+        assert details == [
+            "group is the same name as Group to the target",
+            "the target's table Orders is shop.orders's: give shop.Orders another name (--tables)",
+        ]
+        assert [row["id"] for row in rows_of(target)] == [1, 4]
+    else:
+        assert quarantined(target) == []
+        assert [row["id"] for row in rows_of(target)] == [1, 2, 4]
+        assert [row["id"] for row in rows_of(target, "Orders")] == [3]
 
 
 def test_a_bad_change_is_set_aside_once_however_often_it_comes(target: Target) -> None:

@@ -6,6 +6,7 @@ are, and one prepared statement serves whatever comes; the server judges ranges 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -42,6 +43,16 @@ _TYPES = {
     "timestamptz": ColumnType.DATETIME,
 }
 _AS_TEXT = {ColumnType.BIGINT, ColumnType.NUMERIC, ColumnType.DOUBLE}
+_ZERO = re.compile("\0")
+_ZEROS = {
+    ColumnType.TEXT: _ZERO,
+    ColumnType.OTHER: _ZERO,
+    ColumnType.DATE: _ZERO,
+    ColumnType.DATETIME: _ZERO,
+    # Escaped, behind an even number of backslashes.
+    ColumnType.JSON: re.compile(r"(?<!\\)(?:\\\\)*\\u0000"),
+}
+"""What says that a value has the character 0."""
 _TOO_LARGE = (
     errors.StringDataRightTruncation,
     errors.NumericValueOutOfRange,
@@ -121,10 +132,16 @@ class PostgresTarget(SqlTarget):
         convert = CONVERTERS[column_type]
         if column_type in _AS_TEXT:
             return lambda value: str(convert(value))
+        if column_type in _ZEROS:
+            zero = _ZEROS[column_type]
+            return lambda value: _without_zero(convert(value), zero)
         return convert
 
     def name_fits(self, name: str) -> bool:
         return bool(name) and "\0" not in name and len(name.encode()) <= _MOST_NAME_BYTES
+
+    def folded(self, name: str) -> str:
+        return name
 
     def refusal(self, error: Exception) -> BadChangeError | None:
         if isinstance(error, UnicodeError):
@@ -151,3 +168,10 @@ class PostgresTarget(SqlTarget):
     def _run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         with self._connection.cursor() as cursor:
             cursor.executemany(sql, rows)
+
+
+def _without_zero(value: Value, zero: re.Pattern[str]) -> Value:
+    """Refuse the one character that PostgreSQL has in no text here, and not for a whole batch."""
+    if isinstance(value, str) and zero.search(value):
+        raise BadChangeError(WRONG_TYPE, "a text with the character 0, which PostgreSQL has not")
+    return value

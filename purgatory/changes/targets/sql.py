@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from purgatory.changes.column_types import CONVERTERS, ColumnType, Value
+from purgatory.changes.errors import TargetError
 from purgatory.changes.targets.target import OWN_KEYS, OWN_TABLES, Table
 
 _OWN_TYPES = {
@@ -17,6 +18,13 @@ _OWN_TYPES = {
     "bigint": ColumnType.BIGINT,
     "binary": ColumnType.BINARY,
 }
+_PLACE = ("position", "number", "partition", "offset")
+_INDEXES = {
+    "purgatory_waiting_unit": ("topic", "unit", "xoffset", "wanted"),
+    "purgatory_waiting_partition": ("topic", "partition", "offset"),
+}
+"""Of what waits, beside the primary key."""
+_EARLIER_WAITING = "purgatory_pending"
 
 
 class SqlTarget(ABC):
@@ -29,6 +37,7 @@ class SqlTarget(ABC):
     type_names: ClassVar[Mapping[ColumnType, str]]
 
     def __init__(self) -> None:
+        self._in_transaction = False
         self._upsert_sql = cache(self._upsert_text)
         self._delete_sql = cache(self._delete_text)
 
@@ -50,16 +59,40 @@ class SqlTarget(ABC):
             for name, columns in OWN_TABLES.items():
                 types = {column: _OWN_TYPES[kind] for column, kind in columns.items()}
                 self._create(Table(name, types, OWN_KEYS.get(name, ())))
+            for name, indexed in _INDEXES.items():
+                self._run(
+                    f"CREATE INDEX IF NOT EXISTS {name} ON purgatory_waiting "
+                    f"({self._names(indexed)})"
+                )
+            self._check_version()
+            self.insert_own("purgatory_schema", [(0, 0)])
+
+    def _check_version(self) -> None:
+        """An earlier version kept what waits elsewhere, and what it kept must not be lost."""
+        if self.table(_EARLIER_WAITING) is not None:
+            if self.has_rows(_EARLIER_WAITING):
+                raise TargetError(
+                    f"the target's {_EARLIER_WAITING} has records of unfinished transactions that "
+                    "an earlier version wrote: let that version finish them, or begin a new target"
+                )
+            self.drop_table(_EARLIER_WAITING)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        if self._in_transaction:
+            with self.savepoint():
+                yield
+            return
         self._run(self.begin)
+        self._in_transaction = True
         try:
             yield
             self._run("COMMIT")
         except BaseException:
             self._roll_back()
             raise
+        finally:
+            self._in_transaction = False
 
     def _roll_back(self) -> None:
         """Undo the transaction, if the connection is still there to do so."""
@@ -83,6 +116,10 @@ class SqlTarget(ABC):
 
     @abstractmethod
     def schema_lock(self) -> None:
+        """See `Target`."""
+
+    @abstractmethod
+    def table(self, name: str) -> Table | None:
         """See `Target`."""
 
     def lock_offset(self, topic: str, partition: int) -> int:
@@ -120,11 +157,40 @@ class SqlTarget(ABC):
     def _table_options(self, table: Table) -> str:
         return ""
 
+    def drop_table(self, table: str) -> None:
+        self._run(f"DROP TABLE {self.quote(table)}")
+
+    def rename_table(self, table: str, new: str) -> None:
+        self._run(f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(new)}")
+
+    def clear_table(self, table: str) -> None:
+        # TRUNCATE would let those who began to read before see an empty table.
+        self._run(f"DELETE FROM {self.quote(table)}")
+
     def add_column(self, table: str, column: str, column_type: ColumnType) -> None:
         self._run(
             f"ALTER TABLE {self.quote(table)} ADD COLUMN {self.quote(column)} "
             f"{self.type_names[column_type]}"
         )
+
+    def drop_column(self, table: str, column: str) -> None:
+        self._run(f"ALTER TABLE {self.quote(table)} DROP COLUMN {self.quote(column)}")
+
+    def rename_column(self, table: str, column: str, new: str) -> None:
+        self._run(
+            f"ALTER TABLE {self.quote(table)} RENAME COLUMN {self.quote(column)} "
+            f"TO {self.quote(new)}"
+        )
+
+    def fill_column(self, table: str, column: str, value: Value) -> None:
+        self._run(
+            f"UPDATE {self.quote(table)} SET {self.quote(column)} = {self.placeholder}", (value,)
+        )
+
+    def has_rows(self, table: str, null_in: str | None = None) -> bool:
+        where = "" if null_in is None else f" WHERE {self.quote(null_in)} IS NULL"
+        found = self._run(f"SELECT 1 FROM {self.quote(table)}{where} LIMIT 1").fetchone()
+        return found is not None
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
         return CONVERTERS[column_type]
@@ -160,6 +226,73 @@ class SqlTarget(ABC):
 
     def delete_own(self, table: str, **where: Value) -> None:
         self._run(f"DELETE FROM {table}{self._where(where)}", tuple(where.values()))
+
+    def schema_version(self) -> int:
+        found = self._run("SELECT version FROM purgatory_schema").fetchone()
+        return 0 if found is None else int(found[0])
+
+    def raise_schema_version(self) -> None:
+        self._run("UPDATE purgatory_schema SET version = version + 1")
+
+    def waiting(
+        self, topic: str, most: int, *, behind: Sequence[Value] = ()
+    ) -> list[tuple[Any, ...]]:
+        place = self._names(_PLACE)
+        where = f"topic = {self.placeholder}"
+        if behind:
+            where += f" AND ({place}) > ({self._places(_PLACE)})"
+        names = self._names(OWN_TABLES["purgatory_waiting"])
+        return list(
+            self._run(
+                f"SELECT {names} FROM purgatory_waiting WHERE {where} ORDER BY {place} "
+                f"LIMIT {most}",
+                (topic, *behind),
+            ).fetchall()
+        )
+
+    def waiting_count(self, topic: str, most: int, behind: int | None = None) -> int:
+        where = f"topic = {self.placeholder}"
+        values: tuple[Value, ...] = (topic,)
+        if behind is not None:
+            where += f" AND position > {self.placeholder}"
+            values += (behind,)
+        found = self._run(
+            f"SELECT count(*) FROM (SELECT 1 FROM purgatory_waiting WHERE {where} LIMIT {most}) w",
+            values,
+        ).fetchone()
+        return int(found[0])
+
+    def waiting_unit(self, topic: str, unit: str) -> tuple[int, int | None, int | None]:
+        found = self._run(
+            "SELECT count(DISTINCT xoffset), max(xoffset), max(wanted) FROM purgatory_waiting "
+            f"WHERE topic = {self.placeholder} AND unit = {self.placeholder}",
+            (topic, unit),
+        ).fetchone()
+        return int(found[0]), found[1], found[2]
+
+    def last_waiting(self, topic: str, partition: int) -> tuple[int, int, str | None] | None:
+        found = self._run(
+            "SELECT position, number, unit FROM purgatory_waiting "
+            f"WHERE topic = {self.placeholder} AND partition = {self.placeholder} "
+            f"ORDER BY {self.quote('offset')} DESC LIMIT 1",
+            (topic, partition),
+        ).fetchone()
+        return None if found is None else (int(found[0]), int(found[1]), found[2])
+
+    def first_waiting(self, topic: str, partition: int) -> int | None:
+        found = self._run(
+            f"SELECT min({self.quote('offset')}) FROM purgatory_waiting "
+            f"WHERE topic = {self.placeholder} AND partition = {self.placeholder}",
+            (topic, partition),
+        ).fetchone()
+        return None if found[0] is None else int(found[0])
+
+    def delete_waiting(self, topic: str, places: Sequence[Sequence[Value]]) -> None:
+        conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in _PLACE)
+        self._run_many(
+            f"DELETE FROM purgatory_waiting WHERE topic = {self.placeholder} AND {conditions}",
+            [(topic, *place) for place in places],
+        )
 
     @abstractmethod
     def is_lost(self, error: Exception) -> bool:

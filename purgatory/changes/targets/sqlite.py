@@ -6,6 +6,7 @@ One transaction at a time writes; the others wait for it, at most `BUSY_TIMEOUT_
 from __future__ import annotations
 
 import sqlite3
+import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ _TYPE_OF_WORD = (
     ("DECIMAL", ColumnType.NUMERIC),
 )
 """Which words in a declared type say what it is, in the order in which they are looked for."""
+_SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class SqliteTarget(SqlTarget):
@@ -100,6 +102,10 @@ class SqliteTarget(SqlTarget):
 
     def name_fits(self, name: str) -> bool:
         return bool(name) and "\0" not in name
+
+    def folded(self, name: str) -> str:
+        # Beyond ASCII, SQLite tells capitals from small letters.
+        return name.translate(_SMALL)
 
     def refusal(self, error: Exception) -> BadChangeError | None:
         if isinstance(error, OverflowError):

@@ -1,0 +1,196 @@
+"""What a statement does to a table, as `purgatory capture` writes it into `steps`.
+
+{"do": "add-column", "name": "weight", "type": "decimal(8,3)", "nullable": false,
+ "fill": 0.000}                       of the rows that are there; absent: null
+{"do": "add-column", ..., "unknown": "its default is not known"}
+{"do": "drop-column", "name": "note"}
+{"do": "rename-column", "name": "amount", "to": "price"}
+{"do": "change-type", "name": "price", "type": "decimal(14,2)", "nullable": true}
+{"do": "rename-table", "database": "shop", "table": "purchases"}
+{"do": "create-like", "database": "shop", "table": "orders"}
+{"do": "stop", "why": "EXCHANGE PARTITION moves rows that the log does not have"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from purgatory.changes.errors import BadChangeError
+from purgatory.changes.quarantine import MALFORMED
+
+T = TypeVar("T")
+
+
+class NewColumn(NamedTuple):
+    """A column as a statement describes it.
+
+    Args:
+        words: its type, as the source calls it.
+        nullable: whether it takes nulls.
+        fill: its value in the rows that are there.
+        unknown: why that is not known.
+    """
+
+    name: str
+    words: str
+    nullable: bool
+    fill: Any
+    unknown: str | None
+
+
+class Alteration:
+    """The steps of one statement, by what they do.
+
+    Raises:
+        BadChangeError: they are not as they must be.
+    """
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        self.added: list[NewColumn] = []
+        self.dropped: list[str] = []
+        self.renames: dict[str, str] = {}
+        self.retyped: list[NewColumn] = []
+        self.renamed: str | None = None
+        self.like: str | None = None
+        self.refusal: str | None = None
+        for step in steps:
+            self._take(step)
+
+    def _take(self, step: Mapping[str, Any]) -> None:
+        match step["do"]:
+            case "add-column":
+                self.added.append(_column(step))
+            case "drop-column":
+                self.dropped.append(_said(step, "name"))
+            case "rename-column":
+                self.renames[_said(step, "name")] = _said(step, "to")
+            case "change-type":
+                self.retyped.append(_column(step))
+            case "rename-table":
+                self.renamed = f"{_said(step, 'database')}.{_said(step, 'table')}"
+            case "create-like":
+                self.like = f"{_said(step, 'database')}.{_said(step, 'table')}"
+            case "stop":
+                self.refusal = self.refusal or _said(step, "why")
+            case other:
+                self.refusal = self.refusal or f"the step {other[:60]!r} is not known"
+
+    @property
+    def described(self) -> list[NewColumn]:
+        """All columns of which the statement says the type."""
+        return [*self.added, *self.retyped]
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether it does something to the table itself."""
+        return bool(self.added or self.dropped or self.renames or self.retyped)
+
+
+def _column(step: Mapping[str, Any]) -> NewColumn:
+    unknown = step.get("unknown")
+    return NewColumn(
+        _said(step, "name"),
+        _said(step, "type"),
+        step.get("nullable") is not False,
+        step.get("fill"),
+        None if unknown is None else str(unknown),
+    )
+
+
+def _said(step: Mapping[str, Any], name: str) -> str:
+    value = step.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadChangeError(MALFORMED, f"{step['do']} without {name}")
+    return value
+
+
+_TYPE = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*(.*)", re.DOTALL)
+_INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+_TEXTS = {"tinytext": 255, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
+_BYTES = {"tinyblob": 255, "blob": 2**16 - 1, "mediumblob": 2**24 - 1, "longblob": 2**32 - 1}
+_BYTES_OF_CHARACTER = 4
+
+
+def keeps_values(old: str, new: str) -> bool:
+    """Whether a column of one type that becomes one of another keeps all its values as they are.
+
+    Only what is certain is: `int` to `bigint`, a longer text, more labels of an enum, and so on.
+
+    Args:
+        old, new: as MySQL calls them, such as `varchar(20)`, with their arguments.
+    """
+    was, arguments, attributes = _parts(old)
+    now, new_arguments, new_attributes = _parts(new)
+    if (was, arguments, attributes) == (now, new_arguments, new_attributes):
+        return True
+    charset = re.search(r"character set (\w+)", new_attributes)
+    if charset is not None and charset[1] != "utf8mb4":
+        return False
+    if was in _INTEGERS and now in _INTEGERS:
+        low, high = _range(was, attributes)
+        new_low, new_high = _range(now, new_attributes)
+        # Above 64 bits, the target has another type.
+        return new_low <= low and high <= new_high < 2**63
+    if _is_text(was) and _is_text(now) and (was == "char" or now != "char"):
+        return _characters(now, new_arguments, least=True) >= _characters(
+            was, arguments, least=False
+        )
+    if (was == "varbinary" or was in _BYTES) and (now == "varbinary" or now in _BYTES):
+        return _length(now, new_arguments, _BYTES) >= _length(was, arguments, _BYTES)
+    if was != now:
+        return False
+    if was == "enum":
+        return set(_labels(arguments)) <= set(_labels(new_arguments))
+    if was == "set":
+        labels, new_labels = _labels(arguments), _labels(new_arguments)
+        return new_labels[: len(labels)] == labels
+    if was == "decimal":
+        (digits, scale), (new_digits, new_scale) = map(_digits, (arguments, new_arguments))
+        signs = "unsigned" in attributes or "unsigned" not in new_attributes
+        return signs and new_scale == scale and new_digits >= digits
+    if was == "bit":
+        return int(new_arguments or 1) >= int(arguments or 1)
+    return arguments == new_arguments and was in ("float", "double") and attributes == ""
+
+
+def _parts(words: str) -> tuple[str, str, str]:
+    match = _TYPE.fullmatch(words)
+    assert match is not None, "all of it is optional but the name, which was looked at"
+    name, arguments = match[1].lower(), match[2] or ""
+    name = {"integer": "int", "dec": "decimal", "numeric": "decimal"}.get(name, name)
+    attributes = " ".join(match[3].lower().split())
+    if name in _INTEGERS or name == "year":
+        # How wide a number is shown, and whether with zeros, says nothing of its values.
+        arguments = ""
+        attributes = "unsigned" if "unsigned" in attributes or "zerofill" in attributes else ""
+    return name, arguments.strip(), attributes
+
+
+def _range(name: str, attributes: str) -> tuple[int, int]:
+    bits = _INTEGERS[name]
+    return (0, 2**bits - 1) if attributes else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _is_text(name: str) -> bool:
+    return name in ("char", "varchar") or name in _TEXTS
+
+
+def _characters(name: str, arguments: str, *, least: bool) -> int:
+    """How many characters fit in any case, or in the best case."""
+    length = _length(name, arguments, _TEXTS)
+    return length // _BYTES_OF_CHARACTER if least and name in _TEXTS else length
+
+
+def _length(name: str, arguments: str, known: Mapping[str, int]) -> int:
+    return known[name] if name in known else int(arguments or 1)
+
+
+def _digits(arguments: str) -> tuple[int, int]:
+    digits, _, scale = arguments.partition(",")
+    return int(digits or 10), int(scale or 0)
+
+
+def _labels(arguments: str) -> list[str]:
+    return [label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", arguments)]
