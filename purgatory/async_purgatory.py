@@ -11,8 +11,9 @@ Ground rules
   while a scrape of metrics on another thread copies the counters.
 * ``_notes`` is appended to by any thread and emptied by the loop's. A note comes first, then the
   look at ``_serving_asked``; the loop clears that first, then looks at the notes.
-* What the loop is asked to call, it is asked twice: an interrupt may meet the first call before its
-  first step. To be called once too often does no harm. A note is served first, then dropped.
+* What the loop is asked to call, it is asked twice, and an operation tells the task that waits for
+  it twice: an interrupt may meet the first call before its first step. To be called once too often
+  does no harm. A note is served first, then dropped.
 """
 
 from __future__ import annotations
@@ -299,7 +300,9 @@ class AsyncPurgatory:
             self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_over():
                 told = self._loop.create_future()
-                operation.call_when_settled(partial(self._tell, operation, told))
+                tell = partial(self._tell, operation, told)
+                operation.call_when_settled(tell)
+                operation.call_when_settled(tell)
                 await told
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.

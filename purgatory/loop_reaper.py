@@ -82,7 +82,9 @@ class LoopReaper:
     def stop_soon(self) -> None:
         """Let go of the loop's timer."""
         self._timer.on_earlier = None
-        self._set_to(None)
+        for handle in self._handles:
+            handle.cancel()
+        self._handles = ()
 
     def restart_if_dead(self) -> bool:
         """Return False: it lives as long as the loop does."""
@@ -120,7 +122,7 @@ class LoopReaper:
         try:
             self._timer.advance_clock(0)
         except TimerClosedError:
-            self._set_to(None)
+            self.stop_soon()
         except BaseException:
             # What is left is due, whatever the timer's buckets say; but not at once, should this
             # be a fault that is here to stay.
