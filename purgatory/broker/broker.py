@@ -260,7 +260,13 @@ class Broker:
 
     def _new_connection(self) -> Connection:
         return Connection(
-            self._serve, self._send, self.limits, self._held, self._opened, self._closed
+            self._serve,
+            self._send,
+            self.limits,
+            self._held,
+            self.cluster.rounds,
+            self._opened,
+            self._closed,
         )
 
     @property

@@ -24,6 +24,7 @@ from purgatory.broker.controller import Controller
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupConfig
+from purgatory.broker.rounds import Rounds
 from purgatory.broker.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import LogConfig
@@ -126,6 +127,7 @@ class Cluster:
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
         self.cluster_id = "purgatory"
+        self.rounds = Rounds()
         ids = range(1, config.brokers + 1)
         self.controller = Controller(ids)
         self.brokers = {

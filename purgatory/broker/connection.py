@@ -1,12 +1,14 @@
 """One client's connection: frames in, answers out, one request at a time.
 
 As in Kafka, a connection's requests are served in order, and the next one is looked at when the one
-before is answered: a long poll holds up what was sent after it.
+before is answered: a long poll holds up what was sent after it. Connections that have requests
+share the event loop (`rounds`), however many requests each of them has.
 
 Ground rules
 ------------
-* Everything happens on the loop's thread. ``_frames`` holds whole frames that wait for their turn;
-  when they are more than ``limits.queued_bytes``, nothing more is read from the client.
+* Everything happens on the loop's thread. ``_unread`` holds what came and was not looked at yet;
+  while that is more than ``limits.queued_bytes``, and a whole frame, nothing more is read from the
+  client. A frame is taken out only when it is to be served.
 * What all connections of a broker hold, in requests that are not answered yet, is counted in one
   `HeldBytes`; whoever brings it above ``limits.held_bytes`` is cut off.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
@@ -15,18 +17,19 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import structlog
 
 from purgatory.broker.errors import BadRequestError, UnsupportedVersionError
+from purgatory.broker.rounds import Part, Rounds
 from purgatory.broker.wire import API_VERSIONS, Request, decode_request, encode_response
 
 _log = structlog.get_logger("purgatory.broker")
 
 _LENGTH_BYTES = 4
+_TOGETHER_BYTES = 65_536
 _UNSUPPORTED_VERSION = 35
 
 Answer = Mapping[str, Any] | None
@@ -48,7 +51,7 @@ class Limits(NamedTuple):
     """
 
     frame_bytes: int = 100 * 1024 * 1024
-    queued_bytes: int = 16 * 1024 * 1024
+    queued_bytes: int = 1024 * 1024
     connections: int = 10_000
     held_bytes: int = 1024 * 1024 * 1024
 
@@ -70,6 +73,7 @@ class Connection(asyncio.Protocol):
         send: brings the answer to the client.
         limits: what the client may ask.
         held: what all connections of the broker hold.
+        rounds: of serving, shared with all connections on the event loop.
         on_open: called first; the client is turned away if it says False.
         on_close: called once the connection is gone.
     """
@@ -80,6 +84,7 @@ class Connection(asyncio.Protocol):
         send: Send,
         limits: Limits,
         held: HeldBytes,
+        rounds: Rounds,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -96,11 +101,14 @@ class Connection(asyncio.Protocol):
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
+        self._part = Part(rounds)
         self._unread = bytearray()
-        self._frames: deque[bytes] = deque()
-        self._queued_bytes = 0
+        self._wanted_bytes = 1
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
         self._reading = True
-        self._frame_came: asyncio.Future[None] | None = None
+        self._in_request = False
+        self._came: asyncio.Future[None] | None = None
         self._may_write: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -121,17 +129,25 @@ class Connection(asyncio.Protocol):
             return
         self._unread += data
         self._hold(len(data))
-        try:
-            self._check_held()
-            self._take_frames()
-        except BadRequestError as error:
-            self._refuse(error)
+        if self._all_held.total > self._limits.held_bytes:
+            self._refuse(
+                BadRequestError(
+                    f"the clients' requests take {self._all_held.total} bytes, "
+                    f"at most {self._limits.held_bytes} are held"
+                )
+            )
             return
-        if self._queued_bytes > self._limits.queued_bytes and self._reading:
+        if len(self._unread) < self._wanted_bytes:
+            return
+        if (
+            self._reading
+            and self._transport is not None
+            and len(self._unread) > self._limits.queued_bytes
+        ):
             self._reading = False
-            self._open_transport.pause_reading()
-        if self._frames and self._frame_came is not None and not self._frame_came.done():
-            self._frame_came.set_result(None)
+            self._transport.pause_reading()
+        if self._came is not None and not self._came.done():
+            self._came.set_result(None)
 
     def pause_writing(self) -> None:
         self._may_write = asyncio.get_running_loop().create_future()
@@ -142,84 +158,137 @@ class Connection(asyncio.Protocol):
         self._may_write = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.resume_writing()
-        self._hold(-self._held_bytes)
-        if self._task is not None:
-            self._task.cancel()
-            self._on_close(self)
         self._transport = None
+        self.resume_writing()
+        if self._task is None:
+            return  # it was turned away
+        if self.was_cut or self._in_request:
+            self._end()  # nobody would be told what the request waits for
+        elif self._came is not None and not self._came.done():
+            self._came.set_result(None)
 
     # What the broker calls.
 
     def abort(self) -> None:
-        """Cut the connection: the client sees it reset."""
+        """Cut the connection: the client sees it reset, after what it was answered before."""
         self.was_cut = True
         if self._transport is not None:
+            self._send_unsent()
             self._transport.abort()
+        else:
+            self._end()
 
     async def write(self, frame: bytes) -> bool:
         """Send an answer, and wait while the client takes none; False where it is gone."""
         if self._transport is None or self._transport.is_closing():
             return False
-        self._transport.write(frame)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if not self._unread or self._unsent_bytes > _TOGETHER_BYTES:
+            self._send_unsent()
+        elif len(self._unsent) == 1:
+            # More is asked already: the answers go together, at the latest in the next turn.
+            asyncio.get_running_loop().call_soon(self._send_unsent)
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
         return True
 
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
+        if unsent and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    def _end(self) -> None:
+        """Let go of everything. Ending again has no effect."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._hold(-self._held_bytes)
+        if task is not asyncio.current_task():
+            task.cancel()
+        self._on_close(self)
+
     # Serving.
 
     def _hold(self, size: int) -> None:
-        if self._transport is None:
-            return  # it is gone, and what it held is counted no more
         self._held_bytes += size
         self._all_held.total += size
 
-    def _check_held(self) -> None:
-        if self._all_held.total > self._limits.held_bytes:
-            raise BadRequestError(
-                f"the clients' requests take {self._all_held.total} bytes, "
-                f"at most {self._limits.held_bytes} are held"
-            )
+    def _next_frame(self) -> bytes | None:
+        """Take the next frame out of what came, if it is whole.
 
-    def _take_frames(self) -> None:
+        Raises:
+            BadRequestError: it has no length that a frame may have.
+        """
         unread = self._unread
-        start = 0
-        while len(unread) - start >= _LENGTH_BYTES:
-            length = int.from_bytes(unread[start : start + _LENGTH_BYTES], "big", signed=True)
-            if not 0 <= length <= self._limits.frame_bytes:
-                raise BadRequestError(
-                    f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
-                )
-            end = start + _LENGTH_BYTES + length
-            if end > len(unread):
-                break
-            self._frames.append(bytes(memoryview(unread)[start + _LENGTH_BYTES : end]))
-            self._queued_bytes += length
-            start = end
-        if start:
-            del unread[:start]
+        if len(unread) < _LENGTH_BYTES:
+            self._wanted_bytes = _LENGTH_BYTES if unread else 1
+            return None
+        length = int.from_bytes(unread[:_LENGTH_BYTES], "big", signed=True)
+        if not 0 <= length <= self._limits.frame_bytes:
+            raise BadRequestError(
+                f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
+            )
+        end = _LENGTH_BYTES + length
+        self._wanted_bytes = end
+        if len(unread) < end:
+            return None
+        frame = bytes(memoryview(unread)[_LENGTH_BYTES:end])
+        del unread[:end]
+        return frame
 
     async def _work(self) -> None:
-        while True:
-            while not self._frames:
-                self._frame_came = asyncio.get_running_loop().create_future()
-                await self._frame_came
-            frame = self._frames.popleft()
-            self._queued_bytes -= len(frame)
-            if not self._reading and self._queued_bytes <= self._limits.queued_bytes:
-                self._reading = True
-                self._open_transport.resume_reading()
-            try:
-                await self._answer(frame)
+        try:
+            while (frame := await self._take_frame()) is not None:
+                await self._answer_in_time(frame)
                 self._hold(-_LENGTH_BYTES - len(frame))
-            except BadRequestError as error:
-                self._refuse(error)
-                return
-            except Exception:
-                # A fault of ours: this client learns of it by the cut, the others go on.
-                _log.exception("request_failed", peer=self.peer)
-                self.abort()
-                return
+        except BadRequestError as error:
+            self._refuse(error)
+        except Exception:
+            # A fault of ours: this client learns of it by the cut, the others go on.
+            _log.exception("request_failed", peer=self.peer)
+            self.abort()
+        else:
+            self._end()
+
+    async def _take_frame(self) -> bytes | None:
+        """Wait for the next frame, and for a part of a round to serve it in.
+
+        Returns:
+            None if nothing is to be served any more: the client was cut off, or it is gone and all
+            that it had sent was served.
+        """
+        while (frame := self._next_frame()) is None:
+            if self._transport is None:
+                return None
+            self._read_on()
+            self._came = asyncio.get_running_loop().create_future()
+            await self._came
+        if len(self._unread) <= self._limits.queued_bytes:
+            self._read_on()
+        while self._part.is_over():
+            await asyncio.sleep(0)
+        return None if self.was_cut else frame
+
+    async def _answer_in_time(self, frame: bytes) -> None:
+        """Answer; but where the client is gone, do only what can be done without waiting.
+
+        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended.
+        """
+        self._in_request = True
+        if self._transport is not None:
+            await self._answer(frame)
+        else:
+            ending = asyncio.get_running_loop().call_soon(self._end)
+            await self._answer(frame)
+            ending.cancel()
+        self._in_request = False
+
+    def _read_on(self) -> None:
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
 
     async def _answer(self, frame: bytes) -> None:
         try:
@@ -243,8 +312,3 @@ class Connection(asyncio.Protocol):
         self._refused = True
         _log.warning("bad_request", peer=self.peer, reason=str(error))
         self.abort()
-
-    @property
-    def _open_transport(self) -> asyncio.Transport:
-        assert self._transport is not None, "called while it is open"
-        return self._transport

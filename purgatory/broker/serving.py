@@ -6,6 +6,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import ssl
 import sys
@@ -70,6 +71,9 @@ async def serve(serving: Serving) -> None:
         await cluster.start(serving.tls)
         stack.push_async_callback(control.stop)
         await control.start()
+        # What is there now stays. Looking through it at each full collection would keep all clients
+        # waiting for 30 ms and more.
+        gc.freeze()
         if serving.publisher is not None and serving.trace is not None:
             await stack.enter_async_context(_publishing(cluster, serving.trace, serving.publisher))
         following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
+import socket
 import struct
 import sys
 import time
+from itertools import count
 from typing import Any
 
 from crc32c import crc32c
 
 TOPIC = "bench"
+FLOODED_TOPIC = "flooded"
+_WARM_UP = 30
 CONNECTIONS = 200
 VALUE = b"x" * 100
 
-_PRODUCE, _FETCH = 0, 1
-_PRODUCE_VERSION, _FETCH_VERSION = 7, 11
+_PRODUCE, _FETCH, _METADATA = 0, 1, 3
+_PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 11, 1
+_UNREAD_S = 0.2
 
 
 def record_batch(value: bytes) -> bytes:
@@ -61,12 +67,14 @@ def produce_request(number: int, partition: int, batch: bytes) -> bytes:
     )
 
 
-def fetch_request(number: int, partition: int, offset: int, max_wait_ms: int) -> bytes:
+def fetch_request(
+    number: int, partition: int, offset: int, max_wait_ms: int, topic: str = TOPIC
+) -> bytes:
     """Return a fetch that waits for one byte."""
     head = struct.pack(">iiiibii", -1, max_wait_ms, 1, 1 << 20, 0, 0, -1)
-    topic = struct.pack(">ih", 1, len(TOPIC)) + TOPIC.encode()
+    named = struct.pack(">ih", 1, len(topic)) + topic.encode()
     one = struct.pack(">iiiqqi", 1, partition, -1, offset, -1, 1 << 20)
-    return _request(_FETCH, _FETCH_VERSION, number, head + topic + one + struct.pack(">ih", 0, 0))
+    return _request(_FETCH, _FETCH_VERSION, number, head + named + one + struct.pack(">ih", 0, 0))
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
@@ -181,6 +189,76 @@ def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]
     return {"per_s": messages / spent_s}
 
 
+def flood(servers: str, messages: int, acks: int) -> dict[str, float]:
+    """Send messages by librdkafka, a request each, as many under way as it likes."""
+    from confluent_kafka import Producer
+
+    config = {"acks": acks, "batch.num.messages": 1, "linger.ms": 0}
+    producer = Producer({**config, "bootstrap.servers": servers})
+    producer.produce(FLOODED_TOPIC, VALUE)
+    producer.flush(60)
+    print("ready", flush=True)
+    for _ in range(messages - 1):
+        while True:
+            try:
+                producer.produce(FLOODED_TOPIC, VALUE)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    assert producer.flush(120) == 0
+    return {"sent": messages}
+
+
+def ask_and_never_read(servers: list[str], fetched: str) -> None:
+    """Ask each broker for what it has, until it takes no more; then begin with new connections.
+
+    Args:
+        servers: whom to ask.
+        fetched: "metadata", which are small answers, or "records", which are large.
+    """
+    while True:
+        connections = []
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            connection = socket.create_connection((host, int(port)))
+            connection.setblocking(False)
+            connections.append(connection)
+        if fetched == "metadata":
+            asked = _request(_METADATA, _METADATA_VERSION, 1, struct.pack(">i", 0)) * 100
+        else:
+            one = (fetch_request(1, partition, 0, 0, FLOODED_TOPIC) for partition in range(3))
+            asked = b"".join(one) * 30
+        while True:
+            _, takers, _ = select.select([], connections, [], _UNREAD_S)
+            if not takers:
+                break
+            for connection in takers:
+                connection.send(asked)  # what is sent of it: a torn request is never looked at
+        for connection in connections:
+            connection.close()
+
+
+def acknowledged_ms(servers: str) -> dict[str, list[float]]:
+    """Send a message with acks=all every 5 ms, one at a time, until a line is read; and say how
+    long librdkafka took for each, from the call to the report."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"acks": "all", "linger.ms": 0, "bootstrap.servers": servers})
+    waits: list[float] = []
+    for number in count():
+        start_s = time.monotonic()
+        producer.produce(TOPIC, VALUE, partition=number % 3)
+        assert producer.flush(60) == 0
+        if number >= _WARM_UP:
+            waits.append((time.monotonic() - start_s) * 1e3)
+        elif number == _WARM_UP - 1:
+            print("ready", flush=True)
+        if select.select([sys.stdin], [], [], 0.005)[0]:
+            break
+    return {"ms": sorted(waits)}
+
+
 def main(kind: str, servers: str, *numbers: str) -> None:
     addresses = servers.split(",")
     if kind == "produce":
@@ -190,6 +268,13 @@ def main(kind: str, servers: str, *numbers: str) -> None:
     elif kind == "idle":
         count, seconds, max_wait_ms = numbers
         result = asyncio.run(idle(addresses, int(count), float(seconds), int(max_wait_ms)))
+    elif kind == "flood":
+        result = flood(servers, int(numbers[0]), int(numbers[1]))
+    elif kind == "never-read":
+        ask_and_never_read(addresses, numbers[0])
+        return
+    elif kind == "acknowledged":
+        result = acknowledged_ms(servers)
     else:
         result = librdkafka_rate(servers, int(numbers[0]), kind == "mock")
     print(json.dumps(result), flush=True)

@@ -44,12 +44,12 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def cluster() -> Iterator[Process]:
+def cluster(*options: str) -> Iterator[Process]:
     """Run `purgatory cluster`."""
     command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
     start = time.monotonic()
     with subprocess.Popen(
-        [*command, "--topic", f"{TOPIC}:3"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [*command, "--topic", f"{TOPIC}:3", *options], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         servers = process.stdout.readline().strip().partition("=")[2]

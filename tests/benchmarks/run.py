@@ -37,6 +37,7 @@ BENCHMARKS = (
     "metrics_cost",
     "long_poll",
     "cluster_speed",
+    "cluster_fairness",
     "pipeline_scale",
     "apply_speed",
     "stream_speed",
