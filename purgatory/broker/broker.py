@@ -12,10 +12,10 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,7 +29,14 @@ from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
 from purgatory.broker.retention import drop_older_than
-from purgatory.broker.storage import MemoryBudget, MemoryLog, StoredLog, load_logs
+from purgatory.broker.storage import (
+    MemoryBudget,
+    MemoryLog,
+    Noted,
+    StoredLog,
+    load_logs,
+    replica_folders,
+)
 from purgatory.broker.topic_settings import log_config, value_of
 from purgatory.broker.wire import Request
 from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
@@ -63,6 +70,7 @@ class Broker:
         self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._logs: Mapping[TopicPartition, Log] = {}
+        self._deleted_topics: set[str] = set()  # since it died
         self.purgatories: list[AsyncPurgatory] = []
         data_dir = cluster.config.data_dir
         self._folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
@@ -73,15 +81,42 @@ class Broker:
 
     # Its life.
 
+    async def load_logs(self) -> None:
+        """Read back what is on the disk: before ``start``, and before the controller elects.
+
+        Others are served meanwhile. What is left of deleted topics goes.
+        """
+        assert not self.alive
+        folder, config = self._folder, self.cluster.config
+        if folder is None:
+            return
+        topics = self.cluster.controller.topics
+        for topic_partition, place in replica_folders(folder):
+            if topic_partition.topic not in topics:
+                shutil.rmtree(place, ignore_errors=True)
+        self._deleted_topics.clear()
+        logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
+            None, load_logs, folder, self._log_config_of, self._noted_of, config.fsync
+        )
+        for topic in self._deleted_topics:  # while they were read
+            self._remove_folders(topic)
+        self._logs = {
+            key: log for key, log in logs.items() if key.topic not in self._deleted_topics
+        }
+
+    def log_ends(self) -> dict[TopicPartition, int]:
+        """Return where its logs end, be it dead or alive."""
+        if self.alive:
+            return {one.topic_partition: one.log_end_offset for one in self.manager.partitions()}
+        return {topic_partition: log.end_offset for topic_partition, log in self._logs.items()}
+
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to live: take up the logs, learn the roles, listen.
+        """Begin to live: learn the roles, listen.
 
         Raises:
             ClusterError: it can't listen there.
         """
         assert not self.alive
-        if self._folder is not None and not self._logs:
-            self._logs = self._load_logs(self._folder)
         self._start_process()
         self.alive = True
         self.cluster.controller.broker_up(self.broker_id, self)
@@ -125,14 +160,9 @@ class Broker:
         on_settled = None if trace is None else partial(trace.settled, self.broker_id, name)
         return AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
 
-    def _load_logs(self, folder: Path) -> Mapping[TopicPartition, Log]:
-        """Read back what is on the disk; what is left of deleted topics goes."""
-        logs = load_logs(folder, self._log_config_of, self.cluster.config.fsync)
-        known = self.cluster.controller.topics
-        for topic_partition, log in logs.items():
-            if topic_partition.topic not in known:
-                log.remove()
-        return {key: log for key, log in logs.items() if key.topic in known}
+    def _noted_of(self, topic_partition: TopicPartition) -> Noted:
+        state = self.cluster.controller.state_of(topic_partition)
+        return Noted() if state is None else Noted(state.start_offset, state.leader_epoch)
 
     def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
         settings = self.cluster.settings_of(topic_partition.topic)
@@ -174,7 +204,9 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
-        self._logs = self.manager.take_logs()
+        logs = self.manager.take_logs()
+        # What is on a disk is read back from there: it may be damaged meanwhile.
+        self._logs = logs if self._folder is None else {}
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
@@ -238,10 +270,17 @@ class Broker:
         It must not find them when it is revived: a topic of that name would be another one.
         """
         assert not self.alive
+        self._deleted_topics.add(topic)
+        self._remove_folders(topic)
         for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic and isinstance(log, StoredLog | MemoryLog):
+            if topic_partition.topic == topic and isinstance(log, MemoryLog):
                 log.remove()
         self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
+
+    def _remove_folders(self, topic: str) -> None:
+        for topic_partition, place in replica_folders(self._folder) if self._folder else ():
+            if topic_partition.topic == topic:
+                shutil.rmtree(place, ignore_errors=True)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -145,6 +145,8 @@ class Cluster:
         self._tls: ssl.SSLContext | None = None
         self._lock: FolderLock | None = None
         self._unsaved = False
+        self._stopped = False
+        self._reviving: set[int] = set()
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
@@ -155,6 +157,9 @@ class Cluster:
         self._tls = tls
         try:
             self._load_metadata()
+            for broker in self.brokers.values():
+                await broker.load_logs()
+            self._take_stock(self.brokers)
             for broker in self.brokers.values():
                 await broker.start(tls)
         except BaseException:
@@ -177,17 +182,59 @@ class Cluster:
         self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
         self.controller.on_change = self._save_metadata
 
-    def _save_metadata(self) -> None:
-        """Save; where the disk refuses it, it is tried again with the next change and chore."""
+    def _save_metadata(self) -> bool:
+        """Save, and say whether it is saved.
+
+        Where the disk refuses it, it is tried again with the next change, produce and chore.
+        """
         folder = self.config.data_dir
         assert folder is not None
         try:
             save_metadata(folder, self.controller, self._next_producer_id)
         except OSError as error:
+            if not self._unsaved:
+                _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)
             self._unsaved = True
-            _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)
         else:
+            if self._unsaved:
+                _log.info("metadata_saved", folder=str(folder))
             self._unsaved = False
+        return not self._unsaved
+
+    def is_saved(self) -> bool:
+        """Whether a restart would find what the controller decided; tries to save it, if not.
+
+        Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
+        be one of brokers that lack it.
+        """
+        return not self._unsaved or self._save_metadata()
+
+    def _take_stock(self, coming: Collection[int]) -> None:
+        """Before these brokers come up: take out of the ISRs whose logs lack something."""
+        if self.config.data_dir is not None:
+            self.controller.take_stock(
+                {
+                    broker_id: broker.log_ends()
+                    for broker_id, broker in self.brokers.items()
+                    if broker.alive or broker_id in coming
+                }
+            )
+
+    def _note_committed(self) -> bool:
+        """Note how far the leaders' logs are acknowledged; say whether that is further than before.
+
+        What is noted is saved with the next change.
+        """
+        noted = False
+        for topic_partition, state in self.controller.partitions():
+            leader = self.live_broker(state.leader)
+            led = None if leader is None else leader.manager.partition(topic_partition)
+            if led is not None and led.is_leader:
+                ends = state.start_offset, state.committed_offset
+                state.start_offset = max(state.start_offset, led.log.start_offset)
+                state.committed_offset = max(state.committed_offset, led.high_watermark)
+                noted |= ends != (state.start_offset, state.committed_offset)
+        return noted
 
     def _forget_topic(self, topic: str) -> None:
         for broker in self.brokers.values():
@@ -196,8 +243,11 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop everything."""
+        self._stopped = True
         if self._chores is not None:
             self._chores.cancel()
+            if self.config.data_dir is not None and self._note_committed():
+                self._save_metadata()
         self.fault.forget_all()
         for task in list(self._tasks):
             task.cancel()
@@ -288,12 +338,29 @@ class Cluster:
 
     async def kill(self, broker_id: int) -> None:
         """Kill a broker, and have the controller notice."""
+        if self.config.data_dir is not None:
+            self._note_committed()
         await self.brokers[broker_id].kill()
         self.controller.broker_down(broker_id)
 
     async def revive(self, broker_id: int) -> None:
-        """Start a broker that was killed."""
-        await self.brokers[broker_id].start(self._tls)
+        """Start a broker that was killed.
+
+        Raises:
+            ClusterError: it is just being started, it can't listen, or the cluster was stopped.
+        """
+        if broker_id in self._reviving:
+            raise ClusterError(f"broker {broker_id} is just being started")
+        self._reviving.add(broker_id)
+        try:
+            broker = self.brokers[broker_id]
+            await broker.load_logs()
+            if self._stopped:
+                raise ClusterError("the cluster was stopped")
+            self._take_stock([broker_id])
+            await broker.start(self._tls)
+        finally:
+            self._reviving.discard(broker_id)
 
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, for who can't wait for it."""
@@ -305,7 +372,7 @@ class Cluster:
         """What a broker does from time to time."""
         while True:
             await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
-            if self._unsaved:
+            if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
                 self._save_metadata()
             now_ms = time.time_ns() // 1_000_000
             for broker in self.brokers.values():

@@ -66,6 +66,7 @@ class ReplicaFetcher:
         self._leader_id = leader_id
         self._link = link
         self._wake = asyncio.Event()
+        self._refused: set[TopicPartition] = set()
         self._answered: asyncio.Future[Answers] | None = None
         self._task = asyncio.get_running_loop().create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
@@ -141,14 +142,45 @@ class ReplicaFetcher:
         manager = self._follower.manager
         sound = True
         for topic_partition, answer in answers.items():
+            fetch = fetches[topic_partition]
             try:
-                used = manager.append_as_follower(topic_partition, fetches[topic_partition], answer)
+                used = manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:
-                _log.error("replica_refused", partition=str(topic_partition), reason=str(error))
-                used = False
-            if not used and answer.error is not ErrorCode.NONE:
+                self._tell_refused(topic_partition, error)
+                sound = False
+                continue
+            if used:
+                self._refused.discard(topic_partition)
+                self._tell_cut(topic_partition, fetch.fetch_offset)
+            elif answer.error is not ErrorCode.NONE:
                 sound = False
         return sound
+
+    def _tell_refused(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        """Log that what came can't be appended: once, until something of that partition can."""
+        if topic_partition not in self._refused:
+            self._refused.add(topic_partition)
+            _log.error(
+                "replica_refused",
+                broker=self._follower.broker_id,
+                partition=str(topic_partition),
+                leader=self._leader_id,
+                reason=str(error),
+            )
+
+    def _tell_cut(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
+        """Log what was cut off this follower's log because its leader hasn't got it."""
+        partition = self._follower.manager.partition(topic_partition)
+        if partition is not None and partition.log_end_offset < fetch_offset:
+            _log.warning(
+                "replica_cut",
+                broker=self._follower.broker_id,
+                partition=str(topic_partition),
+                from_offset=partition.log_end_offset,
+                to_offset=fetch_offset,
+                leader=self._leader_id,
+                leader_epoch=partition.leader_epoch,
+            )
 
     async def _pause(self, seconds: float | None) -> None:
         self._wake.clear()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from structlog.testing import capture_logs
 
-from purgatory.broker.controller import NO_LEADER, Controller, PartitionState
+from purgatory.broker.controller import NO_LEADER, Controller, PartitionState, Topic
 from purgatory.kafka import TopicPartition
 
 _FIRST = TopicPartition("t", 0)
@@ -123,6 +125,52 @@ def test_the_preferred_replica_leads_again_where_it_is_in_sync() -> None:
     assert controller.change_isr(_FIRST, epoch, (1, 2, 3))
     controller.elect_preferred()
     assert (_state(controller).leader, _state(controller).leader_epoch) == (1, epoch + 1)
+
+
+def _restored(isr: tuple[int, ...], committed_offset: int) -> Controller:
+    """Return a controller that was started again; no broker lives yet."""
+    controller = Controller((1, 2, 3))
+    state = PartitionState((1, 2, 3), isr, NO_LEADER, 4, 0, committed_offset)
+    controller.restore([Topic("t", [state])])
+    return controller
+
+
+@pytest.mark.parametrize(
+    ("isr", "ends", "remaining"),
+    [
+        ((1, 2, 3), {1: 10, 2: 10, 3: 10}, (1, 2, 3)),
+        ((1, 2, 3), {1: 5, 2: 10, 3: 10}, (2, 3)),
+        ((1, 2, 3), {1: 0, 2: 12, 3: 10}, (2,)),
+        ((1, 2), {1: 10, 2: 10, 3: 50}, (1, 2)),
+        ((1, 2), {1: 10, 3: 50}, (1, 2)),
+        ((1, 2), {1: 5, 3: 50}, (2,)),
+        ((1, 2), {3: 50}, (1, 2)),
+        ((1, 2), {1: 5, 2: 6, 3: 9}, (3,)),
+        ((1, 2), {1: 5, 2: 6, 3: 0}, (2,)),
+    ],
+)
+def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_longest_of_all(
+    isr: tuple[int, ...], ends: dict[int, int], remaining: tuple[int, ...]
+) -> None:
+    controller = _restored(isr, committed_offset=10)
+    with capture_logs() as logs:
+        controller.take_stock({broker: {_FIRST: end} for broker, end in ends.items()})
+    assert _state(controller).isr == remaining
+    lost = [log for log in logs if log["event"] == "acknowledged_records_lost"]
+    most = max(ends[broker] for broker in remaining) if set(remaining) <= ends.keys() else 10
+    assert [(log["from_offset"], log["to_offset"]) for log in lost] == [(most, 10)] * (most < 10)
+    for broker in ends:
+        controller.broker_up(broker, _Broker())
+    leader = _state(controller).leader
+    assert leader == next((b for b in remaining if b in ends), NO_LEADER)
+
+
+def test_an_isr_that_cannot_be_saved_is_refused() -> None:
+    controller = _controller()
+    controller.create_assigned_topic("t", [(1, 2, 3)], {})
+    controller.on_change = lambda: False
+    assert not controller.change_isr(_FIRST, 0, (1, 2))
+    assert _state(controller).isr == (1, 2, 3)
 
 
 class ControllerMachine(RuleBasedStateMachine):

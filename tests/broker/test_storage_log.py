@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from purgatory.broker.storage import Fsync, StoredLog
+from purgatory.broker.storage import Fsync, Noted, StoredLog
 from purgatory.broker.storage.recovery import load_log
+from purgatory.broker.storage.stored_log import saved_start
 from purgatory.kafka import (
     AppendOrigin,
     ErrorCode,
@@ -296,3 +299,61 @@ def test_a_removed_log_leaves_no_files_and_its_readers_read_on() -> None:
         log.remove()
         assert not folder.exists()
         assert batch.to_bytes()[61:] == _PLAIN[3][61:]
+
+
+def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with _folder() as folder, capture_logs() as logs:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for _ in range(2):
+            log.append(_batch(0, log))
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pwrite", _no_space)
+                for _ in range(3):
+                    with pytest.raises(KafkaError):
+                        log.append(_batch(0, log))
+        log.append(_batch(0, log))
+        log.append(_batch(0, log))
+        place = {"partition": "orders-0", "folder": str(folder)}
+        full = {"event": "log_not_written", "log_level": "error", **place}
+        again = {"event": "log_written_again", "log_level": "info", **place}
+        assert logs == [{**full, "reason": "No space left on device"}, again] * 2
+
+
+def test_a_start_that_was_damaged_is_not_believed() -> None:
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for _ in range(9):
+            log.append(_batch(3, log))
+        log.update_high_watermark(60)
+        log.delete_up_to(20)
+        expected = _ends(_reopened(folder))
+        start = folder / "start"
+        written = start.read_bytes()
+        for at, bit in itertools.product(range(len(written)), range(8)):
+            damaged = bytearray(written)
+            damaged[at] ^= 1 << bit
+            for text in (bytes(damaged), written[:at]):
+                start.write_bytes(text)
+                assert saved_start(folder, -1) in (-1, 20), text
+        start.unlink()
+        log = load_log(folder, _CONFIG, Fsync.NEVER, Noted(start_offset=20))
+        assert _ends(log) == expected, "the metadata know it"
+
+
+@pytest.mark.parametrize(("epochs", "kept"), [("1151", 2), ("1131", 2), ("2212", 2), ("1129", 3)])
+def test_an_epoch_that_cannot_be_true_ends_the_log(epochs: str, kept: int) -> None:
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for epoch in epochs:
+            at = log._active.size_bytes
+            log.append(_batch(0, log, 1))
+            (file,) = folder.glob("*.log")
+            with file.open("r+b") as stored:
+                stored.seek(at + 12)
+                stored.write(int(epoch).to_bytes(4, "big"))
+        log = load_log(folder, _CONFIG, Fsync.NEVER, Noted(leader_epoch=5))
+        log._check()
+        assert log.end_offset == kept
+        assert _ends(_reopened(folder))[2] == kept

@@ -43,8 +43,10 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
         instance_id = getattr(body, "group_instance_id", None)
         broker.groups.check_commit(body.group_id, generation, body.member_id, instance_id)
         code = GroupError.NONE
-        if offsets:
+        if offsets and broker.cluster.is_saved():
             code = await broker.offsets.commit(partition, body.group_id, offsets)
+        if not broker.cluster.is_saved():
+            code = GroupError.COORDINATOR_NOT_AVAILABLE
     except GroupRefusal as refusal:
         code = refusal.code
         refused.clear()

@@ -22,12 +22,18 @@ from purgatory.kafka import (
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
 
+_ALL = -1
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
+_WHY_UNSAVED = "the cluster's metadata can't be saved"
+_UNSAVED = PartitionProduceResponse(ErrorCode.KAFKA_STORAGE_ERROR, message=_WHY_UNSAVED)
+_UNSAVED_SINCE = PartitionProduceResponse(
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_WHY_UNSAVED
+)
 
 
 async def produce(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -76,6 +82,8 @@ async def _append(
 ) -> Answers:
     if not entries:
         return {}
+    if not broker.cluster.is_saved():
+        return dict.fromkeys(entries, _UNSAVED)
     answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
 
     def respond(answers: Answers) -> None:
@@ -86,7 +94,10 @@ async def _append(
         broker.manager.append_records(timeout_ms, acks, entries, respond)
     except PurgatoryClosedError:
         await asyncio.Future()  # this broker was killed just now: nobody is answered any more
-    return await answered
+    answers = await answered
+    if acks == _ALL and not broker.cluster.is_saved():
+        return dict.fromkeys(answers, _UNSAVED_SINCE)
+    return answers
 
 
 def split_batches(records: bytes) -> list[RecordBatch]:
