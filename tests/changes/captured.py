@@ -9,6 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from purgatory.changes import Record
+
 _TIMEOUT_S = 30.0
 
 
@@ -29,11 +31,20 @@ class Captured:
 
 
 def read_topic(bootstrap_servers: str, topic: str = "changes") -> list[Captured]:
-    """Return all records, of one partition after the other, each in order."""
+    """Return all records but markers, of one partition after the other, each in order."""
+    found = [
+        Captured(record.partition, record.offset, _json(record.key), _json(record.value))
+        for record in read_records(bootstrap_servers, topic)
+    ]
+    return [captured for captured in found if captured.value["type"] != "heartbeat"]
+
+
+def read_records(bootstrap_servers: str, topic: str = "changes") -> list[Record]:
+    """Return all records as they are, of one partition after the other, each in order."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False}
     )
-    found: list[Captured] = []
+    found: list[Record] = []
     try:
         count = len(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
         for partition in range(count):
@@ -46,12 +57,15 @@ def read_topic(bootstrap_servers: str, topic: str = "changes") -> list[Captured]
                 for message in consumer.consume(high - next_offset, _TIMEOUT_S):
                     assert message.error() is None, message.error()
                     next_offset = int(message.offset() or 0) + 1
-                    key, value = _json(message.key()), _json(message.value())
-                    if value["type"] != "heartbeat":
-                        found.append(Captured(partition, next_offset - 1, key, value))
+                    place = (topic, partition, next_offset - 1)
+                    found.append(Record(*place, _bytes(message.key()), _bytes(message.value())))
     finally:
         consumer.close()
     return found
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)
 
 
 def _json(text: Any) -> Any:

@@ -47,7 +47,13 @@ from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.records import RowChange, split_key_change
 from purgatory.changes.capture.row_decoder import RowDecoder
 from purgatory.changes.capture.server import reason
-from purgatory.changes.capture.statements import Role, SchemaChange, role_of, schema_changes
+from purgatory.changes.capture.statements import (
+    Role,
+    SchemaChange,
+    role_of,
+    schema_changes,
+    taken_changes,
+)
 from purgatory.changes.capture.tables import TableFilter
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
@@ -230,24 +236,13 @@ class BinlogReader:
     def _schema_changed(
         self, event: Any, sql: str, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
-        changes = [
-            change
-            for change in schema_changes(sql, _text(event.schema))
-            if self.tables.takes_database(change.database)
-            and (change.table is None or self._takes_change(change, change.table))
-        ]
+        changes = taken_changes(schema_changes(sql, _text(event.schema)), self.tables)
         here = self._ended(stream)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
             raise self._refusal(stream, "a schema that changes within a transaction")
         self._boundary = here
         yield SchemaStatement(here, event.timestamp, sql, changes) if changes else Passed(here)
-
-    def _takes_change(self, change: SchemaChange, table: str) -> bool:
-        old = change.old_table
-        return self.tables.takes(change.database, table) or (
-            old is not None and self.tables.takes(change.database, old)
-        )
 
     def _end(self, stream: BinLogStreamReader) -> BinlogItem:
         here = self._ended(stream)

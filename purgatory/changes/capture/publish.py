@@ -49,7 +49,8 @@ class Publisher:
             self._send_to(partition_of_key(record.key, len(self.last_places)), record)
             return
         for partition in range(len(self.last_places)):
-            told = record._replace(value=with_partition(record.value, partition))
+            value = with_partition(record.value, partition, len(self.last_places))
+            told = record._replace(value=value)
             self._send_to(partition, told)
 
     def _send_to(self, partition: int, record: CapturedRecord) -> None:

@@ -106,6 +106,6 @@ def broadcast_record(
     return CapturedRecord(None, json_text(document).encode(), Place(position.number, xoffset))
 
 
-def with_partition(value: bytes, partition: int) -> bytes:
+def with_partition(value: bytes, partition: int, partitions: int) -> bytes:
     """Return a broadcast record's value for one partition: no two records have the same."""
-    return value[:-1] + b',"partition":%d}' % partition
+    return value[:-1] + b',"partition":%d,"partitions":%d}' % (partition, partitions)

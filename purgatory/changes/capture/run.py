@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 
@@ -15,13 +14,14 @@ from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.publish import Publisher
-from purgatory.changes.capture.records import broadcast_record, row_record
+from purgatory.changes.capture.records import CapturedRecord, broadcast_record, row_record
 from purgatory.changes.capture.resume import Resumption, find_resumption
 from purgatory.changes.capture.sending import ChunkLimits, Sender
 from purgatory.changes.capture.server import (
     check_settings,
     connect,
     current_position,
+    is_mariadb,
     reason,
 )
 from purgatory.changes.capture.snapshot import Snapshot
@@ -179,39 +179,40 @@ def _send_transaction(publisher: Publisher, transaction: Transaction) -> None:
 
 
 def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaStatement) -> None:
-    for xoffset, change in enumerate(statement.changes):
-        definition = _definition(source, change)
-        if definition is None and change.kind in _DEFINING:
-            # Nothing that comes later needs it: its end is in the binlog too.
-            print(
-                f"purgatory capture: binlog {statement.position}: {change.kind} of "
-                f"{change.database}.{change.table} is left out: the table is no more",
-                file=sys.stderr,
-            )
-            continue
-        record = broadcast_record(
-            change.kind,
-            statement.position,
-            xoffset,
-            statement.ts,
-            database=change.database,
-            # Maxwell tells of an altered table by its old name; the new one is in the definition.
-            table=change.old_table or change.table,
-            old=None if change.old_table is None else {"table": change.old_table},
-            sql=statement.sql,
-            **{"def": definition},
-        )
-        publisher.send(record)
-
-
-def _definition(source: SourceAddress, change: SchemaChange) -> dict[str, object] | None:
-    if change.table is None or change.kind not in _DEFINING:
-        return None
     try:
         with connect(source) as connection:
-            description = describe_table(connection, change.database, change.table)
+            for xoffset, change in enumerate(statement.changes):
+                publisher.send(_schema_record(connection, statement, xoffset, change))
     except pymysql.Error as error:
         raise CaptureError(
-            f"{change.database}.{change.table} can't be described: {reason(error)}"
+            f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
         ) from None
-    return None if description is None else description.definition()
+
+
+def _schema_record(
+    connection: pymysql.connections.Connection,
+    statement: SchemaStatement,
+    xoffset: int,
+    change: SchemaChange,
+) -> CapturedRecord:
+    # MariaDB makes a text of it, MySQL has a type for it.
+    change = change.with_json_as("longtext" if is_mariadb(connection) else "json")
+    definition = change.definition()
+    if definition is None and change.kind in _DEFINING and change.table is not None:
+        # As the source has it now, for readers that go by it as Maxwell's do.
+        name = change.new_name or (change.database, change.table)
+        description = describe_table(connection, *name)
+        definition = None if description is None else description.definition()
+    return broadcast_record(
+        change.kind,
+        statement.position,
+        xoffset,
+        statement.ts,
+        database=change.database,
+        # Maxwell tells of an altered table by its old name; the new one is in the definition.
+        table=change.table,
+        old=None if change.new_name is None else {"table": change.table},
+        sql=statement.sql,
+        steps=change.all_steps,
+        **{"def": definition},
+    )

@@ -40,6 +40,11 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error.args[-1] if error.args else error).split())
 
 
+def is_mariadb(connection: pymysql.connections.Connection) -> bool:
+    """Tell MariaDB from MySQL."""
+    return "mariadb" in str(connection.get_server_info()).lower()
+
+
 def check_settings(connection: pymysql.connections.Connection) -> None:
     """See that the binlog has every column of every row, with its name.
 

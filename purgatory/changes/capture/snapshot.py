@@ -6,7 +6,6 @@ snapshot begins.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +16,7 @@ from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.records import RowChange
-from purgatory.changes.capture.server import connect, current_position, reason
+from purgatory.changes.capture.server import connect, current_position, is_mariadb, reason
 from purgatory.changes.capture.tables import (
     TableDescription,
     TableFilter,
@@ -87,7 +86,7 @@ class Snapshot:
     def _begin(self) -> Position:
         with self._connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            if re.search("mariadb", self._connection.get_server_info(), re.IGNORECASE):
+            if is_mariadb(self._connection):
                 cursor.execute(_SNAPSHOT)
                 cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
                 status = {str(name).lower(): str(value) for name, value in cursor.fetchall()}

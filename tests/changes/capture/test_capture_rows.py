@@ -144,6 +144,9 @@ def test_a_schema_that_changes_is_told_in_every_partition_between_the_rows(
     for partition in range(3):
         told = [r.value for r in records if r.partition == partition and r.key is None]
         assert [(value["type"], value["table"]) for value in told] == [
+            ("table-alter", "orders"),
+            ("table-alter", "orders"),
+            ("table-create", "gone"),
             ("table-drop", "gone"),
             ("table-drop", "purchases"),
         ]
