@@ -191,7 +191,7 @@ class Closing:
                 ours = set(ours).union(*(closer.busy_with for closer in self._closers))
             return [
                 operation
-                for identity, operation in self._purgatory._pending.items()
+                for identity, operation in list(self._purgatory._pending.items())
                 if identity not in ours
             ]
 

@@ -7,6 +7,8 @@ Ground rules
 * An operation is in ``_pending`` from before its first check until its callbacks are done;
   ``_settling`` counts those among them that are claimed. Closing waits for ``_pending`` to be
   empty, and lets nothing in after that.
+* Where ``max_pending`` is set, ``_placed`` are the identities of those that may wait: from after
+  their first check until they are settled.
 * What an operation and its purgatory promise each other about lists and outcomes stands in
   ``delayed_operation`` and ``watchers``.
 """
@@ -113,6 +115,7 @@ class DelayedOperationPurgatory:
         self._lock = self._watchers.lock
         self._pending: dict[int, DelayedOperation] = {}
         self._settling = 0
+        self._placed: set[int] = set()
         self._values: dict[Hashable, int] = {}
         self._counters = Counters()
         self._reaper_look_ns = 0
@@ -161,7 +164,8 @@ class DelayedOperationPurgatory:
             operation.cancel()  # a key that can't be compared, an interrupt: leave nothing behind
             raise
         finally:
-            operation._op_submitter = 0
+            if operation._op_outcome is _PENDING:
+                operation._op_submitter = 0  # settled by now, it may have yet to be counted
         return False
 
     def future(
@@ -195,24 +199,21 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        lock = self._lock
-        lock.acquire()
         try:
-            operations = self._watchers.operations_on(key)
-            self._counters.checks += len(operations)
+            with self._lock:
+                operations = self._watchers.operations_on(key)
+                self._counters.checks += len(operations)
         except TypeError:
             check_hashable(key)
             raise
-        finally:
-            lock.release()
         return _check_each(operations)
 
     def advance(self, key: Hashable, value: int) -> int:
         """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
 
         A value below an earlier one changes nothing: values only rise, until ``forget``. Who waits
-        on ``key`` for any event, rather than for a number, is not checked. O(k + log n) where k of
-        n have their number reached, amortized; O(1) where none has. Never blocks.
+        on ``key`` for any event, rather than for a number, is not checked. O(k log n) where k of n
+        have their number reached, amortized; O(1) where none has. Never blocks.
 
         Returns:
             How many operations this call completed.
@@ -223,19 +224,16 @@ class DelayedOperationPurgatory:
         if type(value) is not int:
             value = checked_number("value", key, value)
         values = self._values
-        lock = self._lock
-        lock.acquire()
         try:
-            known = values.get(key)
-            if known is None or value > known:
-                values[key] = value
-            operations = self._watchers.take_reached(key, value)
-            self._counters.checks += len(operations)
+            with self._lock:
+                known = values.get(key)
+                if known is None or value > known:
+                    values[key] = value
+                operations = self._watchers.take_reached(key, value)
+                self._counters.checks += len(operations)
         except TypeError:
             check_hashable(key)
             raise
-        finally:
-            lock.release()
         return _check_each(operations) if operations else 0
 
     def value(self, key: Hashable) -> int | None:
@@ -253,8 +251,7 @@ class DelayedOperationPurgatory:
     def forget(self, key: Hashable) -> None:
         """Forget the value of ``key``: it went away, or starts anew.
 
-        Who still waits for a number that was reached waits for it again. O(k log n) for k of those
-        among n.
+        Who still waits for a number that was reached waits for it again. O(watchers), amortized.
 
         Raises:
             TypeError: the key is not hashable.
@@ -341,7 +338,7 @@ class DelayedOperationPurgatory:
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return self._watchers.keys
+        return len(self._watchers.by_key)
 
     @property
     def num_delayed(self) -> int:
@@ -356,10 +353,23 @@ class DelayedOperationPurgatory:
 
     @property
     def oldest_pending_ns(self) -> int:
-        """How long the oldest pending operation has waited, or 0."""
+        """How long the pending operation that was taken first has waited, or 0. Exact.
+
+        O(1), but for those before it whose callbacks run, or that left since another one came.
+        """
+        oldest = self._oldest()
+        return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
+
+    def _oldest(self) -> DelayedOperation | None:
         with self._lock:
-            oldest = next(iter(self._pending.values()), None)
-            return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
+            while True:
+                try:
+                    for operation in self._pending.values():
+                        if operation._op_outcome is _PENDING:
+                            return operation
+                    return None
+                except RuntimeError:
+                    continue  # a finalizer came in between and changed it
 
     @property
     def is_closed(self) -> bool:
@@ -436,38 +446,51 @@ class DelayedOperationPurgatory:
         keys: tuple[Hashable, ...],
         thresholds: Mapping[Any, int] | None,
     ) -> None:
-        lock = self._lock
-        lock.acquire()
+        identity = id(operation)
+        now_ns = self._now_ns()
+        taken = False
         try:
-            # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
-            if operation._op_purgatory is not None:
-                raise OperationReusedError(
-                    f"{operation!r} was submitted before, to purgatory "
-                    f"{operation._op_purgatory.name!r}: make a new one"
-                )
-            if self._closed:
-                self._counters.rejected += 1
-                raise PurgatoryClosedError(
-                    f"purgatory {self.name!r} was closed: it does not take {safe_repr(operation)}"
-                )
-            now_ns = operation._op_start_ns = self._now_ns()
-            operation._op_submitter = get_ident()
-            operation._op_keys = keys
-            operation._op_thresholds = thresholds
-            operation._op_purgatory = self
-            if operation._op_outcome is _PENDING:
-                self._pending[id(operation)] = operation
+            with self._lock:
+                # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
+                if operation._op_purgatory is None:
+                    if self._closed:
+                        self._counters.rejected += 1
+                    else:
+                        taken = True
+                        operation._op_start_ns = now_ns
+                        operation._op_submitter = get_ident()
+                        operation._op_keys = keys
+                        operation._op_thresholds = thresholds
+                        operation._op_purgatory = self
+                        if operation._op_outcome is _PENDING:
+                            self._pending[identity] = operation
         except AttributeError:
-            if isinstance(operation, DelayedOperation):
-                raise
-            raise TypeError(f"operation must be a DelayedOperation, not {operation!r}") from None
-        finally:
-            lock.release()
+            raise self._refusal(operation) from None
+        if not taken:
+            raise self._refusal(operation)
         if now_ns > self._reaper_look_ns:
             self._look_after_reaper(now_ns)
 
+    def _refusal(self, operation: object) -> Exception:
+        """Return why ``operation`` was not taken. Not under the lock: it asks for its repr."""
+        if not isinstance(operation, DelayedOperation):
+            return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
+        if not hasattr(operation, "_op_purgatory"):
+            name = type(operation).__name__
+            return TypeError(
+                f"a {name} can't wait: its __init__ must call super().__init__(delay_ms)"
+            )
+        if operation._op_purgatory is not None:
+            return OperationReusedError(
+                f"{safe_repr(operation)} was submitted before, to purgatory "
+                f"{operation._op_purgatory.name!r}: make a new one"
+            )
+        return PurgatoryClosedError(
+            f"purgatory {self.name!r} was closed: it does not take {safe_repr(operation)}"
+        )
+
     def _watch_if_not_full(self, operation: DelayedOperation) -> None:
-        if self._max_pending is not None and self.num_delayed > self._max_pending:
+        if not self._has_place_for(operation):
             operation._op_submitter = _REJECTED
             self._log_full(operation)
             raise PurgatoryFullError(
@@ -475,6 +498,16 @@ class DelayedOperationPurgatory:
                 f"wait, and it does not take {safe_repr(operation)}"
             )
         self._watchers.watch(operation)
+
+    def _has_place_for(self, operation: DelayedOperation) -> bool:
+        """Give ``operation`` one of the places, until it is settled, if one is free."""
+        assert self._max_pending is not None
+        with self._lock:
+            self._placed.add(id(operation))
+            full = len(self._placed) > self._max_pending
+            if full or operation._op_outcome is not _PENDING:
+                self._placed.discard(id(operation))
+        return not full or operation._op_outcome is not _PENDING
 
     def _log_full(self, operation: DelayedOperation) -> None:
         now_ns = self._now_ns()
@@ -519,9 +552,13 @@ class DelayedOperationPurgatory:
         try:
             if id(operation) in self._pending:
                 self._settling += 1
-            self._watchers.unwatch(operation)
+            if self._max_pending is not None:
+                self._placed.discard(id(operation))
+            key_error = self._watchers.unwatch(operation)
         finally:
             lock.release()
+        if key_error is not None:
+            operation._op_log("error", "key_failed", exc_info=key_error)
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
 
     def _count_settled(self, operation: DelayedOperation) -> None:

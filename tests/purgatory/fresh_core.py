@@ -57,8 +57,7 @@ GUARDED = frozenset(
         "entries",
         "missed_wakeups",
         "numbers",
-        "reached",
-        "thresholds_by_key",
+        "numbers_by_key",
     }
 )
 ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft"})

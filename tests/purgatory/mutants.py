@@ -13,7 +13,6 @@ OPERATION = "purgatory.delayed_operation"
 PURGATORY = "purgatory.delayed_operation_purgatory"
 WATCHERS = "purgatory.watchers"
 CLOSING = "purgatory.closing"
-THRESHOLDS = "purgatory.threshold_watchers"
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,9 @@ MUTANTS = [
         "force_while_watching",
         WATCHERS,
         """
--                if operation._op_outcome is not _PENDING:
--                    return
+-            if operation._op_outcome is not _PENDING:
+-                self.unwatch(operation)
+         finally:
 """,
     ),
     Mutant(
@@ -246,9 +246,9 @@ MUTANTS = [
         "close_by_expiry_while_watching",
         PURGATORY,
         """
--            if self._closed:
-+            if False:
-                 self._counters.rejected += 1
+-                    if self._closed:
++                    if False:
+                         self._counters.rejected += 1
 """,
     ),
     Mutant(
@@ -283,10 +283,10 @@ MUTANTS = [
         "advance_while_watching_a_threshold",
         PURGATORY,
         """
--            known = values.get(key)
--            if known is None or value > known:
--                values[key] = value
-             operations = self._watchers.take_reached(key, value)
+-                known = values.get(key)
+-                if known is None or value > known:
+-                    values[key] = value
+                 operations = self._watchers.take_reached(key, value)
 
 +        values[key] = max(value, values.get(key, value))
          return _check_each(operations) if operations else 0
@@ -297,9 +297,9 @@ MUTANTS = [
         "a_lower_and_a_higher_advance",
         PURGATORY,
         """
--            if known is None or value > known:
-+            if known != value:
-                 values[key] = value
+-                if known is None or value > known:
++                if known != value:
+                     values[key] = value
 """,
     ),
     Mutant(
@@ -308,8 +308,9 @@ MUTANTS = [
         PURGATORY,
         """
          values = self._values
--        lock = self._lock
-+        lock = __import__("threading").Lock()
+         try:
+-            with self._lock:
++            with __import__("threading").Lock():
 """,
     ),
     Mutant(
@@ -317,28 +318,34 @@ MUTANTS = [
         "cancel_while_watching_a_threshold",
         WATCHERS,
         """
-         for key, number in thresholds.items():
 -            if operation._op_outcome is not _PENDING:
--                return
-             watchers = self.thresholds_by_key.get(key)
-             if watchers is None:
+-                self.unwatch(operation)
+         finally:
+
+-        if operation._op_outcome is not _PENDING:
+-            self._take_number(key, operation, number)
 """,
     ),
     Mutant(
         "who has one of two numbers reached leaves the key's list",
         "two_halves_of_two_thresholds",
-        THRESHOLDS,
+        WATCHERS,
         """
--                self.reached.setdefault(number, {}).update(waiting)
+         reached = waiting.take_reached(value)
++        for operation in reached:
++            self.entries -= self.by_key[key].pop(id(operation), None) is not None
 """,
     ),
     Mutant(
         "who expires with its number reached stays counted on the key",
         "advance_and_expiry",
-        THRESHOLDS,
+        WATCHERS,
         """
--        return _remove(self.reached, operation, number)
-+        return False
+         for key, number in thresholds.items():
++            if key not in self.numbers_by_key:
++                continue
+             watchers = self.by_key.get(key)
+             if watchers is not None and watchers.pop(id(operation), None) is not None:
 """,
     ),
     Mutant(

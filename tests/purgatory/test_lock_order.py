@@ -80,12 +80,9 @@ def test_callbacks_under_the_purgatorys_lock_are_found() -> None:
         "the busy run",
         PURGATORY,
         """
--            lock.release()
--        return _check_each(operations)
-+            pass
-+        completed = _check_each(operations)
-+        lock.release()
-+        return completed
+                 operations = self._watchers.operations_on(key)
+                 self._counters.checks += len(operations)
++                return _check_each(operations)
 """,
     )
     recording = record(  # with more threads, this fault could be a deadlock
