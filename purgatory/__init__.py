@@ -29,6 +29,7 @@ from purgatory.operation_keys import (
     TopicPartitionOperationKey,
 )
 from purgatory.outcome import TRANSITIONS, Outcome
+from purgatory.signals import close_on_signals
 from purgatory.watchers import WatcherList, Watchers
 
 __version__ = "0.1.0"
@@ -56,4 +57,5 @@ __all__ = [
     "WatcherList",
     "Watchers",
     "__version__",
+    "close_on_signals",
 ]

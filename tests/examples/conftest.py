@@ -20,7 +20,8 @@ EXAMPLES = ROOT / "docs" / "examples"
 Start = Callable[..., httpx.Client]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -34,7 +35,7 @@ def start() -> Iterator[Start]:
     clients: list[httpx.Client] = []
 
     def start_server(*command: str, ready: str) -> httpx.Client:
-        port = _free_port()
+        port = free_port()
         processes.append(
             subprocess.Popen(
                 [sys.executable, *(part.format(port=port) for part in command)],
@@ -47,7 +48,7 @@ def start() -> Iterator[Start]:
             base_url=f"http://127.0.0.1:{port}", timeout=60, limits=httpx.Limits(max_connections=50)
         )
         clients.append(client)
-        _wait_until_ready(client, ready, processes[-1])
+        wait_until_ready(client, ready, processes[-1])
         return client
 
     yield start_server
@@ -59,7 +60,8 @@ def start() -> Iterator[Start]:
         assert process.wait(60) in {0, -signal.SIGINT}
 
 
-def _wait_until_ready(client: httpx.Client, path: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(client: httpx.Client, path: str, process: subprocess.Popen[bytes]) -> None:
+    """Return when the server answers, or fail if it ended."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         assert process.poll() is None, f"the server ended with status {process.returncode}"

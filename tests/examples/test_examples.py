@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,10 @@ from tests.examples.conftest import EXAMPLES, ROOT, Start
 LONG_POLL_SERVERS = {
     "starlette": (
         *("-m", "uvicorn", "long_poll_starlette:app", "--app-dir", str(EXAMPLES)),
+        *("--port", "{port}", "--log-level", "warning", "--timeout-graceful-shutdown", "5"),
+    ),
+    "fastapi": (
+        *("-m", "uvicorn", "long_poll_fastapi:app", "--app-dir", str(EXAMPLES)),
         *("--port", "{port}", "--log-level", "warning", "--timeout-graceful-shutdown", "5"),
     ),
     "threads": (str(EXAMPLES / "threaded_http.py"), "{port}"),
@@ -74,21 +79,30 @@ def test_a_long_poll_ends_empty_at_its_timeout(topics: httpx.Client) -> None:
 
 
 def test_nonsense_is_answered_with_what_would_be_right(topics: httpx.Client) -> None:
-    answer = topics.get("/topics/news", params={"offset": "first"})
+    for query in ({"offset": "first"}, {"offset": "1e3"}, {"wait": "soon"}, {"wait": "nan"}):
+        answer = topics.get("/topics/news", params=query)
+        assert answer.status_code in {400, 422}, query  # FastAPI's for what it finds by itself
+        assert re.search("number|integer|greater", answer.text), answer.text
+
+
+def test_a_body_that_is_no_text_is_refused_and_nothing_is_appended(topics: httpx.Client) -> None:
+    answer = topics.post("/topics/news", content=b"caf\xe9")
     assert answer.status_code == 400
-    assert "offset must be a number" in answer.json()["error"]
+    assert "a record must be text in UTF-8" in answer.text
+    assert topics.get("/topics/news").json() == {"records": [], "next": 0}
+    assert topics.post("/topics/news", content="café").json() == {"offset": 0}
 
 
-def test_a_server_that_stops_answers_who_waits(start: Start) -> None:
-    client = start(*LONG_POLL_SERVERS["starlette"], ready="/topics/none")
-    with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(client.get, "/topics/news", params={"wait": 0.5})
-        wait_for_waiting(client, 1)
-        assert poll.result(60).status_code == 200
+def test_a_body_of_unknown_length_is_refused_by_the_threaded_server(start: Start) -> None:
+    client = start(*LONG_POLL_SERVERS["threads"], ready="/topics/none")
+    answer = client.post("/topics/news", content=iter([b"in", b"chunks"]))
+    assert answer.status_code == 400
+    assert "Content-Length" in answer.text
 
 
-def test_a_client_that_vanishes_leaves_nothing_behind(start: Start) -> None:
-    client = start(*LONG_POLL_SERVERS["starlette"], ready="/topics/none")
+@pytest.mark.parametrize("server", ["starlette", "fastapi"])
+def test_a_client_that_vanishes_leaves_nothing_behind(start: Start, server: str) -> None:
+    client = start(*LONG_POLL_SERVERS[server], ready="/topics/none")
     address = (client.base_url.host, client.base_url.port)
     with socket.create_connection(address) as connection:
         connection.sendall(b"GET /topics/news?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -145,6 +159,17 @@ def test_forked_workers_expire_and_wake_on_their_own(start: Start) -> None:
         worker = fresh_get(client, "/worker")
         seen[worker["worker"]] = worker["reapers"]
     assert [seen[worker] for worker in used] == [["ExpirationReaper-0-Signal"]] * len(used)
+
+
+def test_a_forked_worker_refuses_nonsense(start: Start) -> None:
+    client = start(
+        *("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--log-level", "error"),
+        *("--chdir", str(EXAMPLES), "prefork_gunicorn:app"),
+        ready="/worker",
+    )
+    for seconds in ("abc", "nan", "-inf"):
+        answer = client.get("/wait", params={"seconds": seconds})
+        assert (answer.status_code, answer.json()["error"]) == (400, "seconds must be a number")
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -1,0 +1,105 @@
+"""A purgatory that is closed at a signal, before what handled it until then."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from purgatory import (
+    AsyncPurgatory,
+    DelayedOperationPurgatory,
+    PurgatoryClosedError,
+    close_on_signals,
+)
+from tests.event_loop.conftest import Main, new_purgatory, run_virtually, settle
+
+Run = Callable[[Main[Any]], Any]
+HEARD = signal.SIGUSR1
+UNHANDLED = signal.SIGUSR2
+
+
+@pytest.fixture(autouse=True)
+def calls() -> Iterator[list[int]]:
+    """Handle one signal as a server would, and note how often."""
+    noted: list[int] = []
+    before = signal.signal(HEARD, lambda number, frame: noted.append(number))
+    yield noted
+    signal.signal(HEARD, before)
+
+
+def test_who_waits_on_a_loop_is_told_and_the_servers_handler_is_called(calls: list[int]) -> None:
+    async def main() -> None:
+        async with new_purgatory() as purgatory:
+            close_on_signals(purgatory, [HEARD])
+            wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
+            await settle()
+            for _ in range(3):  # an impatient one
+                signal.raise_signal(HEARD)
+            assert calls == [HEARD] * 3
+            assert not wait.done()  # a handler of a signal does nothing but ask
+            await settle()
+            with pytest.raises(PurgatoryClosedError):
+                await wait
+
+    run_virtually(main)
+    signal.raise_signal(HEARD)  # its loop is closed: nothing to do
+    assert calls == [HEARD] * 4
+
+
+def test_a_loops_own_handlers_are_still_called(run_really: Run) -> None:
+    async def main() -> None:
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(HEARD, heard.set)
+        async with asyncio.timeout(30):
+            async with AsyncPurgatory("Fetch") as purgatory:
+                close_on_signals(purgatory, [HEARD])
+                wait = asyncio.create_task(purgatory.wait(["log"], lambda: False))
+                await settle()
+                signal.raise_signal(HEARD)
+                with pytest.raises(PurgatoryClosedError):
+                    await wait
+                await heard.wait()
+
+    run_really(main)
+
+
+def test_who_waits_on_threads_is_answered(calls: list[int]) -> None:
+    with DelayedOperationPurgatory("Fetch") as purgatory:
+        close_on_signals(purgatory, [HEARD])
+        ended = threading.Event()
+
+        def wait() -> None:
+            with pytest.raises(TimeoutError):
+                purgatory.wait_for_threshold("log", 1)
+            ended.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not purgatory.num_delayed:
+            pass
+        for _ in range(2):
+            signal.raise_signal(HEARD)
+        assert ended.wait(60)
+        thread.join(60)
+    assert calls == [HEARD] * 2
+
+
+def test_a_signal_that_nothing_handles_is_left_alone() -> None:
+    before = signal.getsignal(UNHANDLED)
+    with DelayedOperationPurgatory("Fetch") as purgatory:
+        close_on_signals(purgatory, [UNHANDLED])
+    assert signal.getsignal(UNHANDLED) is before is signal.SIG_DFL
+
+
+def test_another_thread_than_the_main_one_hears_no_signal_and_changes_none() -> None:
+    before = signal.getsignal(HEARD)
+    with DelayedOperationPurgatory("Fetch") as purgatory:
+        thread = threading.Thread(target=close_on_signals, args=(purgatory, [HEARD]))
+        thread.start()
+        thread.join(60)
+    assert signal.getsignal(HEARD) is before

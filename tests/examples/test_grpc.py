@@ -1,0 +1,95 @@
+"""The gRPC example as a real process, with real clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.examples.conftest import EXAMPLES, ROOT
+
+
+class Client:
+    """The example's process, and a channel to it."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "grpc_aio.py"), "0"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.channel = grpc.insecure_channel(self.process.stdout.readline().strip())
+        self._append = self.channel.unary_unary("/Topics/Append")
+        self._read = self.channel.unary_unary("/Topics/Read")
+
+    def append(self, **message: object) -> Any:
+        return json.loads(self._append(json.dumps(message).encode(), timeout=60))
+
+    def read(self, **message: object) -> Any:
+        return self._read.future(json.dumps(message).encode(), timeout=60)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    client = Client()
+    yield client
+    client.channel.close()
+    if client.process.poll() is None:
+        client.stop()
+    if client.process.stdout is not None:
+        client.process.stdout.close()
+
+
+def test_reads_wait_for_the_record_that_comes(client: Client) -> None:
+    assert client.append(topic="news", record="one") == {"offset": 0}
+    assert json.loads(client.read(topic="news").result()) == {"records": ["one"], "next": 1}
+    reads = [client.read(topic="news", offset=1, wait=50) for _ in range(100)]
+    assert client.append(topic="news", record="two") == {"offset": 1}
+    assert {read.result() for read in reads} == {b'{"records": ["two"], "next": 2}'}
+
+
+def test_a_read_that_is_cancelled_leaves_the_others(client: Client) -> None:
+    gone, stays = (client.read(topic="news", wait=50) for _ in range(2))
+    client.append(topic="other", record="comes after them")
+    assert gone.cancel()
+    client.append(topic="news", record="one")
+    assert json.loads(stays.result())["records"] == ["one"]
+
+
+def test_nonsense_is_refused_with_what_would_be_right(client: Client) -> None:
+    nonsense = [
+        {},
+        {"topic": "news", "offset": "first"},
+        {"topic": "news", "wait": "nan"},
+        ["news"],
+    ]
+    for message in nonsense:
+        for method in ("Read", "Append"):
+            with pytest.raises(grpc.RpcError) as raised:
+                client.channel.unary_unary(f"/Topics/{method}")(json.dumps(message).encode())
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert raised.value.details().startswith(f'{method} takes {{"topic": "news"')
+
+
+def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Client) -> None:
+    reads = [client.read(topic="news", wait=50) for _ in range(100)]
+    client.append(topic="other", record="comes after them")
+    start_s = time.monotonic()
+    assert client.stop() == 0
+    took_s = time.monotonic() - start_s
+    assert {read.result() for read in reads} == {b'{"records": [], "next": 0}'}
+    assert took_s < 5  # a loaded machine; the usual is 0.2 s
