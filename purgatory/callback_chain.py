@@ -32,33 +32,28 @@ LONGEST_CHAIN = 16
 class CallbackChain:
     """What one thread is in the middle of: how deep, and what it left for the end."""
 
-    __slots__ = ("is_going_on", "left", "length")
+    __slots__ = ("left", "length")
 
     def __init__(self) -> None:
         self.length = 0
-        self.is_going_on = False
         self.left: deque[LeftWork] = deque()
 
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
         interrupt: BaseException | None = None
-        left = self.left
-        length = self.length
+        length, self.length = (
+            self.length,
+            1,
+        )  # nothing that runs here takes itself for the outermost
         try:
-            self.length = 1  # nothing that runs here takes itself for the outermost
-            while left:
-                work = left[0]
+            while self.left:
+                _, work = self.left.popleft()
                 try:
-                    work[1]()
+                    work()
                 except BaseException as error:
                     interrupt = interrupt or error
-                # Only now: broken off before, it is done again, which does nothing if it was done.
-                if left and left[0] is work:
-                    left.popleft()
+        finally:
             self.length = length
-        except BaseException:
-            self.length = length
-            raise
         if interrupt is not None:
             raise interrupt
 

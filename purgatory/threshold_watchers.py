@@ -5,18 +5,19 @@ dear. Here they stand by the number they wait for: an event finds those it conce
 
 Ground rules
 ------------
-* Everything here changes under the lock of the ``WatcherList`` that holds it.
-* ``by_number`` holds those whose number was not reached; each number there stands once in
-  ``numbers``, at or after ``head``, in ascending order. ``numbers`` may hold others, of operations
-  that are gone; they are swept out when they are more than half.
-* An operation whose number was reached, and that did not complete by it (it waits on another key
-  too), goes to ``reached``: found by a check of the key, and passed over by the next event. When
-  the value is forgotten, it waits for its number anew.
+* Everything here changes under the lock of the ``WatcherList`` that holds it; a finalizer may do so
+  wherever something is allocated or called, as is said there.
+* ``by_number`` holds those whose number was not reached. Each number there stands in ``numbers``, a
+  heap. That may hold others too, of operations that are gone, and a number twice; they are swept
+  out when they are more than half.
+* An operation whose number was reached is not held here any more, and passed over by the next
+  event. If it did not complete by it (it waits on another key too), a check of the key finds it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,107 +30,70 @@ _FEW = 32
 class ThresholdWatchers:
     """Who waits on one key, by the number that its value shall reach. Never left empty."""
 
-    __slots__ = ("by_number", "head", "numbers", "reached")
+    __slots__ = ("by_number", "numbers")
 
     def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.head = 0
         self.by_number: dict[int, dict[int, DelayedOperation]] = {}
-        self.reached: dict[int, dict[int, DelayedOperation]] = {}
+        self.numbers: list[int] = []
 
     def __bool__(self) -> bool:
-        return bool(self.by_number or self.reached)
+        return bool(self.by_number)
 
     def add(self, operation: DelayedOperation, number: int) -> None:
-        """Let ``operation`` wait for ``number``. O(log numbers), and O(1) for the highest yet.
-
-        A number between others moves those above it by one place, as ``list.insert`` does.
-        """
-        waiting = self.by_number.get(number)
-        if waiting is None:
-            waiting = self.by_number[number] = {}
-            numbers = self.numbers
-            if not numbers or number > numbers[-1]:
-                numbers.append(number)
-            else:
-                place = bisect_left(numbers, number, self.head)
-                if place == len(numbers) or numbers[place] != number:
-                    numbers.insert(place, number)
-        waiting[id(operation)] = operation
+        """Let ``operation`` wait for ``number``. O(log numbers), and O(1) for the highest yet."""
+        by_number = self.by_number
+        identity = id(operation)
+        made = {identity: operation}
+        waiting = by_number.setdefault(number, made)
+        while waiting is not made:
+            waiting[identity] = operation
+            if by_number.get(number) is waiting:
+                return
+            waiting = by_number.setdefault(number, made)  # it was emptied, and thrown away
+        heappush(self.numbers, number)
 
     def remove(self, operation: DelayedOperation, number: int) -> bool:
         """Take ``operation`` off, and say whether it was there. O(1), amortized."""
-        if _remove(self.by_number, operation, number):
+        by_number = self.by_number
+        waiting = by_number.get(number)
+        if waiting is None or waiting.pop(id(operation), None) is None:
+            return False
+        if not waiting and number in by_number and by_number[number] is waiting:
+            del by_number[number]
             self._sweep_if_stale()
-            return True
-        return _remove(self.reached, operation, number)
+        return True
 
     def take_reached(self, value: int) -> list[DelayedOperation]:
-        """Return those whose number is ``value`` or less, by number and arrival.
+        """Take off those whose number is ``value`` or less, and return them, by number and arrival.
 
-        They count as reached from now on. O(k + log numbers) for k that are returned, amortized;
-        O(1) for none.
+        O(k log numbers) for k numbers that are reached, amortized; O(1) for none.
         """
-        numbers, head = self.numbers, self.head
-        if head == len(numbers) or numbers[head] > value:
-            return []
-        end = bisect_right(numbers, value, head)
+        numbers = self.numbers
         taken: list[DelayedOperation] = []
-        for number in numbers[head:end]:
-            waiting = self.by_number.pop(number, None)
+        while numbers and numbers[0] <= value:
+            waiting = self.by_number.pop(heappop(numbers), None)
             if waiting is not None:
-                self.reached.setdefault(number, {}).update(waiting)
                 taken.extend(waiting.values())
-        self._drop_before(end)
-        self._sweep_if_stale()
+        if taken:
+            self._sweep_if_stale()
         return taken
 
-    def wait_anew(self) -> None:
-        """Let those whose number was reached wait for it again. O(k log numbers) for k of them."""
-        reached, self.reached = self.reached, {}
-        for number, operations in reached.items():
-            for operation in operations.values():
-                self.add(operation, number)
-
-    def operations(self) -> list[DelayedOperation]:
-        """Return all who wait on the key, the reached first, then by number. O(n log n)."""
-        return [
-            operation
-            for by_number in (self.reached, self.by_number)
-            for number in sorted(by_number)
-            for operation in by_number[number].values()
-        ]
-
-    def _drop_before(self, place: int) -> None:
-        # Cutting the list costs O(rest): it waits until it halves it.
-        if 2 * place >= len(self.numbers):
-            del self.numbers[:place]
-            place = 0
-        self.head = place
+    def pairs(self) -> Iterator[tuple[DelayedOperation, int]]:
+        """Yield all who wait, with their numbers. O(n)."""
+        for number, waiting in list(self.by_number.items()):
+            for operation in list(waiting.values()):
+                yield operation, number
 
     def _sweep_if_stale(self) -> None:
-        if len(self.numbers) - self.head > 2 * len(self.by_number) + _FEW:
-            self.numbers = sorted(self.by_number)
-            self.head = 0
+        numbers = self.numbers
+        if len(numbers) > 2 * len(self.by_number) + _FEW:
+            numbers[:] = self.by_number
+            heapify(numbers)
 
     def _check(self) -> None:
-        """Assert all invariants. O(n)."""
-        waiting = self.numbers[self.head :]
-        assert waiting == sorted(set(waiting)), "ascending, each once"
-        assert set(self.by_number) <= set(waiting)
-        assert len(waiting) <= 2 * len(self.by_number) + _FEW, "stale numbers are swept"
+        """Assert all invariants. O(n log n)."""
+        heap = self.numbers
+        assert all(heap[(n - 1) // 2] <= heap[n] for n in range(1, len(heap))), "a heap"
+        assert set(self.by_number) <= set(heap)
+        assert len(heap) <= 2 * len(self.by_number) + _FEW, "stale numbers are swept"
         assert all(self.by_number.values()), "an empty number is dropped"
-        assert all(self.reached.values()), "an empty number is dropped"
-        operations = self.operations()
-        assert len(set(map(id, operations))) == len(operations), "each stands in one place"
-
-
-def _remove(
-    by_number: dict[int, dict[int, DelayedOperation]], operation: DelayedOperation, number: int
-) -> bool:
-    operations = by_number.get(number)
-    if operations is None or operations.pop(id(operation), None) is None:
-        return False
-    if not operations:
-        del by_number[number]
-    return True

@@ -6,25 +6,30 @@ all its keys, or taken off them, in one critical section.
 
 Ground rules
 ------------
-* The maps and everything in them change in a ``turn``, as do the purgatory's own books. No user
-  code runs in it, except a key's ``__hash__`` and ``__eq__``, which must be pure.
-* Who stands on a list is the truth; ``entries`` is a count of it, and an empty list is a leftover.
-  What an interrupt leaves wrong of these, ``mend`` puts right.
-* Only what is PENDING is put on a list; who settles an operation sets its outcome first and then
-  takes it off all its keys. Hence nothing settled stays on a list.
+* ``lock`` guards the maps and everything in them; the purgatory guards its own books by the same
+  lock. It is the innermost lock: nothing else is acquired, and no user code runs, while it is held;
+  except a key's ``__hash__`` and ``__eq__``, which must be pure, and what the collector runs.
+* The collector may run a finalizer wherever something is allocated or called, and that may use the
+  purgatory on this very thread; hence the lock is reentrant. So there is no looking at a map and
+  then changing it: each step is one call of the dict's (``setdefault``, ``pop``), and what it found
+  is looked at afterwards.
+* An operation stands in ``by_key`` under all its keys. If it waits for a number, it also stands in
+  ``numbers_by_key``, until that number was reached.
+* Only what is PENDING stays on a list. Who settles an operation sets its outcome first and then
+  takes it off all its keys; who puts it there looks at its outcome afterwards.
 * Operations are held by identity: users may give theirs an ``__eq__``.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Iterator, Mapping
-from threading import get_ident
+from contextlib import suppress
 from typing import TypeAlias
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.outcome import Outcome
 from purgatory.threshold_watchers import ThresholdWatchers
-from purgatory.turn import Turn
 
 _PENDING = Outcome.PENDING
 
@@ -38,131 +43,194 @@ A plain dict: keys come and go with their operations, and a subclass takes twice
 class WatcherList:
     """The maps from key to watchers."""
 
-    __slots__ = ("by_key", "entries", "thresholds_by_key", "turn")
+    __slots__ = ("by_key", "entries", "lock", "numbers_by_key")
 
     def __init__(self) -> None:
-        self.turn = Turn()
+        self.lock = threading.RLock()
         self.by_key: dict[Hashable, Watchers] = {}
-        self.thresholds_by_key: dict[Hashable, ThresholdWatchers] = {}
+        self.numbers_by_key: dict[Hashable, ThresholdWatchers] = {}
         self.entries = 0
 
     def watch(self, operation: DelayedOperation) -> None:
         """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
-        me = operation._op_submitter or [get_ident()]
-        turn = self.turn
+        lock = self.lock
+        lock.acquire()
         try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
             for key in operation._op_keys:  # none, if a purgatory that closed has let go of it
-                # Looked at for each key: a key's __eq__ may let another thread in between.
-                if operation._op_outcome is not _PENDING:
-                    break
                 watchers = by_key.get(key)
                 if watchers is None:
-                    watchers = by_key[key] = {}
+                    # Not empty when it comes into the map: nobody throws it away.
+                    made = {identity: operation}
+                    watchers = by_key.setdefault(key, made)
+                    if watchers is made:
+                        self.entries += 1
+                        continue
                 watchers[identity] = operation
                 self.entries += 1
+                if by_key.get(key) is not watchers:
+                    self._put_elsewhere(key, operation, watchers)
             if operation._op_thresholds is not None:
                 self._watch_thresholds(operation, operation._op_thresholds)
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
+            if operation._op_outcome is not _PENDING:
+                self.unwatch(operation)
+        finally:
+            lock.release()
 
     def _watch_thresholds(
         self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
     ) -> None:
         for key, number in thresholds.items():
-            if operation._op_outcome is not _PENDING:
-                return
-            watchers = self.thresholds_by_key.get(key)
-            if watchers is None:
-                watchers = self.thresholds_by_key[key] = ThresholdWatchers()
-            watchers.add(operation, number)
-            self.entries += 1
+            self._put(key, operation)
+            self._put_number(key, operation, number)
 
-    def unwatch(self, operation: DelayedOperation) -> None:
-        """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys)."""
+    def _put(self, key: Hashable, operation: DelayedOperation) -> None:
+        """Put ``operation`` on the list of ``key``, unless it is there."""
+        identity = id(operation)
+        made = {identity: operation}
+        watchers = self.by_key.setdefault(key, made)
+        if watchers is made:
+            self.entries += 1
+        elif identity not in watchers:
+            watchers[identity] = operation
+            self.entries += 1
+            if self.by_key.get(key) is not watchers:
+                self._put_elsewhere(key, operation, watchers)
+
+    def _put_elsewhere(
+        self, key: Hashable, operation: DelayedOperation, watchers: Watchers
+    ) -> None:
+        """A finalizer emptied ``watchers``, and so threw them away, before ``operation`` came."""
+        if watchers.pop(id(operation), None) is not None:
+            self.entries -= 1
+        self._put(key, operation)
+
+    def _put_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
+        waiting = None
+        while waiting is None or self.numbers_by_key.get(key) is not waiting:
+            waiting = self.numbers_by_key.get(key)
+            if waiting is None:
+                waiting = self.numbers_by_key.setdefault(key, ThresholdWatchers())
+            waiting.add(operation, number)
+        if operation._op_outcome is not _PENDING:
+            self._take_number(key, operation, number)
+
+    def unwatch(self, operation: DelayedOperation) -> Exception | None:
+        """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
+
+        Returns:
+            What a key raised when it was compared, if one did: all lists were searched then.
+        """
         by_key = self.by_key
         identity = id(operation)
-        for key in operation._op_keys:
-            watchers = by_key.get(key)
-            if watchers is not None and watchers.pop(identity, None) is not None:
-                self.entries -= 1
-                if not watchers:
-                    del by_key[key]
-        if operation._op_thresholds is not None:
-            self._unwatch_thresholds(operation, operation._op_thresholds)
+        try:
+            for key in operation._op_keys:
+                watchers = by_key.get(key)
+                if watchers is not None and watchers.pop(identity, None) is not None:
+                    self.entries -= 1
+                    if not watchers:
+                        watchers = by_key.pop(key, None)
+                        if watchers:
+                            self._put_back(key, watchers)
+            if operation._op_thresholds is not None:
+                self._unwatch_thresholds(operation, operation._op_thresholds)
+        except Exception as error:
+            self._search_and_unwatch(operation)
+            return error
+        return None
 
     def _unwatch_thresholds(
         self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
     ) -> None:
         for key, number in thresholds.items():
-            watchers = self.thresholds_by_key.get(key)
-            if watchers is not None and watchers.remove(operation, number):
+            watchers = self.by_key.get(key)
+            if watchers is not None and watchers.pop(id(operation), None) is not None:
                 self.entries -= 1
-                if not watchers:
-                    del self.thresholds_by_key[key]
+                self._drop_if_empty(key, watchers)
+            self._take_number(key, operation, number)
+
+    def _take_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
+        waiting = self.numbers_by_key.get(key)
+        if waiting is not None and waiting.remove(operation, number) and not waiting:
+            self._drop_numbers(key)
+
+    def _drop_numbers(self, key: Hashable) -> None:
+        dropped = self.numbers_by_key.pop(key, None)
+        if dropped:
+            for operation, number in dropped.pairs():
+                self._put_number(key, operation, number)
+
+    def _drop_if_empty(self, key: Hashable, watchers: Watchers) -> None:
+        if not watchers:
+            dropped = self.by_key.pop(key, None)
+            if dropped:
+                self._put_back(key, dropped)
+
+    def _put_back(self, key: Hashable, watchers: Watchers) -> None:
+        """Put back who came, by a finalizer, while an empty list was being thrown away."""
+        for operation in list(watchers.values()):
+            self.entries -= 1
+            self._put(key, operation)
+            if operation._op_outcome is not _PENDING:
+                self.unwatch(operation)
+
+    def _search_and_unwatch(self, operation: DelayedOperation) -> None:
+        """Take ``operation`` off whatever list it is on: its keys can't be compared. O(all keys).
+
+        If the list is empty then, it stays, until its key can be compared again.
+        """
+        for key, watchers in list(self.by_key.items()):
+            if watchers.pop(id(operation), None) is not None:
+                self.entries -= 1
+            with suppress(Exception):
+                self._drop_if_empty(key, watchers)
+        numbers = (operation._op_thresholds or {}).values()
+        for key, waiting in list(self.numbers_by_key.items()):
+            for number in numbers:
+                waiting.remove(operation, number)
+            with suppress(Exception):
+                if not waiting:
+                    self._drop_numbers(key)
 
     def operations_on(self, key: Hashable) -> list[DelayedOperation]:
-        """Return who waits on ``key``, in a turn: for any event first, in arrival order, then
-        for a number, in the order of numbers. An operation that does both is there once.
-        O(watchers)."""
+        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
         watchers = self.by_key.get(key)
-        if not self.thresholds_by_key:
-            return [] if watchers is None else list(watchers.values())
-        waiting = self.thresholds_by_key.get(key)
+        return [] if watchers is None else list(watchers.values())
+
+    def take_reached(self, key: Hashable, value: int) -> list[DelayedOperation]:
+        """Return who waits for ``value`` or less on ``key``, under the lock, each once only."""
+        waiting = self.numbers_by_key.get(key)
         if waiting is None:
-            return [] if watchers is None else list(watchers.values())
-        if watchers is None:
-            return waiting.operations()
-        others = (one for one in waiting.operations() if id(one) not in watchers)
-        return [*watchers.values(), *others]
-
-    def take_reached(self, key: Hashable, value: int, taken: list[DelayedOperation]) -> None:
-        """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
-
-        An interrupt finds in ``taken`` at least those who will not be returned again.
-        """
-        waiting = self.thresholds_by_key.get(key)
-        if waiting is not None:
-            taken += waiting.take_reached(value)
+            return []
+        reached = waiting.take_reached(value)
+        if not waiting:
+            self._drop_numbers(key)
+        return reached
 
     def wait_anew(self, key: Hashable) -> None:
-        """Let those whose number was reached on ``key`` wait for it again, in a turn."""
-        waiting = self.thresholds_by_key.get(key)
-        if waiting is not None:
-            waiting.wait_anew()
+        """Let all on ``key`` whose number was reached wait for it again, under the lock.
 
-    @property
-    def keys(self) -> int:
-        """How many keys somebody waits on."""
-        both = self.by_key.keys() & self.thresholds_by_key.keys() if self.thresholds_by_key else ()
-        return len(self.by_key) + len(self.thresholds_by_key) - len(both)
+        O(watchers * log numbers).
+        """
+        for operation in self.operations_on(key):
+            number = (operation._op_thresholds or {}).get(key)
+            if number is not None:
+                self._put_number(key, operation, number)
 
     def _pairs(self) -> Iterator[tuple[Hashable, DelayedOperation]]:
         for key, watchers in self.by_key.items():
             for identity, operation in watchers.items():
                 assert identity == id(operation)
                 yield key, operation
-        for key, waiting in self.thresholds_by_key.items():
-            for operation in waiting.operations():
-                yield key, operation
-
-    def mend(self) -> None:
-        """Put right what an interrupt left wrong, in a turn: the count, empty lists. O(entries)."""
-        for by_key in (self.by_key, self.thresholds_by_key):
-            for key in [key for key, waiting in by_key.items() if not waiting]:
-                del by_key[key]
-        self.entries = sum(1 for _ in self._pairs())
 
     def _check(self) -> None:
-        """Assert all invariants, in a turn. O(entries)."""
+        """Assert all invariants, under the lock. O(entries)."""
         assert self.entries == sum(1 for _ in self._pairs())
         assert all(self.by_key.values()), "an empty list is dropped"
-        assert all(self.thresholds_by_key.values()), "an empty list is dropped"
-        for waiting in self.thresholds_by_key.values():
+        assert all(self.numbers_by_key.values()), "an empty list is dropped"
+        for key, waiting in self.numbers_by_key.items():
             waiting._check()
+            for operation, number in waiting.pairs():
+                assert id(operation) in self.by_key[key], "who waits for a number waits on its key"
+                assert (operation._op_thresholds or {})[key] == number

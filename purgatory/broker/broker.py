@@ -215,6 +215,11 @@ class Broker:
             connection.abort()
         return len(connections)
 
+    def cut_idle_connections(self) -> None:
+        """Cut the connections that their clients keep for nothing."""
+        for connection in list(self._connections):
+            connection.abort_if_idle()
+
     def apply_retention(self, now_ms: int) -> None:
         """Drop records that are older than their topics keep them."""
         if not self.alive:

@@ -32,6 +32,8 @@ from purgatory.kafka import LogConfig
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
 _SEGMENTS_IN_SHARE = 64
+_IDLE_LOOKS = 10
+"""How often it is looked for idle connections in the shortest time that one may be idle."""
 
 _log = structlog.get_logger("purgatory.broker")
 
@@ -140,7 +142,7 @@ class Cluster:
         self.controller.bars_from_isr = self.fault.bars_from_isr
         self.controller.on_topic_deleted = self._forget_topic
         self._next_producer_id = 1_000
-        self._chores: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext | None = None
         self._lock: FolderLock | None = None
@@ -172,7 +174,11 @@ class Cluster:
             self.controller.create_topic(
                 topic.name, topic.partitions, topic.replication or self.default_replication
             )
-        self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+        loop = asyncio.get_running_loop()
+        self._chores = [
+            loop.create_task(self._do_chores()),
+            loop.create_task(self._cut_idle_connections()),
+        ]
 
     def _load_metadata(self) -> None:
         folder = self.config.data_dir
@@ -244,10 +250,10 @@ class Cluster:
     async def stop(self) -> None:
         """Stop everything."""
         self._stopped = True
-        if self._chores is not None:
-            self._chores.cancel()
-            if self.config.data_dir is not None and self._note_committed():
-                self._save_metadata()
+        for chore in self._chores:
+            chore.cancel()
+        if self._chores and self.config.data_dir is not None and self._note_committed():
+            self._save_metadata()
         self.fault.forget_all()
         for task in list(self._tasks):
             task.cancel()
@@ -378,3 +384,10 @@ class Cluster:
             for broker in self.brokers.values():
                 broker.apply_retention(now_ms)
                 broker.shrink_isrs()
+
+    async def _cut_idle_connections(self) -> None:
+        limits = self.config.limits
+        while True:
+            await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_LOOKS)
+            for broker in self.brokers.values():
+                broker.cut_idle_connections()

@@ -48,12 +48,18 @@ class Limits(NamedTuple):
         queued_bytes: so much of a client's requests may wait; then it is not read from.
         held_bytes: so much may the requests of all clients of a broker take together.
         connections: how many clients a broker serves at the same time.
+        frame_s: a request that isn't whole so long after it was begun never will be: clients wait
+            for no more than a minute for its answer.
+        idle_s: a connection over which so long nothing came, or nothing of an answer was taken, is
+            closed; Kafka's ``connections.max.idle.ms``. Who waits for an answer is not idle.
     """
 
     frame_bytes: int = 100 * 1024 * 1024
     queued_bytes: int = 1024 * 1024
     connections: int = 10_000
     held_bytes: int = 1024 * 1024 * 1024
+    frame_s: float = 60.0
+    idle_s: float = 600.0
 
 
 class HeldBytes:
@@ -102,6 +108,9 @@ class Connection(asyncio.Protocol):
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
         self._part = Part(rounds)
+        self._rounds = rounds
+        self._active_s = rounds.now_s()
+        self._frame_began_s: float | None = None
         self._unread = bytearray()
         self._wanted_bytes = 1
         self._unsent: list[bytes] = []
@@ -128,6 +137,7 @@ class Connection(asyncio.Protocol):
         if self._refused:
             return
         self._unread += data
+        self._active_s = self._rounds.now_s()
         self._hold(len(data))
         if self._all_held.total > self._limits.held_bytes:
             self._refuse(
@@ -153,6 +163,7 @@ class Connection(asyncio.Protocol):
         self._may_write = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
+        self._active_s = self._rounds.now_s()
         if self._may_write is not None and not self._may_write.done():
             self._may_write.set_result(None)
         self._may_write = None
@@ -178,6 +189,22 @@ class Connection(asyncio.Protocol):
         else:
             self._end()
 
+    def abort_if_idle(self) -> None:
+        """Cut the connection if its client keeps it for nothing, by ``limits``."""
+        now_s, limits = self._rounds.now_s(), self._limits
+        idle_s = now_s - self._active_s
+        if self._frame_began_s is not None and now_s - self._frame_began_s > limits.frame_s:
+            self._refuse(
+                BadRequestError(
+                    f"a request of which {len(self._unread)} bytes came in "
+                    f"{now_s - self._frame_began_s:.1f} s: it has to be whole after "
+                    f"{limits.frame_s:g} s"
+                )
+            )
+        elif idle_s > limits.idle_s and (not self._in_request or self._may_write is not None):
+            _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
+            self.abort()
+
     async def write(self, frame: bytes) -> bool:
         """Send an answer, and wait while the client takes none; False where it is gone."""
         if self._transport is None or self._transport.is_closing():
@@ -196,6 +223,7 @@ class Connection(asyncio.Protocol):
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = 0
+        self._active_s = self._rounds.now_s()
         if unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
@@ -224,6 +252,7 @@ class Connection(asyncio.Protocol):
         unread = self._unread
         if len(unread) < _LENGTH_BYTES:
             self._wanted_bytes = _LENGTH_BYTES if unread else 1
+            self._note_begun_frame()
             return None
         length = int.from_bytes(unread[:_LENGTH_BYTES], "big", signed=True)
         if not 0 <= length <= self._limits.frame_bytes:
@@ -233,10 +262,16 @@ class Connection(asyncio.Protocol):
         end = _LENGTH_BYTES + length
         self._wanted_bytes = end
         if len(unread) < end:
+            self._note_begun_frame()
             return None
+        self._frame_began_s = None
         frame = bytes(memoryview(unread)[_LENGTH_BYTES:end])
         del unread[:end]
         return frame
+
+    def _note_begun_frame(self) -> None:
+        if self._frame_began_s is None and self._unread:
+            self._frame_began_s = self._rounds.now_s()
 
     async def _work(self) -> None:
         try:

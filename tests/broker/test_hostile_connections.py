@@ -23,6 +23,8 @@ from tests.broker.wire_values import record_batch, request_frame
 _API_VERSIONS = request_frame(18, 0, 1)
 _METADATA = request_frame(3, 1, 1, {"topics": [{"name": "t"}]})
 
+_METADATA_FRAME = len(_METADATA).to_bytes(4, "big") + _METADATA
+
 _RUBBISH = {
     "a length of 2 GiB": struct.pack(">i", 2**31 - 1),
     "a length of -1": struct.pack(">i", -1),
@@ -360,3 +362,92 @@ def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() ->
         assert broker.connection_count == 0
 
     _run(main)
+
+
+def _with_manual_clock(cluster: Cluster) -> list[float]:
+    now_s = [1_000.0]
+    cluster.rounds.now_s = lambda: now_s[0]
+    return now_s
+
+
+@pytest.mark.parametrize("begun", [b"\0", _METADATA_FRAME[:5], _METADATA_FRAME[:-1]])
+@pytest.mark.parametrize("before", [b"", _METADATA_FRAME])
+def test_a_request_that_is_begun_and_never_ends_is_given_up(before: bytes, begun: bytes) -> None:
+    async def main(cluster: Cluster) -> None:
+        now_s = _with_manual_clock(cluster)
+        broker = cluster.brokers[1]
+        async with await RawClient.to(cluster) as other, await RawClient.to(cluster) as client:
+            await other.ask(18, 0)
+            client.writer.write(before)
+            if before:
+                await client.receive()
+            client.writer.write(begun)
+            await _eventually(lambda: any(one._unread for one in broker._connections))
+            now_s[0] += 60
+            broker.cut_idle_connections()
+            assert broker.connection_count == 2
+            client.writer.write(b"\0" if begun == b"\0" else b"")  # slowly on: that is no help
+            now_s[0] += 1
+            with capture_logs() as lines:
+                broker.cut_idle_connections()
+                assert await client.wait_closed() == b""
+            assert [line["event"] for line in lines] == ["bad_request"]
+            assert "it has to be whole after 60 s" in lines[0]["reason"]
+            await _eventually(lambda: broker.connection_count == 1)
+            assert broker._held.total == 0
+            await other.ask(18, 0)
+
+    _run(main)
+
+
+def test_half_requests_end_by_themselves() -> None:
+    async def main(cluster: Cluster) -> None:
+        clients = [await RawClient.to(cluster) for _ in range(50)]
+        for client in clients:
+            client.writer.write(_METADATA_FRAME[:-1])
+        for client in clients:
+            async with client:
+                assert await client.wait_closed() == b""
+        await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+        assert cluster.brokers[1]._held.total == 0
+
+    _run(main, Limits(frame_s=0.3))
+
+
+def test_who_asks_nothing_for_ten_minutes_is_closed_and_who_waits_for_an_answer_is_not() -> None:
+    async def main(cluster: Cluster) -> None:
+        now_s = _with_manual_clock(cluster)
+        broker = cluster.brokers[1]
+        async with await RawClient.to(cluster) as waiting, await RawClient.to(cluster) as idle:
+            await idle.ask(18, 0)
+            poll = {"topics": [{"topic": "t", "partitions": [{"partition": 0}]}]}
+            waiting.send(
+                request_frame(1, 4, 1, {**poll, "max_wait": timedelta(days=1), "min_bytes": 9})
+            )
+            await _eventually(lambda: broker.purgatories[1].num_delayed == 1)
+            now_s[0] += 600
+            broker.cut_idle_connections()
+            assert broker.connection_count == 2
+            now_s[0] += 1
+            with capture_logs() as lines:
+                broker.cut_idle_connections()
+                assert await idle.wait_closed() == b""
+            assert [line["event"] for line in lines] == ["idle_connection_closed"]
+            await _eventually(lambda: broker.connection_count == 1)
+
+    _run(main)
+
+
+def test_who_takes_nothing_of_an_answer_for_ten_minutes_is_closed() -> None:
+    async def main(cluster: Cluster) -> None:
+        now_s = _with_manual_clock(cluster)
+        async with await RawClient.to(cluster, 1, True) as client:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            served = await _send_until_it_is_not_read(cluster, client, _METADATA)
+            await _eventually(lambda: served._may_write is not None)
+            now_s[0] += 601
+            cluster.brokers[1].cut_idle_connections()
+            await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+            assert cluster.brokers[1]._held.total == 0
+
+    _run(main, Limits(queued_bytes=10_000))

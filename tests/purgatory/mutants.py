@@ -13,7 +13,6 @@ OPERATION = "purgatory.delayed_operation"
 PURGATORY = "purgatory.delayed_operation_purgatory"
 WATCHERS = "purgatory.watchers"
 CLOSING = "purgatory.closing"
-THRESHOLDS = "purgatory.threshold_watchers"
 
 
 @dataclass(frozen=True)
@@ -40,35 +39,36 @@ MUTANTS = [
     Mutant(
         "a check that meets a taken lock is skipped (KAFKA-6653)",
         "two_halves_of_a_condition",
-        PURGATORY,
-        """
-         # operation.maybe_try_complete(), written out.
-+        if "server" in operation._op_claims:
-+            continue
-         operation._op_check_due = True
-""",
+        OPERATION,
+        '''
+         """
++        if self._op_busy.locked():
++            return False
+         self._op_check_due = True
+         return self._op_serve()
+''',
     ),
     Mutant(
         "a check is noted after the try of the lock, not before",
         "two_halves_of_a_condition",
-        PURGATORY,
-        """
-         # operation.maybe_try_complete(), written out.
-+        free = "server" not in operation._op_claims
-         operation._op_check_due = True
--        if operation._op_serve():
-+        if free and operation._op_serve():
-""",
+        OPERATION,
+        '''
+         """
++        free = not self._op_busy.locked()
+         self._op_check_due = True
+-        return self._op_serve()
++        return free and self._op_serve()
+''',
     ),
     Mutant(
         "the flags are not looked at after the release",
         "two_halves_of_a_condition",
         OPERATION,
         """
-                     completed = self._op_serve_noted() or completed
-                     del claims["server"]
--                    continue
-+                    break
+-            if blocked:
++            if not blocked:
++                break
++            else:
 """,
     ),
     Mutant(
@@ -108,8 +108,8 @@ MUTANTS = [
         "force_and_cancel",
         OPERATION,
         """
--            if claims.setdefault("settler", me) is not me:
-+            if self._op_outcome is not _PENDING:
+-        if not self._op_unclaimed.acquire(False):
++        if self._op_outcome is not _PENDING:
 """,
     ),
     Mutant(
@@ -117,8 +117,8 @@ MUTANTS = [
         "cancel_and_expiry",
         OPERATION,
         """
--                self._op_expiry_due = False
--                self._op_verdict = None
+-            self._op_expiry_due = False
+-            self._op_verdict = None
 """,
     ),
     Mutant(
@@ -136,13 +136,11 @@ MUTANTS = [
         "force_while_watching",
         OPERATION,
         """
--                self._op_become(outcome)
-             else:
-+                pass
-+            if False:
+-        self._op_become(outcome)
+         if self._timer_entry is not None:
 
-                 self._op_leave(me)
-+                self._op_become(outcome)
+             purgatory._unwatch(self)
++        self._op_become(outcome)
 """,
     ),
     Mutant(
@@ -168,12 +166,11 @@ MUTANTS = [
         "users_lock_that_is_taken_until_retries_came",
         OPERATION,
         """
-                     self._op_retry = RetryTask(self)
-+                if found is None:
+                         self._op_retry = RetryTask(self)
 +                    self._op_retry_later()
 
--                    self._op_retry_later()
-                     break
+-                self._op_retry_later()
+                 break
 """,
     ),
     Mutant(
@@ -181,8 +178,8 @@ MUTANTS = [
         "users_lock_and_event",
         OPERATION,
         """
--                    self._op_retry_later()
-                     break
+-                self._op_retry_later()
+                 break
 """,
     ),
     Mutant(
@@ -200,8 +197,9 @@ MUTANTS = [
         "force_while_watching",
         WATCHERS,
         """
--                if operation._op_outcome is not _PENDING:
--                    break
+-            if operation._op_outcome is not _PENDING:
+-                self.unwatch(operation)
+         finally:
 """,
     ),
     Mutant(
@@ -209,23 +207,19 @@ MUTANTS = [
         "two_operations_watched_on_one_key",
         WATCHERS,
         """
--        turn = self.turn
-+        turn = {}
+-        lock = self.lock
++        lock = threading.Lock()
 """,
     ),
     Mutant(
         "the lists are changed without their lock by who leaves",
         "one_leaves_a_key_as_another_comes",
         PURGATORY,
-        """
-         identity = id(operation)
--        turn = self._turn
-+        turn = {}
-         try:
-             if turn.setdefault("holder", me) is not me:
-                 turn = turn.wait(me)
-             if identity in self._pending:
-""",
+        '''
+         """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
+-        lock = self._lock
++        lock = __import__("threading").Lock()
+''',
     ),
     Mutant(
         "an operation leaves one of its lists alone (KAFKA-2147)",
@@ -252,9 +246,9 @@ MUTANTS = [
         "close_by_expiry_while_watching",
         PURGATORY,
         """
--            if self._closed:
-+            if False:
-                 self._counters.rejected += 1
+-                    if self._closed:
++                    if False:
+                         self._counters.rejected += 1
 """,
     ),
     Mutant(
@@ -289,14 +283,13 @@ MUTANTS = [
         "advance_while_watching_a_threshold",
         PURGATORY,
         """
--            known = values.get(key)
--            if known is None or value > known:
--                values[key] = value
-             self._watchers.take_reached(key, value, operations)
+-                known = values.get(key)
+-                if known is None or value > known:
+-                    values[key] = value
+                 operations = self._watchers.take_reached(key, value)
 
-             del turn["holder"]
-+            values[key] = max(value, values.get(key, value))
-             return _check_each(operations) if operations else 0
++        values[key] = max(value, values.get(key, value))
+         return _check_each(operations) if operations else 0
 """,
     ),
     Mutant(
@@ -304,9 +297,9 @@ MUTANTS = [
         "a_lower_and_a_higher_advance",
         PURGATORY,
         """
--            if known is None or value > known:
-+            if known != value:
-                 values[key] = value
+-                if known is None or value > known:
++                if known != value:
+                     values[key] = value
 """,
     ),
     Mutant(
@@ -315,9 +308,9 @@ MUTANTS = [
         PURGATORY,
         """
          values = self._values
-         me = [get_ident()]
--        turn = self._turn
-+        turn = {}
+         try:
+-            with self._lock:
++            with __import__("threading").Lock():
 """,
     ),
     Mutant(
@@ -325,28 +318,34 @@ MUTANTS = [
         "cancel_while_watching_a_threshold",
         WATCHERS,
         """
-         for key, number in thresholds.items():
 -            if operation._op_outcome is not _PENDING:
--                return
-             watchers = self.thresholds_by_key.get(key)
-             if watchers is None:
+-                self.unwatch(operation)
+         finally:
+
+-        if operation._op_outcome is not _PENDING:
+-            self._take_number(key, operation, number)
 """,
     ),
     Mutant(
         "who has one of two numbers reached leaves the key's list",
         "two_halves_of_two_thresholds",
-        THRESHOLDS,
+        WATCHERS,
         """
--                self.reached.setdefault(number, {}).update(waiting)
+         reached = waiting.take_reached(value)
++        for operation in reached:
++            self.entries -= self.by_key[key].pop(id(operation), None) is not None
 """,
     ),
     Mutant(
         "who expires with its number reached stays counted on the key",
         "advance_and_expiry",
-        THRESHOLDS,
+        WATCHERS,
         """
--        return _remove(self.reached, operation, number)
-+        return False
+         for key, number in thresholds.items():
++            if key not in self.numbers_by_key:
++                continue
+             watchers = self.by_key.get(key)
+             if watchers is not None and watchers.pop(id(operation), None) is not None:
 """,
     ),
     Mutant(
@@ -354,11 +353,10 @@ MUTANTS = [
         "a_listener_comes_while_it_settles",
         OPERATION,
         """
--            self._op_settled = True
-             if self._op_listeners is not None:
-                 self._op_tell()
-+            self._op_settled = True
-             chain.length = length
+-                self._op_settled = True
+                 if self._op_listeners is not None:
+                     self._op_tell()
++                self._op_settled = True
 """,
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -98,6 +99,20 @@ def test_a_short_chain_runs_inside_itself_and_counts() -> None:
     first.ready = True
     assert setting.purgatory.check_and_complete("first") == 1
     assert counts == [1, 1]
+
+
+def test_what_completes_at_once_deep_in_a_chain_counts_as_immediate() -> None:
+    purgatory = Setting(timer_enabled=False).purgatory
+
+    def submit_next(left: int) -> None:
+        if left:
+            hooks: dict[str, Callable[[], object]] = {"on_complete": lambda: submit_next(left - 1)}
+            purgatory.try_complete_else_watch(Probe(ready=True, hooks=hooks), ["a"])
+
+    submit_next(100)
+    assert {name: count for name, count in purgatory.counters.outcomes.items() if count} == {
+        "immediate": 100
+    }
 
 
 def test_what_one_link_raises_stops_no_other_link() -> None:

@@ -239,3 +239,43 @@ def test_the_reaper_and_the_worker_survive(error: type[BaseException], inline: b
         assert purgatory.reaper.is_alive
         purgatory._check()
     timer.close()
+
+
+class Contrary:
+    """A key that is like all others of its kind, until comparing it raises."""
+
+    raises = False
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        if Contrary.raises:
+            raise Broken("compared")
+        return self is other
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+@pytest.mark.parametrize("how", ["force_complete", "cancel", "expire"])
+def test_an_operation_whose_key_can_not_be_compared_is_answered_all_the_same(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, how: str, by_number: bool
+) -> None:
+    setting = Setting()
+    first, key = Contrary(), Contrary()
+    other = setting.submit(Probe(), first)
+    operation = Probe(50)
+    keys, thresholds = ([], {key: 1}) if by_number else ([key, "sound"], None)
+    setting.purgatory.try_complete_else_watch(operation, keys, thresholds)
+    monkeypatch.setattr(Contrary, "raises", True)
+    if how == "expire":
+        setting.pass_time(50)
+    else:
+        getattr(operation, how)()
+    assert operation.wait(0) is not Outcome.PENDING
+    assert setting.purgatory.num_delayed == setting.purgatory.watched == 1
+    assert [entry["event"] for entry in logs] == ["key_failed"]
+    monkeypatch.setattr(Contrary, "raises", False)
+    assert setting.purgatory.check_and_complete(key) == 0
+    setting.submit(Probe(ready=False), key).cancel()
+    other.cancel()
+    setting.assert_empty()

@@ -113,16 +113,14 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
     with pytest.MonkeyPatch.context() as patch:
 
         def watch_and_count(operation: Probe) -> None:
-            def watch_and_look() -> None:
+            with setting.purgatory._lock:
                 watch(operation)
                 watched.append(setting.purgatory.watched)
-
-            setting.purgatory._turn.run(watch_and_look)
 
         patch.setattr(WatcherList, "watch", lambda _, operation: watch_and_count(operation))
         setting.purgatory.try_complete_else_watch(operation, ["first", Interfering(), "third"])
     completing.join(30)
-    assert watched == [2], "on the first key, and on the one that was compared; not on the third"
+    assert watched == [0], "on no list any more, before another thread may look at them"
     assert operation.finished == ["on_complete"]
     setting.assert_empty()
 

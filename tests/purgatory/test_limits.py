@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryFullError
+from purgatory.callback_chain import LONGEST_CHAIN
 from tests.purgatory.probe import Logs, Probe
 
 
@@ -44,6 +45,35 @@ def test_a_flood_is_logged_once_a_second(logs: Logs) -> None:
 def test_what_completes_at_once_needs_no_place() -> None:
     purgatory, _ = full_purgatory(1)
     assert purgatory.try_complete_else_watch(Probe(ready=True), ["key"])
+
+
+def test_who_is_being_checked_first_takes_no_place() -> None:
+    purgatory = DelayedOperationPurgatory("Produce", reaper_enabled=False, max_pending=1)
+    waiting = Probe()
+    first = Probe(
+        ready=True,
+        hooks={"try_complete": lambda: purgatory.try_complete_else_watch(waiting, ["key"])},
+    )
+    assert purgatory.try_complete_else_watch(first, ["key"])
+    assert waiting.outcome is Outcome.PENDING
+    with pytest.raises(PurgatoryFullError):
+        purgatory.try_complete_else_watch(Probe(), ["key"])
+
+
+def test_a_refusal_deep_in_a_chain_is_counted_as_one() -> None:
+    purgatory, _ = full_purgatory(1)
+
+    def submit_deeper(depth: int) -> None:
+        if depth == 2 * LONGEST_CHAIN:
+            with pytest.raises(PurgatoryFullError):
+                purgatory.try_complete_else_watch(Probe(), ["key"])
+        else:
+            deeper = Probe(ready=True, hooks={"on_complete": lambda: submit_deeper(depth + 1)})
+            purgatory.try_complete_else_watch(deeper, ["key"])
+
+    submit_deeper(0)
+    counted = {name: count for name, count in purgatory.counters.outcomes.items() if count}
+    assert counted == {"immediate": 2 * LONGEST_CHAIN, "rejected": 1}
 
 
 def test_a_place_that_is_free_is_taken_again() -> None:

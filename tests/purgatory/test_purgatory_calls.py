@@ -235,6 +235,38 @@ def test_the_age_of_the_oldest(setting: Setting) -> None:
     assert setting.purgatory.oldest_pending_ns == 50_000_000
 
 
+def test_the_age_of_the_oldest_leaves_out_whose_callbacks_run(setting: Setting) -> None:
+    ages: list[int] = []
+    ask: dict[str, Callable[[], object]] = {
+        "on_complete": lambda: ages.append(setting.purgatory.oldest_pending_ns)
+    }
+    first = setting.submit(Probe(hooks=ask), "a")
+    setting.pass_time(250)
+    second = setting.submit(Probe(hooks=ask), "a")
+    setting.pass_time(50)
+    first.force_complete()
+    second.force_complete()
+    assert ages == [50_000_000, 0]
+
+
+def test_sizes_are_read_without_asking_a_key(setting: Setting) -> None:
+    class Asked(str):
+        asked = 0
+
+        def __hash__(self) -> int:
+            Asked.asked += 1
+            return super().__hash__()
+
+    for name in "abc":
+        both = Probe()
+        setting.purgatory.try_complete_else_watch(both, [Asked(name)], {Asked(name): 1})
+    Asked.asked = 0
+    purgatory = setting.purgatory
+    assert (purgatory.watched_keys, purgatory.watched, purgatory.num_delayed) == (3, 3, 3)
+    assert purgatory.oldest_pending_ns == 0
+    assert Asked.asked == 0
+
+
 def test_the_observer_is_told_once_for_each_outcome() -> None:
     told: list[tuple[str, str, int]] = []
     setting = Setting(
@@ -344,6 +376,63 @@ def test_a_used_operation_is_refused(setting: Setting) -> None:
         assert operation.calls == calls
     assert setting.purgatory.watched == 1
     setting.purgatory._check()
+
+
+class Entering(Probe):
+    """An operation whose repr waits for what another thread does with the purgatory."""
+
+    purgatory: DelayedOperationPurgatory
+
+    def __repr__(self) -> str:
+        return repr(EnteringKey(self.purgatory))
+
+
+class EnteringKey(list[int]):
+    """A key that can't be one; its repr waits for what another thread does with the purgatory."""
+
+    def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
+        super().__init__()
+        self.purgatory = purgatory
+
+    def __repr__(self) -> str:
+        checking = threading.Thread(target=self.purgatory.check_and_complete, args=("z",))
+        checking.start()
+        checking.join(10)
+        return "locked" if checking.is_alive() else "not locked"
+
+
+def test_no_repr_is_asked_for_under_a_lock(setting: Setting) -> None:
+    Entering.purgatory = setting.purgatory
+    key: Any = EnteringKey(setting.purgatory)
+    operation = Entering()
+    setting.submit(operation, "a")
+    full = DelayedOperationPurgatory("Full", reaper_enabled=False, max_pending=1)
+    full.try_complete_else_watch(Probe(), ["a"])
+    calls: list[Callable[[], object]] = [
+        lambda: setting.submit(operation, "a"),
+        lambda: setting.submit(Probe(), key),
+        lambda: setting.purgatory.check_and_complete(key),
+        lambda: setting.purgatory.advance(key, 1),
+        lambda: setting.purgatory.advance("a", operation),  # type: ignore[arg-type]
+        lambda: setting.purgatory.forget(key),
+        lambda: setting.purgatory.fail_all(key, ValueError()),
+        lambda: full.try_complete_else_watch(Entering(), ["a"]),
+        lambda: setting.purgatory.close() and setting.submit(Entering(), "a"),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, RuntimeError)) as info:
+            call()
+        assert "not locked" in str(info.value)
+
+
+def test_who_forgot_to_call_the_init_is_told_so(setting: Setting) -> None:
+    class Forgetful(Probe):
+        def __init__(self) -> None:
+            self.ready = False
+
+    with pytest.raises(TypeError, match=r"Forgetful can't wait: its __init__ must call super\(\)"):
+        setting.submit(Forgetful(), "a")
+    setting.assert_empty()
 
 
 def test_a_closed_purgatory_takes_nothing_and_says_so(setting: Setting) -> None:

@@ -66,15 +66,16 @@ def test_one_that_was_reached_in_vain_is_passed_over_by_advances_and_found_by_ch
     setting.assert_empty()
 
 
-def test_checks_and_cancellations_of_a_key_find_both_kinds_once() -> None:
+def test_checks_and_cancellations_of_a_key_find_both_kinds_once_in_arrival_order() -> None:
     setting = Setting()
     purgatory = setting.purgatory
     any_event = setting.submit(Probe(), "log")
     at_ten = submit_at(setting, Probe(), {"log": 10})
     both = Probe()
     purgatory.try_complete_else_watch(both, ["log"], {"log": 5})
-    assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (4, 1, 3)
-    assert purgatory.cancel_for_key("log") == [any_event, both, at_ten]
+    at_one = submit_at(setting, Probe(), {"log": 1})
+    assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (4, 1, 4)
+    assert purgatory.cancel_for_key("log") == [any_event, at_ten, both, at_one]
     setting.assert_empty()
 
 
@@ -292,7 +293,6 @@ class AgainstAList(RuleBasedStateMachine):
     def start(self) -> None:
         self.watchers = ThresholdWatchers()
         self.waiting: list[tuple[int, Probe]] = []
-        self.reached: list[tuple[int, Probe]] = []
 
     @rule(number=st.integers(-5, 40))
     def add(self, number: int) -> None:
@@ -302,13 +302,11 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        everyone = [*self.waiting, *self.reached]
-        if everyone:
-            number, probe = data.draw(st.sampled_from(everyone))
+        if self.waiting:
+            number, probe = data.draw(st.sampled_from(self.waiting))
             assert self.watchers.remove(probe, number)
             assert not self.watchers.remove(probe, number)
             self.waiting = [pair for pair in self.waiting if pair[1] is not probe]
-            self.reached = [pair for pair in self.reached if pair[1] is not probe]
 
     @rule(value=st.integers(-6, 41))
     def advance(self, value: int) -> None:
@@ -318,20 +316,13 @@ class AgainstAList(RuleBasedStateMachine):
         taken = self.watchers.take_reached(value)
         assert taken == [probe for _, probe in expected]
         self.waiting = [pair for pair in self.waiting if pair[0] > value]
-        self.reached += expected
-
-    @rule()
-    def wait_anew(self) -> None:
-        self.watchers.wait_anew()
-        self.waiting += sorted(self.reached, key=lambda pair: pair[0])
-        self.reached = []
 
     @invariant()
     def holds_the_same(self) -> None:
         self.watchers._check()
-        everyone = {id(probe) for _, probe in [*self.waiting, *self.reached]}
-        assert set(map(id, self.watchers.operations())) == everyone
-        assert bool(self.watchers) == bool(everyone)
+        found = [(number, id(probe)) for probe, number in self.watchers.pairs()]
+        assert sorted(found) == sorted((number, id(probe)) for number, probe in self.waiting)
+        assert bool(self.watchers) == bool(self.waiting)
 
 
 TestAgainstAList = AgainstAList.TestCase
