@@ -35,6 +35,7 @@ from purgatory.loop_reaper import LoopReaper
 from purgatory.operation_future import left_pending
 from purgatory.outcome import Outcome
 from purgatory.safe_log import log_safely
+from purgatory.timeout import checked_timeout_s
 from purgatory.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
 from purgatory.watch_keys import check_hashable, checked_number
 from timer import Clock, InlineExecutor, SystemTimer
@@ -239,25 +240,27 @@ class AsyncPurgatory:
 
     # Closing.
 
-    async def aclose(self, pending: ClosePolicy = "fail", timeout: float = 10.0) -> int:
+    async def aclose(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
         """Take nothing more, settle what is pending, and let go of the loop's timer.
 
         Args:
             pending: "fail" and "leave" have those who wait raise PurgatoryClosedError; "expire"
                 has them time out now. "leave" runs no callback of theirs.
             timeout: seconds to wait for locks of yours that are taken, and for callbacks that run
-                on other threads.
+                on other threads; None waits for ever.
 
         Returns:
             How many operations were pending. Closing again returns 0.
 
         Raises:
-            ValueError: ``pending`` is none of the three.
+            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            TypeError: ``timeout`` is no number.
             RuntimeError: this is another event loop than its own.
         """
+        timeout_s = checked_timeout_s(timeout)
         self._check_loop("close it there, or by core.close() once that loop is closed")
         first = not self.core.is_closed
-        settled = await self.core._stop_intake(pending).close_on_loop(timeout)
+        settled = await self.core._stop_intake(pending).close_on_loop(timeout_s)
         if first:
             log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         self._reaper.stop_soon()

@@ -29,6 +29,7 @@ from purgatory.delayed_operation import DelayedOperation
 from purgatory.errors import PurgatoryClosedError
 from purgatory.outcome import Outcome
 from purgatory.safe_log import log_safely
+from purgatory.timeout import blocking_s
 from timer import TimerTask
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Closing:
 
 def _join_s(deadline_s: float) -> float:
     """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
-    return max(deadline_s - time.monotonic(), _LEAST_JOIN_S)
+    return blocking_s(max(deadline_s - time.monotonic(), _LEAST_JOIN_S))
 
 
 _UNDER_ITS_LOCK = frozenset(

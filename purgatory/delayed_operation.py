@@ -39,15 +39,17 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
+from purgatory.callback_check import check_callbacks
 from purgatory.error_frames import drop_tracebacks
 from purgatory.errors import FAULTS
 from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
+from purgatory.timeout import blocking_s, checked_timeout_s
 from timer import TimerTask
 from timer.errors import checked_delay_ms
 from timer.safe_log import safe_repr
@@ -130,6 +132,10 @@ class DelayedOperation(TimerTask):
         self._op_wait_ns = 0
         self._op_submitter = 0
         self._op_settler = 0
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        check_callbacks(cls, DelayedOperation)
 
     # What the user defines.
 
@@ -247,21 +253,25 @@ class DelayedOperation(TimerTask):
         """Block this thread until the outcome is known and the callbacks have run.
 
         Args:
-            timeout: seconds, as ``threading`` has them; None waits for ever.
+            timeout: seconds; None waits for ever.
 
         Returns:
             The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
             the operation as it was.
         """
+        timeout_s = blocking_s(checked_timeout_s(timeout))
         chain = this_thread.chain
         if chain.left and not self._op_settled:
             chain.run_left()  # what is waited for may be among it, and nobody else will run it
         if not self._op_settled:
             event = threading.Event()
-            self.call_when_settled(event.set)
-            if not event.wait(timeout):
-                with suppress(ValueError):  # it was told just now
-                    (self._op_listeners or []).remove(event.set)
+            try:
+                self.call_when_settled(event.set)
+                event.wait(timeout_s)
+            finally:  # the time is up, or a signal interrupts it
+                if not event.is_set():
+                    with suppress(ValueError):  # it was told just now
+                        (self._op_listeners or []).remove(event.set)
         return self._op_outcome if self._op_settled else _PENDING
 
     def call_when_settled(self, listener: Callable[[], object]) -> None:
@@ -303,6 +313,11 @@ class DelayedOperation(TimerTask):
     def _op_was_let_go(self) -> bool:
         """Whether its purgatory was closed and left it pending: only that takes all its keys."""
         return self._op_purgatory is not None and not (self._op_keys or self._op_thresholds)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} can't be copied or pickled: it waits once; make a new one"
+        )
 
     def __repr__(self) -> str:
         delay = "forever" if self.delay_ms >= FOREVER_MS else self.delay_ms

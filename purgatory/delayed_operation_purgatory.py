@@ -36,6 +36,7 @@ from purgatory.outcome import Outcome
 from purgatory.reaper import Reaper
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
+from purgatory.timeout import checked_timeout_s
 from purgatory.waiting import ThresholdWaiting, delay_of
 from purgatory.watch_keys import (
     check_hashable,
@@ -278,8 +279,12 @@ class DelayedOperationPurgatory:
             PurgatoryFullError: ``max_pending`` operations wait already.
         """
         waiting = ThresholdWaiting(self._values, key, number, delay_of(timeout))
-        self.try_complete_else_watch(waiting, thresholds={key: number})
-        waiting.wait()
+        try:
+            self.try_complete_else_watch(waiting, thresholds={key: number})
+            waiting.wait()
+        except BaseException:
+            waiting.cancel()  # interrupted by a signal: nobody waits any more
+            raise
         return waiting.result(self.name)
 
     def complete_all(self, key: Hashable) -> int:
@@ -389,7 +394,7 @@ class DelayedOperationPurgatory:
 
     # Closing.
 
-    def close(self, pending: ClosePolicy = "expire", timeout: float = 10.0) -> int:
+    def close(self, pending: ClosePolicy = "expire", timeout: float | None = 10.0) -> int:
         """Take no more operations, settle the pending ones, end the threads.
 
         When it returns nothing of this purgatory runs any more, on any thread; except what was
@@ -399,17 +404,20 @@ class DelayedOperationPurgatory:
             pending: "expire" runs ``on_complete`` and ``on_expiration`` now; "fail" runs
                 ``on_failure`` with a PurgatoryClosedError; "leave" takes them off and never calls
                 them.
-            timeout: seconds to wait for callbacks and for locks of yours that are taken. After
-                that, an operation whose lock is still taken is failed without it.
+            timeout: seconds to wait for callbacks and for locks of yours that are taken; None
+                waits for ever. After that, an operation whose lock is still taken is failed without
+                it.
 
         Returns:
             How many operations were pending. Closing again returns 0.
 
         Raises:
-            ValueError: ``pending`` is none of the three.
+            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            TypeError: ``timeout`` is no number.
         """
+        timeout_s = checked_timeout_s(timeout)
         first = not self.is_closed
-        settled = self._stop_intake(pending).close(timeout)
+        settled = self._stop_intake(pending).close(timeout_s)
         if first:
             log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         return settled if first else 0

@@ -4,10 +4,13 @@ Ground rules
 ------------
 * One thread per reaper; ``start`` and ``shutdown`` are called by the purgatory, under no lock.
 * Nothing that a task or the timer raises ends the thread: it logs and goes on.
+* While the interpreter ends no thread is started: it would not run, and be waited for in vain.
+* ``_starting`` is reentrant: a finalizer that runs while a thread is made may submit operations.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from purgatory.safe_log import log_safely
@@ -43,17 +46,19 @@ class ExpiredOperationReaper:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        if not sys.is_finalizing():
+            self._thread.start()
 
     def restart_if_dead(self) -> bool:
         """Start a new thread if the old one ended by itself; say whether it did. O(1)."""
-        if self._thread.is_alive() or self._stopping.is_set():
+        if self._thread.is_alive() or self._stopping.is_set() or sys.is_finalizing():
             return False
         with self._starting:
-            if self._thread.is_alive():
+            dead, thread = self._thread, self._new_thread()
+            if dead.is_alive() or self._thread is not dead:
                 return False
-            started_before = self._thread.ident is not None
-            thread = self._thread = self._new_thread()
+            started_before = dead.ident is not None
+            self._thread = thread
             thread.start()
             self.restarts += started_before
         return started_before
@@ -73,7 +78,7 @@ class ExpiredOperationReaper:
     def _after_fork(self) -> None:
         self.restarts = 0
         self._stopping = threading.Event()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._last_advance_ns = self._timer.clock.now_ns()
         self._thread = self._new_thread()
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
 from purgatory.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.outcome import Outcome
+from purgatory.timeout import checked_timeout_s
 
 T = TypeVar("T")
 
@@ -120,10 +121,7 @@ class ThresholdWaiting(Waiting[int]):
 
 def delay_of(timeout: float | None) -> int:
     """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
-    if timeout is None or timeout == math.inf:
+    timeout_s = checked_timeout_s(timeout)
+    if timeout_s >= FOREVER_MS / 1_000:
         return FOREVER_MS
-    if not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds, or None for ever, not {timeout!r}")
-    if math.isnan(timeout):
-        raise ValueError("timeout must be a number of seconds, or None for ever, not nan")
-    return min(math.ceil(timeout * 1_000), FOREVER_MS)
+    return math.ceil(timeout_s * 1_000)

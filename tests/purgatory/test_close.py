@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -92,6 +93,26 @@ def test_later_calls_are_refused_or_find_nothing(setting: Setting, policy: Close
     assert setting.purgatory.cancel_for_key("a") == []
     assert setting.purgatory.num_delayed == setting.purgatory.watched == 0
     assert setting.purgatory.counters.outcomes["rejected"] == 1
+
+
+@pytest.mark.parametrize("timeout", [math.inf, None, 1e12, -1])
+def test_any_number_of_seconds_is_a_timeout(timeout: float | None) -> None:
+    purgatory = DelayedOperationPurgatory("Produce")
+    purgatory.try_complete_else_watch(Probe(), ["a"])
+    assert purgatory.close(timeout=timeout) == 1
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
+)
+def test_a_timeout_that_is_none_is_refused_and_closes_nothing(
+    setting: Setting, timeout: Any, error: type[Exception]
+) -> None:
+    waiting = setting.submit(Probe(), "a")
+    with pytest.raises(error, match="timeout must be a number of seconds, or None for ever"):
+        setting.purgatory.close(timeout=timeout)
+    assert not setting.purgatory.is_closed
+    assert not waiting.is_completed
 
 
 @pytest.mark.parametrize("policy", POLICIES)

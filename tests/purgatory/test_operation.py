@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import pickle
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -218,6 +223,71 @@ def test_wait_ends_after_the_callbacks() -> None:
     waiter.join()
     completer.join()
     assert told == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, 10**30])
+def test_wait_takes_any_number_of_seconds(timeout: float) -> None:
+    operation = Probe()
+    waiting = threading.Thread(target=operation.wait, args=(timeout,))
+    waiting.start()
+    while not operation._op_listeners:
+        pass
+    operation.force_complete()
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
+)
+def test_a_timeout_that_is_none_is_refused_and_leaves_no_listener(
+    timeout: Any, error: type[Exception]
+) -> None:
+    operation = Probe()
+    with pytest.raises(error, match="timeout must be a number of seconds, or None for ever"):
+        operation.wait(timeout)
+    assert not operation._op_listeners
+
+
+async def coroutine(*_: object) -> bool:
+    return True
+
+
+def generator(*_: object) -> Iterator[bool]:
+    yield True
+
+
+async def generator_of_a_coroutine(*_: object) -> AsyncIterator[bool]:
+    yield True
+
+
+@pytest.mark.parametrize("name", ["try_complete", "on_complete", "on_expiration", "on_failure"])
+@pytest.mark.parametrize("function", [coroutine, generator, generator_of_a_coroutine])
+def test_a_callback_that_nobody_would_run_is_refused_where_it_is_defined(
+    name: str, function: Callable[..., object]
+) -> None:
+    with pytest.raises(TypeError, match=rf"Slow.{name} is a (coroutine|generator) function"):
+        type("Slow", (Probe,), {name: function})
+
+
+class Runner:
+    """Something with a method that an operation must not have."""
+
+    def run(self) -> None:
+        """Do something."""
+
+
+def test_run_is_the_timers() -> None:
+    with pytest.raises(TypeError, match="Own defines run, by which the timer expires"):
+        type("Own", (Probe,), {"run": Runner.run})
+    with pytest.raises(TypeError, match="Mixed defines run, by which the timer expires"):
+        type("Mixed", (Runner, Probe), {})
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_operation_can_not_be_copied(how: Callable[[Probe], object]) -> None:
+    with pytest.raises(TypeError, match="a Probe can't be copied or pickled: it waits once"):
+        how(Probe())
 
 
 def test_repr_tells_the_outcome() -> None:

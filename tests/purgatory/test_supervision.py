@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from functools import partial
 
@@ -55,6 +57,35 @@ def test_a_closed_purgatorys_reaper_is_not_restarted() -> None:
     assert purgatory.reaper is not None
     assert not purgatory.reaper.restart_if_dead()
     assert not purgatory.reaper.is_alive
+
+
+AT_EXIT = """
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+
+class Waiting(DelayedOperation):
+    def try_complete(self):
+        return False
+
+class Late:
+    def __init__(self, purgatory):
+        self.itself = self  # so that it is there until the interpreter ends
+        self.purgatory, self.new_purgatory, self.new = purgatory, DelayedOperationPurgatory, Waiting
+
+    def __del__(self):
+        for purgatory in (self.purgatory, self.new_purgatory("late")):
+            purgatory._reaper_look_ns = 0
+            purgatory.try_complete_else_watch(self.new(10), ["key"])
+            print(purgatory.num_delayed, purgatory.close(timeout=0.1))
+
+late = Late(DelayedOperationPurgatory("early"))
+"""
+
+
+def test_who_submits_while_the_interpreter_ends_does_not_hang() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["1", "1"] * 2), ended.stderr
 
 
 def test_the_heartbeat_goes_by_the_timers_clock() -> None:

@@ -219,6 +219,21 @@ def test_a_thread_blocks_until_the_value_is_there() -> None:
     assert setting.purgatory.wait_for_threshold("log", 0) == 4
 
 
+def test_a_threads_wait_that_is_interrupted_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = Setting()
+
+    def interrupt(_event: threading.Event, _timeout: float | None = None) -> bool:
+        assert setting.purgatory.num_delayed == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Event, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        setting.purgatory.wait_for_threshold("log", 3)
+    setting.assert_empty()
+
+
 def test_a_threads_wait_ends_with_the_timeout_or_the_purgatory() -> None:
     setting = Setting()
     errors: list[BaseException] = []
