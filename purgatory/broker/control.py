@@ -6,19 +6,22 @@
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
 
-What was asked wrongly is answered with 400 and {"error": ...}.
+What was asked wrongly is answered with 400 and {"error": ...}; who may not ask, by
+`control_guard`, with 401, 403 or 415.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from purgatory import metrics
+from purgatory.broker.control_guard import Handler, control_guard, is_loopback
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.fault import Fault
 from purgatory.broker.faults import Faults
@@ -45,7 +48,9 @@ FAULTS: Mapping[str, Callable[..., Any]] = {
 }
 """The kinds of faults that can be asked for, by name."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class Control:
@@ -54,18 +59,43 @@ class Control:
     Args:
         cluster: which.
         host, port: where; port 0 lets the system choose.
+        token: what each request has to carry. None asks for none on the loopback interface, and
+            beyond it has one made up: ``token``.
+        metrics_port: where /metrics is served besides, at ``metrics_host``, without a token; None
+            serves it nowhere else.
+        metrics_host: where others are that may read the metrics.
     """
 
-    def __init__(self, cluster: Cluster, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> None:
         self._cluster = cluster
         self._host = host
         self.port = port
-        self._runner: web.AppRunner | None = None
+        self.token = token
+        if token is None and not is_loopback(host):
+            self.token = secrets.token_urlsafe(24)
+        self.metrics_port = metrics_port
+        self._metrics_host = metrics_host
+        self._runners: list[web.AppRunner] = []
 
     @property
     def url(self) -> str:
         """Where it is: "http://127.0.0.1:9990"."""
-        return f"http://{self._host}:{self.port}"
+        return _url(self._host, self.port)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the metrics are served without a token, or else with all the rest."""
+        if self.metrics_port is None:
+            return f"{self.url}/metrics"
+        return f"{_url(self._metrics_host, self.metrics_port)}/metrics"
 
     async def start(self) -> None:
         """Listen.
@@ -73,7 +103,7 @@ class Control:
         Raises:
             ClusterError: it can't listen there.
         """
-        app = web.Application(middlewares=[_answer_errors])
+        app = web.Application(middlewares=[control_guard(self._host, self.token), _answer_errors])
         app.add_routes(
             [
                 web.get("/state", self._state),
@@ -84,23 +114,32 @@ class Control:
                 web.post("/brokers/{broker}/revive", self._revive),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
+        self.port = await self._listen("the control", app, self._host, self.port)
+        if self.metrics_port is not None:
+            alone = web.Application()
+            alone.add_routes([web.get("/metrics", self._metrics)])
+            self.metrics_port = await self._listen(
+                "/metrics", alone, self._metrics_host, self.metrics_port
+            )
+
+    async def _listen(self, what: str, app: web.Application, host: str, port: int) -> int:
+        """Serve ``app``, and return the port that it has."""
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        self._runners.append(runner)
+        await runner.setup()
         try:
-            await site.start()
+            await web.TCPSite(runner, host, port).start()
         except OSError as error:
             await self.stop()
             raise ClusterError(
-                f"the control can't listen on {self._host}:{self.port}: {error.strerror}"
+                f"{what} can't be served at {host}:{port}: {error.strerror}"
             ) from error
-        self.port = self._runner.addresses[0][1]
+        return int(runner.addresses[0][1])
 
     async def stop(self) -> None:
         """Listen no more."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        while self._runners:
+            await self._runners.pop().cleanup()
 
     async def _state(self, request: web.Request) -> web.Response:
         return web.json_response(cluster_state(self._cluster))
@@ -110,9 +149,7 @@ class Control:
         for broker in self._cluster.brokers.values():
             if broker.alive:
                 for purgatory in broker.purgatories:
-                    metrics.register(
-                        purgatory.core, registry, f"{purgatory.name}-{broker.broker_id}"
-                    )
+                    metrics.register(purgatory, registry, broker=broker.broker_id)
         return web.Response(
             body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )

@@ -37,7 +37,10 @@ class Serving:
 
     Args:
         config: what the cluster is to be.
-        control_port: where it is controlled.
+        control_port, control_host: where it is controlled.
+        control_token: what the control asks for; None: nothing on the loopback interface, and a
+            token that is made up and printed beyond it.
+        metrics_port: where /metrics is served besides, where the brokers listen.
         tls: what brokers speak TLS by; None for plain connections.
         trace: takes down what happens.
         plan: the faults that come by themselves.
@@ -47,6 +50,9 @@ class Serving:
 
     config: ClusterConfig
     control_port: int = 0
+    control_host: str = "127.0.0.1"
+    control_token: str | None = None
+    metrics_port: int | None = None
     tls: ssl.SSLContext | None = None
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
@@ -65,7 +71,14 @@ async def serve(serving: Serving) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     cluster = Cluster(serving.config, serving.trace)
-    control = Control(cluster, serving.config.host, serving.control_port)
+    control = Control(
+        cluster,
+        serving.control_host,
+        serving.control_port,
+        serving.control_token,
+        serving.metrics_port,
+        serving.config.host,
+    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(cluster.stop)
         await cluster.start(serving.tls)
@@ -82,7 +95,12 @@ async def serve(serving: Serving) -> None:
             await _watch(cluster, stop)
         else:
             print(f"bootstrap.servers={cluster.bootstrap_servers}")
-            print(f"control: {control.url} (faults, /state, /metrics)", flush=True)
+            print(f"control: {control.url} (faults, /state, /metrics)")
+            if control.token is not None and serving.control_token is None:
+                print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
+            if serving.metrics_port is not None:
+                print(f"metrics: {control.metrics_url}")
+            sys.stdout.flush()
             await stop.wait()
 
 

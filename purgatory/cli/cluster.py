@@ -36,6 +36,21 @@ def cluster(
     control_port: Annotated[
         int, typer.Option(min=0, max=65535, help="For faults, state and /metrics. 0: any.")
     ] = CONTROL_PORT,
+    control_host: Annotated[
+        str,
+        typer.Option(help="Where the control listens; beyond this machine it asks for a token."),
+    ] = "127.0.0.1",
+    control_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PURGATORY_CONTROL_TOKEN",
+            help="What the control asks for. Without it: beyond this machine, one that is printed.",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve /metrics here as well, at --host. 0: any."),
+    ] = None,
     min_insync: Annotated[
         int, typer.Option(min=1, help="How many replicas must be in sync for acks=all.")
     ] = 1,
@@ -108,6 +123,9 @@ def cluster(
         serving = Serving(
             config,
             control_port,
+            control_host,
+            _token(control_token),
+            metrics_port,
             _tls(tls_cert, tls_key),
             plan=() if faults is None else load_fault_plan(faults),
             watch=watch,
@@ -145,6 +163,14 @@ def _user(text: str) -> tuple[str, str]:
     if not name or not colon:
         raise ClusterError(f"--user {text}: write NAME:PASSWORD")
     return name, password
+
+
+def _token(text: str | None) -> str | None:
+    from purgatory.broker import ClusterError
+
+    if text is not None and not (text.isascii() and text.isprintable() and text.strip() == text):
+        raise ClusterError("--control-token: it has printable ASCII characters, no space around")
+    return text or None
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

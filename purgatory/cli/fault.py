@@ -24,7 +24,7 @@ fault = typer.Typer(
     help="Have something go wrong in a cluster that runs (`purgatory cluster`).",
     no_args_is_help=True,
 )
-_where = {"control": "http://127.0.0.1:9990"}
+_where = {"control": "http://127.0.0.1:9990", "token": ""}
 
 
 @fault.callback()
@@ -32,9 +32,13 @@ def at(
     control: Annotated[
         str, typer.Option(envvar="PURGATORY_CONTROL", help="The cluster's control.")
     ] = "http://127.0.0.1:9990",
+    token: Annotated[
+        str, typer.Option(envvar="PURGATORY_CONTROL_TOKEN", help="What the control asks for.")
+    ] = "",
 ) -> None:
     """See ``fault``."""
     _where["control"] = control.rstrip("/") if "://" in control else f"http://{control}"
+    _where["token"] = token
 
 
 @fault.command()
@@ -180,6 +184,8 @@ def _ask(method: str, path: str, body: object = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     url = f"{_where['control']}{path}"
     headers = {"Content-Type": "application/json"}
+    if _where["token"]:
+        headers["Authorization"] = f"Bearer {_where['token']}"
     try:
         with urlopen(Request(url, data, headers, method=method), timeout=10) as answer:
             return json.load(answer)

@@ -36,10 +36,11 @@ def register(
     registry: CollectorRegistry = REGISTRY,
     label: str | None = None,
     kafka_names: bool = False,
+    broker: int | None = None,
 ) -> None:
     """Have ``registry`` report ``purgatory`` and its timer.
 
-    Registering it again under the same label has no effect, but that ``kafka_names`` may be added.
+    Registering it again under the same labels has no effect, but that ``kafka_names`` may be added.
     In prometheus-client's multiprocess mode it is published to the other workers, too.
 
     Args:
@@ -48,9 +49,11 @@ def register(
         label: the value of the label ``purgatory``; by default its name. The timer's samples carry
             the same, or, if the purgatory was given its timer, that timer's name.
         kafka_names: report it under Kafka's own names as well.
+        broker: the value of the label ``broker``, where one process is several brokers; by default
+            there is no such label.
 
     Raises:
-        ValueError: another purgatory, that is not closed, is registered there under that label.
+        ValueError: another purgatory, that is not closed, is registered there under these labels.
     """
     core = core_of(purgatory)
     with _lock:
@@ -59,18 +62,20 @@ def register(
             collector = PurgatoryCollector()
             registry.register(collector)
             _collectors[registry] = collector
-        name = core.name if label is None else label
-        known = collector.known_as(name)
-        if known is core:
-            collector.reported[name].report_kafka_names(kafka_names)
+        reported = Reported(purgatory, label, False, broker)
+        replaced = collector.reported.get(reported.name)
+        known = None if replaced is None else replaced.purgatory()
+        if replaced is not None and known is core:
+            replaced.report_kafka_names(kafka_names)
             return
         if known is not None and not known._closed:
+            of_broker = "" if broker is None else f" of broker {broker}"
             raise ValueError(
-                f"a purgatory labelled {name!r} is registered already: pass another label="
+                f"a purgatory labelled {reported.label!r}{of_broker} is registered already: "
+                "pass another label="
             )
-        reported = Reported(purgatory, label, kafka_names)
-        replaced = collector.reported.get(name)
-        collector.reported[name] = reported
+        reported.report_kafka_names(kafka_names)
+        collector.reported[reported.name] = reported
     if multiprocess.is_on():
         if replaced is not None:
             multiprocess.stop_publishing(replaced)
@@ -89,7 +94,7 @@ def unregister(
             return
         removed = [one for one in collector.reported.values() if one.purgatory() is core]
         for reported in removed:
-            del collector.reported[reported.label]
+            del collector.reported[reported.name]
     for reported in removed:
         multiprocess.stop_publishing(reported)
 
@@ -98,12 +103,7 @@ class PurgatoryCollector(Collector):
     """Reports any number of purgatories under one set of metric names."""
 
     def __init__(self) -> None:
-        self.reported: dict[str, Reported] = {}
-
-    def known_as(self, label: str) -> DelayedOperationPurgatory | None:
-        """Return the purgatory under ``label``, if it is still there."""
-        reported = self.reported.get(label)
-        return None if reported is None else reported.purgatory()
+        self.reported: dict[tuple[str, ...], Reported] = {}
 
     def describe(self) -> Iterable[Metric]:
         """Return the families without samples: registering must not scrape."""
@@ -112,12 +112,12 @@ class PurgatoryCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read every purgatory. O(purgatories)."""
         with _lock:
-            gone = [label for label, one in self.reported.items() if one.purgatory() is None]
-            for label in gone:
-                del self.reported[label]
+            gone = [name for name, one in self.reported.items() if one.purgatory() is None]
+            for name in gone:
+                del self.reported[name]
             reported = sorted(self.reported.items())
         families = Families()
-        for _label, one in reported:
+        for _name, one in reported:
             families.add(one)
         yield from families.all()
 

@@ -19,7 +19,9 @@ from purgatory.metrics.reported import Reported
 from purgatory.reaper import Reaper
 from timer import SystemTimer
 
-PURGATORY = ["purgatory"]
+PURGATORY = ["purgatory", "broker"]
+TIMER = ["timer", "broker"]
+"""The broker comes last, and is left out where a purgatory has none."""
 
 
 class Families:
@@ -45,12 +47,12 @@ class Families:
         self.operations = CounterMetricFamily(
             "purgatory_operations",
             "Operations by what became of them; immediate: completed without waiting.",
-            labels=["purgatory", "outcome"],
+            labels=["purgatory", "outcome", "broker"],
         )
         self.waits = HistogramMetricFamily(
             "purgatory_wait_seconds",
             "How long operations waited, by what became of them.",
-            labels=["purgatory", "outcome"],
+            labels=["purgatory", "outcome", "broker"],
         )
         self.lateness = HistogramMetricFamily(
             "purgatory_expiry_lateness_seconds",
@@ -65,7 +67,7 @@ class Families:
         self.callback_errors = CounterMetricFamily(
             "purgatory_callback_errors",
             "Exceptions in callbacks, by the callback.",
-            labels=["purgatory", "stage"],
+            labels=["purgatory", "stage", "broker"],
         )
         self.missed_wakeups = CounterMetricFamily(
             "purgatory_missed_wakeups",
@@ -87,22 +89,20 @@ class Families:
             "How long the oldest pending operation has waited; 0 without any.",
             labels=PURGATORY,
         )
-        self.tasks = GaugeMetricFamily("timer_tasks", "Tasks on the timer.", labels=["timer"])
-        self.wheels = GaugeMetricFamily(
-            "timer_wheels", "Levels of the timing wheel.", labels=["timer"]
-        )
+        self.tasks = GaugeMetricFamily("timer_tasks", "Tasks on the timer.", labels=TIMER)
+        self.wheels = GaugeMetricFamily("timer_wheels", "Levels of the timing wheel.", labels=TIMER)
         self.buckets = GaugeMetricFamily(
-            "timer_buckets_occupied", "Buckets in the delay queue.", labels=["timer"]
+            "timer_buckets_occupied", "Buckets in the delay queue.", labels=TIMER
         )
         self._kafka = KafkaFamilies()
-        self._timers: dict[str, set[SystemTimer]] = {}
+        self._timers: dict[tuple[str, ...], set[SystemTimer]] = {}
 
     def all(self) -> list[Metric]:
         """Return the families; Kafka's only if a purgatory is reported under those names."""
-        for label, timers in self._timers.items():
-            self.tasks.add_metric([label], sum(timer.size for timer in timers))
-            self.wheels.add_metric([label], max(timer.levels_in_use for timer in timers))
-            self.buckets.add_metric([label], sum(timer.buckets_occupied for timer in timers))
+        for labels, timers in self._timers.items():
+            self.tasks.add_metric(labels, sum(timer.size for timer in timers))
+            self.wheels.add_metric(labels, max(timer.levels_in_use for timer in timers))
+            self.buckets.add_metric(labels, sum(timer.buckets_occupied for timer in timers))
         self._timers.clear()
         own = [family for family in vars(self).values() if isinstance(family, Metric)]
         return own + self._kafka.all()
@@ -112,48 +112,50 @@ class Families:
         purgatory = reported.purgatory()
         if purgatory is None:
             return
-        label = reported.label
+        labels = reported.name
         counters = purgatory.counters
         pending = purgatory.num_delayed
-        self.pending.add_metric([label], pending)
+        self.pending.add_metric(labels, pending)
         if purgatory.max_pending is not None:
-            self.limit.add_metric([label], purgatory.max_pending)
-        self.entries.add_metric([label], purgatory.watched)
-        self.keys.add_metric([label], purgatory.watched_keys)
-        self.oldest.add_metric([label], purgatory.oldest_pending_ns / 1e9)
-        self._add_counters(label, counters)
+            self.limit.add_metric(labels, purgatory.max_pending)
+        self.entries.add_metric(labels, purgatory.watched)
+        self.keys.add_metric(labels, purgatory.watched_keys)
+        self.oldest.add_metric(labels, purgatory.oldest_pending_ns / 1e9)
+        self._add_counters(reported, counters)
         if purgatory.reaper is not None:
-            self._add_reaper(label, purgatory.reaper, pending, purgatory.timer.clock.now_ns())
+            self._add_reaper(labels, purgatory.reaper, pending, purgatory.timer.clock.now_ns())
         timer = purgatory.timer
         if isinstance(timer, SystemTimer):
             lateness = timer.lateness.snapshot()
             self.lateness.add_metric(
-                [label], _buckets(lateness.bounds_ms, lateness.counts), lateness.sum_ms / 1e3
+                labels, _buckets(lateness.bounds_ms, lateness.counts), lateness.sum_ms / 1e3
             )
-            timer_label = label if reported.owns_timer else timer.name
-            self._timers.setdefault(timer_label, set()).add(timer)
+            timer_labels = labels if reported.owns_timer else (timer.name, *reported.broker)
+            self._timers.setdefault(timer_labels, set()).add(timer)
         if reported.kafka_expiries is not None:
-            self._kafka.add(reported.kafka_expiries, label, purgatory, counters)
+            self._kafka.add(reported.kafka_expiries, labels, purgatory, counters)
 
-    def _add_counters(self, label: str, counters: CountersSnapshot) -> None:
+    def _add_counters(self, reported: Reported, counters: CountersSnapshot) -> None:
+        labels, label, broker = reported.name, reported.label, reported.broker
         for outcome, total in counters.outcomes.items():
-            self.operations.add_metric([label, outcome], total)
+            self.operations.add_metric([label, outcome, *broker], total)
         for outcome, waits in counters.waits.items():
-            self.waits.add_metric(
-                [label, outcome], _buckets(WAIT_BOUNDS_MS, waits.counts), waits.sum_ns / 1e9
-            )
+            buckets = _buckets(WAIT_BOUNDS_MS, waits.counts)
+            self.waits.add_metric([label, outcome, *broker], buckets, waits.sum_ns / 1e9)
         for stage, total in counters.callback_errors.items():
-            self.callback_errors.add_metric([label, stage], total)
-        self.checks.add_metric([label], counters.checks)
-        self.missed_wakeups.add_metric([label], counters.missed_wakeups)
+            self.callback_errors.add_metric([label, stage, *broker], total)
+        self.checks.add_metric(labels, counters.checks)
+        self.missed_wakeups.add_metric(labels, counters.missed_wakeups)
 
-    def _add_reaper(self, label: str, reaper: Reaper, pending: int, now_ns: int) -> None:
+    def _add_reaper(
+        self, labels: tuple[str, ...], reaper: Reaper, pending: int, now_ns: int
+    ) -> None:
         # A reaper whose purgatory is closed, or that a fork left to be started by the first
         # operation, is not stale: nothing waits for it.
         needed = pending > 0 or reaper.is_alive
         since_ns = now_ns - reaper.last_advance_ns if needed else 0
-        self.heartbeat.add_metric([label], time.time() - since_ns / 1e9)
-        self.restarts.add_metric([label], reaper.restarts)
+        self.heartbeat.add_metric(labels, time.time() - since_ns / 1e9)
+        self.restarts.add_metric(labels, reaper.restarts)
 
 
 def _buckets(bounds_ms: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:

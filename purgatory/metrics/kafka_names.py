@@ -70,47 +70,57 @@ class KafkaFamilies:
         self.size = GaugeMetricFamily(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
             "Entries on the watch lists, as purgatory_watch_entries.",
-            labels=["delayedOperation"],
+            labels=["delayedOperation", "broker"],
         )
         self.delayed = GaugeMetricFamily(
             "kafka_server_delayedoperationpurgatory_numdelayedoperations",
             "Operations that wait, as purgatory_pending_operations.",
-            labels=["delayedOperation"],
+            labels=["delayedOperation", "broker"],
         )
         self.produce_expires = CounterMetricFamily(
-            "kafka_server_delayedproducemetrics_expires", "Produces that expired."
+            "kafka_server_delayedproducemetrics_expires",
+            "Produces that expired.",
+            labels=["broker"],
         )
         self.fetch_expires = CounterMetricFamily(
             "kafka_server_delayedfetchmetrics_expires",
             "Fetches that expired, by who fetched.",
-            labels=["fetcherType"],
+            labels=["fetcherType", "broker"],
         )
-        self._produces: int | None = None
-        self._fetches: dict[str, int] = {}
+        self._produces: dict[tuple[str, ...], int] = {}
+        self._fetches: dict[tuple[str, ...], int] = {}
 
     def add(
         self,
         expiries: KafkaExpiries,
-        label: str,
+        name: tuple[str, ...],
         purgatory: DelayedOperationPurgatory,
         counters: CountersSnapshot,
     ) -> None:
-        """Add one purgatory; the expiries of those of one name add up."""
-        self.size.add_metric([label], purgatory.watched)
-        self.delayed.add_metric([label], purgatory.num_delayed)
+        """Add one purgatory; the expiries of those of one name, and broker, add up.
+
+        Args:
+            expiries: of its fetches.
+            name: its label, and that of its broker if it has one.
+            purgatory: what is reported.
+            counters: what it has counted.
+        """
+        self.size.add_metric(name, purgatory.watched)
+        self.delayed.add_metric(name, purgatory.num_delayed)
+        broker = name[1:]
         if purgatory.name == "Produce":
-            self._produces = (self._produces or 0) + counters.outcomes["expired"]
+            self._produces[broker] = self._produces.get(broker, 0) + counters.outcomes["expired"]
         elif purgatory.name == "Fetch":
             for fetcher_type, expired in expiries.by_fetcher_type().items():
-                self._fetches[fetcher_type] = self._fetches.get(fetcher_type, 0) + expired
+                labels = (fetcher_type, *broker)
+                self._fetches[labels] = self._fetches.get(labels, 0) + expired
 
     def all(self) -> list[Metric]:
         """Return the families that have a sample."""
-        if self._produces is not None:
-            self.produce_expires.add_metric([], self._produces)
-            self._produces = None
-        for fetcher_type, expired in self._fetches.items():
-            self.fetch_expires.add_metric([fetcher_type], expired)
-        self._fetches = {}
+        for labels, expired in self._produces.items():
+            self.produce_expires.add_metric(labels, expired)
+        for labels, expired in self._fetches.items():
+            self.fetch_expires.add_metric(labels, expired)
+        self._produces, self._fetches = {}, {}
         families = (self.size, self.delayed, self.produce_expires, self.fetch_expires)
         return [family for family in families if family.samples]

@@ -16,7 +16,7 @@ ADDRESS = "127.0.0.1"
 
 @contextmanager
 def serve_metrics(runtime: Runtime, port: int) -> Iterator[int]:
-    """Serve the metrics of a run's purgatories, labelled `Produce-0` for the one of broker 0.
+    """Serve the metrics of a run's purgatories, each with the label `broker`.
 
     A broker that starts anew counts from zero, as a process does.
 
@@ -34,7 +34,7 @@ def serve_metrics(runtime: Runtime, port: int) -> Iterator[int]:
 
     def started(broker_id: int, process: Process) -> None:
         for purgatory in process.purgatories:
-            metrics.register(purgatory, registry, f"{purgatory.name}-{broker_id}")
+            metrics.register(purgatory, registry, broker=broker_id)
 
     def ended(process: Process) -> None:
         for purgatory in process.purgatories:

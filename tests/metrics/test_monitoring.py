@@ -67,8 +67,8 @@ def test_no_alert_counts_the_expiries_of_fetches() -> None:
     rules = (MONITORING / "alerts.yml").read_text()
     selectors = re.findall(r"purgatory_operations_total\{[^}]*\}", rules)
     about_expiry = [one for one in selectors if '"expired"' in one]
-    assert len(about_expiry) == 1
-    assert 'purgatory=~"Produce.*"' in about_expiry[0]
+    assert about_expiry
+    assert all('purgatory=~"Produce.*"' in selector for selector in about_expiry)
     assert "delayedfetchmetrics" not in rules
 
 
@@ -131,6 +131,24 @@ def test_the_dashboard_is_one_that_grafana_takes(dashboard: Json) -> None:
         }
         assert not squares & used, f"{panel['title']} overlaps another panel"
         used |= squares
+
+
+def test_the_variables_of_the_dashboard_hold_for_every_query(dashboard: Json) -> None:
+    for query in queries_of(dashboard):
+        for selector in re.findall(r"\{[^}]*\}", query):
+            asked = dict(re.findall(r'(\w+)=~"\$(\w+)"', selector))
+            chosen = {"purgatory", "timer", "delayedOperation"} & asked.keys()
+            assert {"job", "instance", "broker"} <= asked.keys(), query
+            assert all(asked[name] == "purgatory" for name in chosen)
+            assert chosen or "expires_total" in query, query
+
+
+def test_the_dashboard_begins_with_the_few_that_stand_out(dashboard: Json) -> None:
+    first, *panels = dashboard["panels"][:5]
+    assert (first["type"], first["title"]) == ("row", "Overview")
+    for panel in panels:
+        assert panel["gridPos"]["y"] == 1
+        assert [target["expr"].partition(",")[0] for target in panel["targets"]] == ["topk(5"]
 
 
 def test_the_dashboards_queries_are_promql(dashboard: Json, tmp_path: Path) -> None:

@@ -296,9 +296,9 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
         assert re.search(rf"^# TYPE {name} ", text, re.MULTILINE), name
     for broker in range(3):
         for purgatory in ("Produce", "Fetch", "DeleteRecords"):
-            assert f'purgatory_pending_operations{{purgatory="{purgatory}-{broker}"}}' in text
+            assert f'pending_operations{{broker="{broker}",purgatory="{purgatory}"}}' in text
     completed = re.findall(
-        r'^purgatory_operations_total\{outcome="completed",purgatory="Produce-\d"\} ([\d.e+]+)$',
+        r'_operations_total\{broker="\d",outcome="completed",purgatory="Produce"\} ([\d.e+]+)$',
         text,
         re.MULTILINE,
     )
