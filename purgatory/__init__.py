@@ -8,6 +8,7 @@
 An operation completes when an event on one of its keys finds its condition true, or expires.
 """
 
+from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.closing import ClosePolicy
 from purgatory.counters import CountersSnapshot

@@ -11,6 +11,7 @@ that wants another kind overrides ``kafka_cluster_config``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,15 +23,32 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
     """What the cluster of a test is to be: groups come together without delay."""
-    from purgatory.broker import ClusterConfig, GroupConfig
+    with _said_clearly():
+        from purgatory.broker import ClusterConfig, GroupConfig
 
-    return ClusterConfig(groups=GroupConfig(initial_rebalance_delay_ms=0))
+        return ClusterConfig(groups=GroupConfig(initial_rebalance_delay_ms=0))
 
 
 @pytest.fixture
 def kafka_cluster(kafka_cluster_config: ClusterConfig) -> Iterator[ThreadedCluster]:
     """A cluster that runs while the test does."""
-    from purgatory.broker import ThreadedCluster
-
+    with _said_clearly():
+        from purgatory.broker import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config) as cluster:
         yield cluster
+
+
+@contextmanager
+def _said_clearly() -> Iterator[None]:
+    """Have a test fail by one line where the extra is missing, or the package is not ours."""
+    from purgatory.cli.extras import missing_extra
+    from purgatory.import_names import check_purgatory
+
+    try:
+        check_purgatory()
+        yield
+    except ImportError as error:
+        advice = missing_extra("cluster", error.name, "the fixture kafka_cluster")
+        if advice is None and isinstance(error, ModuleNotFoundError):
+            raise
+        pytest.fail(advice or str(error), pytrace=False)

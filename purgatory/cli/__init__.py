@@ -8,6 +8,13 @@ import sys
 def run() -> None:
     """Run the command that the process was started with, and exit with its status."""
     try:
+        from purgatory.import_names import check_purgatory
+
+        check_purgatory()
+    except ImportError as error:
+        print(f"purgatory: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    try:
         from purgatory.cli.main import main
     except ModuleNotFoundError as error:
         # The library can be installed without what only its command line needs.

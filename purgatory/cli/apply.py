@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -179,6 +180,10 @@ def _apply_topics(settings: object, master: str) -> Applied:
     from purgatory.pipeline.session import spark_session
 
     assert isinstance(settings, StreamSettings), "made above"
+    # Spark takes half a minute to start, and its workers need these: what is missing is said now.
+    import_module("confluent_kafka")
+    if settings.target_url.startswith("postgres"):
+        import_module("psycopg")
     with spark_session(master) as session:
         return apply_stream(session, settings, progress=_tell)
 

@@ -26,8 +26,13 @@ _PUBLISHING = ("cluster", "simulate")
 """Commands that need the client of Kafka only with --publish."""
 
 
-def missing_extra(command: str, module: str | None) -> str | None:
+def missing_extra(command: str, module: str | None, who: str | None = None) -> str | None:
     """Say what to install when ``command`` did not find ``module``.
+
+    Args:
+        command: which needs it.
+        module: what was not found.
+        who: to be named instead of the command.
 
     Returns:
         One line, or None when no extra brings that module: then its absence is a defect.
@@ -35,9 +40,10 @@ def missing_extra(command: str, module: str | None) -> str | None:
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
     if module == _CLIENT and command in _PUBLISHING:
         extra, modules = "live", {_CLIENT}
-    if module is None or module.partition(".")[0] not in modules:
+    module = (module or "").partition(".")[0]
+    if module not in modules:
         return None
     return (
-        f"purgatory {command} needs the {extra} extra ({module} is missing): "
+        f"{who or f'purgatory {command}'} needs the {extra} extra ({module} is missing): "
         f"pip install 'kafka-purgatory[{extra}]'"
     )
