@@ -59,6 +59,14 @@ def apply(
     no_create: Annotated[
         bool, typer.Option("--no-create", help="Make no tables and no columns.")
     ] = False,
+    passed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="A change of a schema that you made in the target by hand; may be given again.",
+        ),
+    ] = None,
     tables: Annotated[
         Path | None,
         typer.Option(metavar="FILE.toml", help="Names, keys and types of tables."),
@@ -85,6 +93,7 @@ def apply(
             create=not no_create,
             effects=effects,
             stop_on_bad=stop_on_bad,
+            passed=frozenset(map(_place, passed or ())),
             tables=load_tables(tables) if tables is not None else {},
         )
         if files:
@@ -146,6 +155,15 @@ def _one_line_errors() -> Iterator[None]:
             raise typer.Exit(2) from None
 
 
+def _place(text: str) -> str:
+    from purgatory.changes.errors import ChangesError
+
+    topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
+    if not (topic and partition.isdecimal() and offset.isdecimal()):
+        raise ChangesError(f"--pass {text}: write TOPIC:PARTITION:OFFSET, as the message has it")
+    return text
+
+
 def _option(text: str) -> tuple[str, str]:
     from purgatory.changes.errors import ChangesError
 
@@ -196,6 +214,6 @@ def _told(applied: Applied) -> str:
     text = f"{applied.applied:,} applied, {applied.quarantined:,} set aside"
     if applied.skipped:
         text += f", {applied.skipped:,} skipped that were there"
-    if applied.pending:
-        text += f", {applied.pending:,} waiting for the rest of their transaction"
+    if applied.pending > 0:
+        text += f", {applied.pending:,} waiting for what comes before them"
     return text

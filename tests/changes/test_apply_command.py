@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from purgatory.cli.main import main
-from tests.changes.change_log import as_list, closing_target, quarantined, random_log, rows_of
+from tests.changes.change_log import (
+    as_list,
+    closing_target,
+    quarantined,
+    random_log,
+    record,
+    rows_of,
+)
 
 
 def lines_of(seed: int, number: int) -> list[bytes]:
@@ -135,3 +142,29 @@ def test_arguments_that_are_not_right_are_told_in_one_line(
     err = capsys.readouterr().err
     assert BAD_ARGUMENTS[arguments] in err
     assert err.count("\n") == 1
+
+
+def test_a_change_of_a_schema_stops_until_it_is_passed_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    stop = [{"do": "stop", "why": "DROP PARTITION takes rows away"}]
+    records = [
+        record(0, data={"id": 1}),
+        record(1, type="table-alter", data=None, steps=stop),
+        record(2, data={"id": 2}),
+    ]
+    log.write_bytes(b"".join((one.value or b"") + b"\n" for one in records))
+    command = ["apply", str(log), "--to", f"sqlite:///{tmp_path / 'target.db'}"]
+    for by in ("row", "row", "transaction"):
+        assert main([*command, "--by", by]) == 1
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert f"offset 1: not applied: shop.orders: {stop[0]['why']}" in told
+        assert told.endswith(f"and go on with --pass file:{log}:0:1)\n")
+    assert main([*command, "--pass", f"file:{log}:0"]) == 2
+    assert "write TOPIC:PARTITION:OFFSET" in capsys.readouterr().err
+    assert main([*command, "--pass", f"file:{log}:0:1"]) == 0
+    assert capsys.readouterr().out == "1 applied, 1 set aside\n"
+    with closing_target(command[-1]) as target:
+        assert [row["id"] for row in rows_of(target)] == [1, 2]
