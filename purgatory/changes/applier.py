@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from purgatory.changes.apply import Applied, Writer
-from purgatory.changes.errors import TargetError
+from purgatory.changes.errors import TargetError, TargetGoneError
 from purgatory.changes.options import ApplyOptions
 from purgatory.changes.record import Record
 from purgatory.changes.targets.target import Target
@@ -138,4 +138,5 @@ class Applier:
         if lost and time.monotonic() < until_s:
             return True
         reason = " ".join(str(error).split())
-        raise TargetError(f"the target failed: {reason}") from error
+        kind = TargetGoneError if lost else TargetError
+        raise kind(f"the target failed: {reason}") from error

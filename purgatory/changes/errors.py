@@ -6,9 +6,24 @@ from __future__ import annotations
 class ChangesError(Exception):
     """The work can't go on; the message says what was wrong, where, and what would be right."""
 
+    passes = False
+    """Whether the same may succeed when it's started again."""
+
+
+class FaultError(ChangesError):
+    """What broke off may pass: brokers that don't answer, a worker that was killed."""
+
+    passes = True
+
 
 class TargetError(ChangesError):
     """The target database can't be reached or used."""
+
+
+class TargetGoneError(TargetError):
+    """The target database is away, and may come back."""
+
+    passes = True
 
 
 class StoppedOnBadError(ChangesError):

@@ -17,20 +17,25 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from purgatory.changes.applier import RETRY_FOR_S, Applier
 from purgatory.changes.apply import Applied
-from purgatory.changes.errors import ChangesError, StoppedOnBadError
+from purgatory.changes.errors import ChangesError, FaultError, StoppedOnBadError
 from purgatory.changes.options import ApplyOptions
 from purgatory.changes.record import Record
 from purgatory.changes.targets import Target, open_target
+from purgatory.source.query_failure import query_failure
 
-_RESULT = "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string"
+_RESULT = (
+    "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string, "
+    "passes boolean"
+)
 _ARROW_RESULT = pa.schema(
     [
         *((name, pa.int64()) for name in ("applied", "skipped", "quarantined", "pending")),
         ("error", pa.string()),
+        ("passes", pa.bool_()),
     ]
 )
 
@@ -116,7 +121,7 @@ def apply_stream(
         except PySparkException as error:
             if batches.failure is not None:
                 raise batches.failure from None
-            raise ChangesError(f"the stream failed: {_reason(error)}") from error
+            raise _stream_failure(error) from error
         finally:
             query.stop()
     return batches.total
@@ -136,7 +141,7 @@ def _check_topics(settings: StreamSettings) -> None:
         finally:
             client.close()
     except SourceError as error:
-        raise ChangesError(str(error)) from error
+        raise (FaultError if error.passes else ChangesError)(str(error)) from error
     missing = [topic for topic in settings.topics if topic not in there]
     if missing:
         raise ChangesError(f"there is no topic {missing[0]}: make it, or mend --topic")
@@ -153,13 +158,9 @@ def _positions(starts: Mapping[str, Mapping[int, int]]) -> str:
     )
 
 
-def _reason(error: Exception) -> str:
-    """The line that says most: the last one of the Python that failed, or the first of all."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith("purgatory.") and "Error:" in line]
-    if named:
-        return named[-1].partition("Error:")[2].strip()
-    return lines[0] if lines else type(error).__name__
+def _stream_failure(error: Exception) -> ChangesError:
+    reason, passes = query_failure(error)
+    return (FaultError if passes else ChangesError)(f"the stream failed: {reason}")
 
 
 class _Batches:
@@ -189,11 +190,11 @@ class _Batches:
         self._progress(became)
         for row in rows:
             if row.error is not None:
-                raise (
-                    StoppedOnBadError(row.error)
-                    if self._task.settings.options.stop_on_bad
-                    else ChangesError(row.error)
-                )
+                raise _failure_of(row)
+
+
+def _failure_of(row: Row) -> ChangesError:
+    return {True: FaultError, False: ChangesError, None: StoppedOnBadError}[row.passes](row.error)
 
 
 class _Task:
@@ -204,14 +205,15 @@ class _Task:
         self.connect = connect
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        became, error = Applied(), None
+        became, error, passes = Applied(), None, None
         try:
             for one in self._applied(batches):
                 became += one
         except ChangesError as failure:
             # Told by the driver in one line; a task that fails would be told by its traceback.
             error = str(failure)
-        row = {**dataclasses.asdict(became), "error": error}
+            passes = None if isinstance(failure, StoppedOnBadError) else failure.passes
+        row = {**dataclasses.asdict(became), "error": error, "passes": passes}
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)
 
     def _applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Applied]:

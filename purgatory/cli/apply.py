@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli.exit_status import BAD_CHANGE, status_of
 from purgatory.cli.pipeline_run import Master, one_line_errors
 
 if TYPE_CHECKING:
     from purgatory.changes.applier import Applier
     from purgatory.changes.apply import Applied
     from purgatory.changes.options import ApplyOptions
-
-SET_ASIDE = 1
-"""The exit status when it stopped at a change that can't be applied, as --stop-on-bad asks."""
 
 
 def apply(
@@ -149,10 +147,10 @@ def _one_line_errors() -> Iterator[None]:
             yield
         except StoppedOnBadError as error:
             print(f"purgatory apply: stopped at {error}", file=sys.stderr)
-            raise typer.Exit(SET_ASIDE) from None
+            raise typer.Exit(BAD_CHANGE) from None
         except ChangesError as error:
             print(f"purgatory apply: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            raise typer.Exit(status_of(error)) from None
 
 
 def _place(text: str) -> str:

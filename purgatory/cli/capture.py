@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
+
 if TYPE_CHECKING:
     from purgatory.changes.capture import CaptureConfig
 
@@ -34,6 +36,15 @@ def capture(
     partitions: Annotated[
         int, typer.Option(min=1, help="Of the topic, if it isn't there yet.")
     ] = 6,
+    max_record_bytes: Annotated[
+        int,
+        typer.Option(
+            min=1_024,
+            max=2**30,
+            metavar="BYTES",
+            help="The largest record of the topic, if it isn't there yet.",
+        ),
+    ] = 16 * 2**20,
     snapshot: Annotated[
         bool,
         typer.Option("--snapshot", help="Begin a new topic with the rows that are there."),
@@ -56,6 +67,7 @@ def capture(
     from purgatory.changes.capture import (
         CaptureConfig,
         CaptureError,
+        ChangeRefusedError,
         KafkaSettings,
         TableFilter,
         capture_changes,
@@ -71,16 +83,18 @@ def capture(
             topic=topic,
             tables=TableFilter(address.database, names),
             partitions=partitions,
+            max_record_bytes=max_record_bytes,
             snapshot=snapshot,
             once=once,
         )
         sent = capture_changes(config)
     except CaptureError as error:
         print(f"purgatory capture: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        status = BAD_CHANGE if isinstance(error, ChangeRefusedError) else status_of(error)
+        raise typer.Exit(status) from None
     except KeyboardInterrupt:
         print("purgatory capture: ended; it goes on from here when started again", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     _tell(config, sent)
 
 

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from purgatory.cli.exit_status import INTERRUPTED, status_of
+
 Traces = Annotated[
     list[Path],
     typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
@@ -55,9 +57,6 @@ Strict = Annotated[
 ]
 """The option --strict."""
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
-
 
 @contextmanager
 def one_line_errors(command: str, kept: str = "nothing was written") -> Iterator[None]:
@@ -68,7 +67,7 @@ def one_line_errors(command: str, kept: str = "nothing was written") -> Iterator
         kept: what is said of the results after Ctrl-C.
 
     Raises:
-        typer.Exit: 2 after a PipelineError, 130 after Ctrl-C.
+        typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C.
     """
     from purgatory.pipeline.errors import PipelineError
 
@@ -76,7 +75,7 @@ def one_line_errors(command: str, kept: str = "nothing was written") -> Iterator
         yield
     except PipelineError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise typer.Exit(status_of(error)) from None
     except KeyboardInterrupt:
         print(f"purgatory {command}: interrupted; {kept}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -14,7 +14,15 @@ _ASK_FOR_S = 2.0
 
 
 class NoAnswerError(Exception):
-    """No cluster answers, or not us; the message is the reason."""
+    """No cluster answers, or not us; the message is the reason.
+
+    Args:
+        passes: whether one may, if it's asked again.
+    """
+
+    def __init__(self, reason: str, *, passes: bool) -> None:
+        super().__init__(reason)
+        self.passes = passes
 
 
 def first_answer(
@@ -46,7 +54,7 @@ def first_answer(
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise NoAnswerError(_shown(error.args[0])) from error
+        raise NoAnswerError(_shown(error.args[0]), passes=False) from error
     while True:
         left_s = deadline - time.monotonic()
         try:
@@ -56,7 +64,8 @@ def first_answer(
             admin.poll(0)  # what went wrong with connections is told in here
             refusal = _refusal(told)
             if refusal is not None or left_s <= _ASK_FOR_S:
-                raise NoAnswerError(_shown(refusal or error.args[0])) from error
+                shown = _shown(refusal or error.args[0])
+                raise NoAnswerError(shown, passes=refusal is None) from error
 
 
 def _refusal(told: list[KafkaError]) -> KafkaError | None:

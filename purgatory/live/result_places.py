@@ -42,7 +42,7 @@ class ResultPlaces:
         """Write a batch's results; return those by table that were not in Parquet yet.
 
         Raises:
-            OutputError: the topic didn't take them.
+            FaultError: the topic didn't take them.
         """
         tables = split(rows, self.query, list(_COLUMNS[self.query]), _ASIDE)
         new = {name: self.parts[name].write(batch, rows) for name, rows in tables.items()}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from purgatory.pipeline.errors import OutputError
+from purgatory.pipeline.errors import FaultError, OutputError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -50,9 +50,8 @@ class ResultTopic:
             self._last = self._find_last()
             self._producer = Producer({**self._settings, "enable.idempotence": True})
         except KafkaException as error:
-            raise OutputError(
-                f"--to-topic {topic}: {bootstrap_servers} can't be used: {error.args[0].str()}"
-            ) from error
+            told = f"--to-topic {topic}: {bootstrap_servers} can't be used: {error.args[0].str()}"
+            raise (FaultError if error.args[0].retriable() else OutputError)(told) from error
 
     @property
     def last_batch(self) -> int:
@@ -67,7 +66,7 @@ class ResultTopic:
             rows: in an order that is the same each time.
 
         Raises:
-            OutputError: they were not all acknowledged.
+            FaultError: they were not all acknowledged.
         """
         failures: list[str] = []
 
@@ -87,7 +86,7 @@ class ResultTopic:
         left = self._producer.flush(_TIMEOUT_S)
         if left or failures:
             reason = failures[0] if failures else f"no answer within {_TIMEOUT_S:g} s"
-            raise OutputError(f"--to-topic {self.topic}: results were not taken: {reason}")
+            raise FaultError(f"--to-topic {self.topic}: results were not taken: {reason}")
         if written:
             self._last = (batch, len(rows) - 1)
         return written
@@ -134,7 +133,7 @@ class ResultTopic:
                 reason = error.str()
             elif message is not None:
                 return message.value()
-        raise OutputError(f"--to-topic {self.topic}: its last record can't be read: {reason}")
+        raise FaultError(f"--to-topic {self.topic}: its last record can't be read: {reason}")
 
 
 def check_result_topic(topic: ResultTopic, checkpoint: Path) -> None:

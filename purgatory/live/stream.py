@@ -25,6 +25,8 @@ from purgatory.live.result_places import ResultPlaces
 from purgatory.live.rows import rows_of
 from purgatory.live.topic_records import Records
 from purgatory.live.waits import windowed_waits
+from purgatory.pipeline.errors import FaultError, PipelineError
+from purgatory.source.query_failure import query_failure
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -62,7 +64,8 @@ def run_jobs(
 
     Raises:
         OutputError: a place for results can't be used.
-        pyspark.errors.PySparkException: a query failed.
+        PipelineError: a query failed.
+        FaultError: a query failed, and may not when it's started again.
     """
     _configure(session)
     for of_query in places.values():
@@ -162,7 +165,9 @@ class _Query:
         """Raise what it has failed with, if it has."""
         failure = None if self._query is None else self._query.exception()
         if failure is not None:
-            raise failure
+            reason, passes = query_failure(failure)
+            kind = FaultError if passes else PipelineError
+            raise kind(f"the query {self._places.query} failed: {reason}") from failure
 
     def stop(self) -> None:
         """End it; a batch that is under way is cut off."""

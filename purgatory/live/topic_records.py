@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from purgatory.live.first_answer import NoAnswerError, first_answer
 from purgatory.live.topics import published_topics
-from purgatory.pipeline.errors import PipelineError
+from purgatory.pipeline.errors import FaultError, PipelineError
 
 _TIMEOUT_S = 15.0
 
@@ -71,9 +71,8 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
     except NoAnswerError as error:
-        raise PipelineError(
-            f"--bootstrap {bootstrap_servers}: no cluster answers: {error}"
-        ) from error
+        kind = FaultError if error.passes else PipelineError
+        raise kind(f"--bootstrap {bootstrap_servers}: no cluster answers: {error}") from error
     missing = sorted(wanted - there)
     if missing:
         raise PipelineError(

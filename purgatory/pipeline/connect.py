@@ -26,6 +26,7 @@ _MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.compression.codec": "zstd",
 }
 

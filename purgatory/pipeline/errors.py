@@ -6,6 +6,9 @@ from __future__ import annotations
 class PipelineError(Exception):
     """An analysis that can't be done; the message says what was wrong, where, and what is right."""
 
+    passes = False
+    """Whether the same may succeed when it's started again."""
+
 
 class TraceError(PipelineError):
     """A trace that is not there, not whole, or not of a known schema."""
@@ -17,3 +20,15 @@ class OutputError(PipelineError):
 
 class SessionError(PipelineError):
     """A Spark session that could not be started."""
+
+
+class FaultError(PipelineError):
+    """What broke off may pass: brokers that don't answer, a worker that was killed."""
+
+    passes = True
+
+
+class SessionEndedError(SessionError):
+    """A Spark session whose Java process ended, as when the machine had no memory left."""
+
+    passes = True

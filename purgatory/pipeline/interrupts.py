@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CANCEL_TIMEOUT_S = 20.0
+_RAISED_AS_WELL = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+)
 
 
 @contextmanager
@@ -48,7 +52,7 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
     if main:
         signal.signal(signal.SIGINT, handle)
     root = logging.getLogger()
-    root.addFilter(_is_no_interrupt)
+    root.addFilter(_is_no_repetition)
     try:
         yield
     except BaseException:
@@ -57,7 +61,7 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        root.removeFilter(_is_no_interrupt)
+        root.removeFilter(_is_no_repetition)
         if interrupted.is_set():
             _apart(session.stop)
         else:
@@ -66,9 +70,12 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
             signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Keep back the traceback that the bridge to Java logs at an interrupt."""
-    return record.msg != "KeyboardInterrupt while sending command."
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    """Keep back the tracebacks that the bridge to Java logs of what it raises as well.
+
+    They come at an interrupt, and when Java ends in the middle of a call.
+    """
+    return record.msg not in _RAISED_AS_WELL
 
 
 def _cancel(session: SparkSession) -> None:
@@ -82,7 +89,8 @@ def _apart(call: Callable[[], object]) -> None:
     """Call something in a thread of its own; what it raises is of no use to anybody any more."""
 
     def run() -> None:
-        with suppress(Py4JError, PySparkException, OSError):
+        # AttributeError: the session was being stopped already.
+        with suppress(Py4JError, PySparkException, OSError, AttributeError):
             call()
 
     thread = threading.Thread(target=run, name="spark-cancel", daemon=True)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseServer
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -25,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.class_archive import archive_path, make, use
 from purgatory.pipeline.connect import CONNECT, CONNECT_PORT, connect_session
-from purgatory.pipeline.errors import PipelineError, SessionError
+from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
 from purgatory.pipeline.interrupts import stopped_at_the_end
 from purgatory.pipeline.java import find_java_home
 from purgatory.pipeline.progress import shown_progress
@@ -40,6 +44,8 @@ _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
 _EXIT_TIMEOUT_S = 300.0
+_ABOUT_TO_END_S = 1.0
+"""How long a process may take to end after its connections broke."""
 
 MOST_SMALL_ROWS = 500_000
 """Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
@@ -93,6 +99,7 @@ def spark_session(
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
+        SessionEndedError: Spark's Java process ended inside the block.
         PipelineError: Spark failed inside the block.
     """
     check_master(master)
@@ -114,7 +121,12 @@ def spark_session(
         of_archive = use(archive) if archive_to is None else make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
         session = _start(configuration.setAll(list((settings or {}).items())), log)
-        with stopped_at_the_end(session), spark_errors(log), shown_progress(session, progress):
+        with (
+            _told_if_java_ended(log),
+            stopped_at_the_end(session),
+            spark_errors(log),
+            shown_progress(session, progress),
+        ):
             yield session
 
 
@@ -132,6 +144,35 @@ def end_java() -> None:
     process = gateway.proc
     process.stdin.close()  # which it waits for
     process.wait(_EXIT_TIMEOUT_S)
+
+
+@contextmanager
+def _told_if_java_ended(log: Path) -> Iterator[None]:
+    """Turn whatever is raised when the Java process is gone into one line that says so.
+
+    Each call into it fails then in its own way, those that stop the session too.
+    """
+    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    try:
+        yield
+    except Exception as error:
+        status = None if process is None else _status_at_end(process, error)
+        if status is None:
+            raise
+        # What is left of the session must not be in the way of the next one.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        advice = ": was memory short? Start again" if status == -signal.SIGKILL else "; start again"
+        raise SessionEndedError(f"Spark's Java process {how}{advice} (its log: {log})") from error
+
+
+def _status_at_end(process: subprocess.Popen[bytes], error: Exception) -> int | None:
+    """The status of a process that ended, or whose connections broke as it does; else None."""
+    if isinstance(error, Py4JError | OSError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ABOUT_TO_END_S)
+    return process.poll()
 
 
 @contextmanager
@@ -237,7 +278,19 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
             f"the Spark session did not start on {configuration.get('spark.master')}: "
             f"{_reason(error)} (its log: {log})"
         ) from error
+    _leave_its_end_to_us(context._accumulatorServer)
     return SparkSession(context)
+
+
+def _leave_its_end_to_us(server: BaseServer) -> None:
+    """Keep a server that hears from Java from telling, by a traceback, that Java ended."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | OSError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _configuration(master: str, folder: Path, small: bool, java_options: str) -> SparkConf:
@@ -255,6 +308,8 @@ def _configuration(master: str, folder: Path, small: bool, java_options: str) ->
 def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str]]:
     yield "spark.app.name", "purgatory analyze"
     yield "spark.sql.session.timeZone", "UTC"
+    # Otherwise a file with columns of one name but for the case can't be read at all.
+    yield "spark.sql.caseSensitive", "true"
     yield "spark.sql.parquet.compression.codec", "zstd"
     yield "spark.sql.warehouse.dir", str(folder / "warehouse")
     yield "spark.ui.enabled", "false"

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.source.absence import Absence
 from purgatory.source.errors import OptionError
 from purgatory.source.offsets import Offsets
 from purgatory.source.options import SourceOptions, Subscription
@@ -65,11 +66,11 @@ class BrokerClient:
         return topics
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the first offset that each partition still has."""
+        """Return the first offset that each partition still has; none of one that is gone."""
         return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset that the next record of each partition gets."""
+        """Return the offset that the next record of each partition gets; as `beginnings`."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def resolve(
@@ -105,15 +106,19 @@ class BrokerClient:
         return {**fixed, **found, **(self.ends(late) if late else {})}
 
     def _offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
-        """Return offsets by time in milliseconds, LATEST or EARLIEST, in one request a broker."""
+        """Return offsets by time in milliseconds, LATEST or EARLIEST, in one request a broker.
+
+        Those of partitions that are gone meanwhile are not among them.
+        """
         found: Offsets = {}
-        patience = self._new_patience()
-        while missing := sorted(asked.keys() - found.keys()):
+        gone: set[TopicPartition] = set()
+        patience, absence = self._new_patience(), Absence(self._timeout_ms)
+        while missing := sorted(asked.keys() - found.keys() - gone):
             found.update(self._ask(patience, [ClientPartition(*of, asked[of]) for of in missing]))
-            if len(found) < len(asked):
+            if len(found) + len(gone) < len(asked):
                 patience.wait(self._consumer)
                 # The client goes on asking whom it knows as a leader until it is told otherwise.
-                self._topics(patience)
+                gone |= absence.gone(asked.keys() - found.keys(), self._topics(patience))
         return found
 
     def _ask(self, patience: Patience, missing: list[ClientPartition]) -> Offsets:

@@ -6,6 +6,7 @@ compacted away), so the end is not only told by records: a record beyond it, or 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from purgatory.source.absence import Absence
 from purgatory.source.arrow_batches import arrow_batch, offset_of
-from purgatory.source.data_loss import lost_to_retention, shorter_log
+from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
 from purgatory.source.offsets import OffsetRange
 from purgatory.source.options import SourceOptions
 from purgatory.source.patience import Patience, error_of
@@ -23,6 +25,8 @@ _MOST_RECORDS = 10_000
 _BATCH_BYTES = 8 * 1024 * 1024
 _FIRST_RECORDS = 1_000
 _CONSUME_TIMEOUT_S = 0.1
+_ASK_AFTER_S = 1.0
+"""After how long without a record brokers are asked, each time, whether the partition is there."""
 
 _log = structlog.get_logger("purgatory.source")
 
@@ -47,6 +51,8 @@ class PartitionReader:
             f"{options.client['bootstrap.servers']}",
             options.timeout_ms,
         )
+        self._absence = Absence(options.timeout_ms)
+        self._ask_at_s = time.monotonic() + _ASK_AFTER_S
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records in the order of their offsets.
@@ -117,11 +123,31 @@ class PartitionReader:
                 self._handle(consumer, message, error)
         if records:
             self._patience.progress()
+            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
             mean_bytes = sum(len(one.value() or b"") for one in records) // len(records) + 100
             self._wanted = max(1, min(_MOST_RECORDS, _BATCH_BYTES // mean_bytes))
         else:
             self._patience.check()
+            if time.monotonic() >= self._ask_at_s:
+                self._see_whether_it_is_there(consumer)
         return records
+
+    def _see_whether_it_is_there(self, consumer: Consumer) -> None:
+        """A topic that was deleted has no more records; its client waits for them in silence."""
+        of = self._range.of
+        try:
+            # All of them: to ask for one by its name could make it.
+            topics = consumer.list_topics(timeout=self._patience.call_s()).topics
+        except KafkaException as exception:
+            self._patience.note(error_of(exception))
+            return
+        finally:
+            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
+        if self._absence.gone([of], topics) and not self._ended:
+            if self._options.fail_on_data_loss:
+                raise partition_gone(of, self._position)
+            self._gap = (self._gap or 0) + self._range.end - self._position
+            self._ended = True
 
     def _take(self, message: Message, records: list[Message]) -> None:
         offset = offset_of(message)

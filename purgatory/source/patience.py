@@ -6,7 +6,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from purgatory.source.errors import BrokerError
+from purgatory.source.errors import BrokerAwayError, BrokerError
 
 _POLL_S = 0.1
 _FIRST_CALL_S = 0.5
@@ -81,7 +81,7 @@ class Patience:
             raise BrokerError(f"{self._what}: {last.str()}{_hint(last)}")
         if time.monotonic() > self._deadline_s:
             reason = "nothing came" if last is None else f"{last.str()}{_hint(last)}"
-            raise BrokerError(
+            raise BrokerAwayError(
                 f"{self._what}: gave up after {self._timeout_s:g} s "
                 f"(kafkaConsumer.pollTimeoutMs): {reason}"
             )

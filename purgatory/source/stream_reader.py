@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.source.absence import GRACE_S
 from purgatory.source.admission import admit
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
@@ -36,7 +37,6 @@ from purgatory.source.positions import LATEST, Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GRACE_S = 10.0
 _AGAIN_S = 0.5
 
 _log = structlog.get_logger("purgatory.source")
@@ -154,13 +154,14 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         A broker that has just come back may not know all topics yet, and a new leader not the
         whole log: they get a moment before records count as lost.
         """
-        deadline_s = time.monotonic() + min(_GRACE_S, self._options.timeout_ms / 1000)
+        deadline_s = time.monotonic() + min(GRACE_S, self._options.timeout_ms / 1000)
         while True:
             client = self._connected()
             there = client.partitions(self._options.subscription)
             if self._target is not None:
                 there = [of for of in there if of in begun or of in self._target]
             beginnings, ends = client.beginnings(there), client.ends(there)
+            there = [of for of in there if of in beginnings and of in ends]
             gone = sorted(begun.keys() - set(there))
             short = [of for of in there if ends[of] < begun.get(of, 0)]
             if not gone and not short:

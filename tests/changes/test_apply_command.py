@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
 from purgatory.cli.main import main
 from tests.changes.change_log import (
     as_list,
@@ -17,6 +18,7 @@ from tests.changes.change_log import (
     record,
     rows_of,
 )
+from tests.changes.postgres import Postgres
 
 
 def lines_of(seed: int, number: int) -> list[bytes]:
@@ -129,9 +131,22 @@ BAD_ARGUMENTS = {
     ("log", "--to", "mysql://here/x"): "mysql:... is no target",
     ("log", "--to", "sqlite://"): "sqlite:... is no target",
     ("log", "--to", "sqlite:////no/such/folder/x.db"): "can't be opened",
-    ("log", "--to", "postgresql://nobody@127.0.0.1:1/x"): "can't be reached",
     ("no-such-log", "--to", "sqlite:///:memory:"): "no-such-log: can't be read",
 }
+
+
+def test_a_target_that_is_away_is_a_fault_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply", "log", "--to", "postgresql://nobody@127.0.0.1:1/x"]) == FAULT_PASSES
+    err = capsys.readouterr().err
+    assert "can't be reached" in err
+    assert err.count("\n") == 1
+
+
+def test_a_target_that_refuses_stays_bad_input(
+    postgres: Postgres, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["apply", "log", "--to", f"{postgres.url()}_that_is_not"]) == BAD_INPUT
+    assert '_that_is_not" does not exist' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", BAD_ARGUMENTS, ids=" ".join)

@@ -200,22 +200,23 @@ class Oracle:
         return "indeterminate", "configuration unknown: isolation"
 
     def _of_sequences(self) -> Iterator[tuple[str, str | None, Verdict, int]]:
-        by_producer: dict[int, dict[int, int]] = defaultdict(dict)
+        # Numbers may begin anew, so that one number is that of several values.
+        by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for value, attempts in self.attempts.items():
             if attempts:
-                by_producer[attempts[0].producer][attempts[0].sequence] = value
+                by_producer[attempts[0].producer].append((attempts[0].sequence, value))
         for sent in by_producer.values():
             yield from self._order(sent)
             yield from self._gaps(sent)
 
-    def _order(self, sent: dict[int, int]) -> Iterator[tuple[str, str | None, Verdict, int]]:
-        for one, value in sent.items():
+    def _order(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        for one, value in sent:
             attempts = self.attempts[value]
             for partition in {place[:2] for place in self.places[value]}:
                 first = min(place for place in self.places[value] if place[:2] == partition)
                 behind = any(
                     place[:2] == partition and place < first
-                    for later, other in sent.items()
+                    for later, other in sent
                     if later > one
                     for place in self.places[other]
                 )
@@ -225,19 +226,19 @@ class Oracle:
                 elif behind:
                     yield "nonmonotonic_send", attempts[0].group, ("violation", None), 1
 
-    def _gaps(self, sent: dict[int, int]) -> Iterator[tuple[str, str | None, Verdict, int]]:
-        stored = [sequence for sequence, value in sent.items() if self.places[value]]
+    def _gaps(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        stored = [sequence for sequence, value in sent if self.places[value]]
         if not stored:
             return
         for sequence in range(min(stored) + 1, max(stored)):
             if sequence in stored:
                 continue
-            value = sent.get(sequence)
-            if value is None:
-                after = self.attempts[sent[min(one for one in sent if one > sequence)]][0]
+            values = [value for one, value in sent if one == sequence]
+            if not values:
+                after = self.attempts[min(one for one in sent if one[0] > sequence)[1]][0]
                 verdict = ("permitted", "acks=0") if after.acks == 0 else ("violation", None)
                 yield "sequence_gap", after.group, self._absent(verdict), 1
-            else:
+            for value in values:
                 attempts = self.attempts[value]
                 yield "sequence_gap", attempts[0].group, self._gap_verdict(attempts), 1
 
@@ -349,7 +350,8 @@ class Oracle:
     def _keys(self) -> Iterator[tuple[str, str | None, Verdict]]:
         by_key: dict[Any, list[Any]] = defaultdict(list)
         order = sorted(
-            self.trace.effects, key=lambda effect: (effect.time_us, effect.partition, effect.offset)
+            self.trace.effects,
+            key=lambda one: (one.time_us, one.partition, one.offset, one.version),
         )
         for effect in order:
             by_key[(effect.group, effect.topic, effect.key)].append(effect)

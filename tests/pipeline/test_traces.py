@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.traces.read_traces import read_traces
 from purgatory.pipeline.traces.survey import Fault, find_traces, read_trace, survey
 
 WriteTrace = Callable[..., Path]
@@ -229,3 +231,46 @@ def test_settings_that_can_not_be(trace: Path, producers: object, said: str) -> 
     _edit_head(trace, schema_version=2, producers=producers)
     with pytest.raises(TraceError, match=said):
         read_trace(trace)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_column_that_differs_by_case_from_one_that_is_read_is_let_pass(
+    spark: SparkSession, trace: Path, as_json: bool
+) -> None:
+    rows = [row | {"Broker": "another", "OUTCOME": 7} for row in _rows_of(trace)]
+    shutil.rmtree(trace / "operations")
+    if as_json:
+        text = "\n".join(json.dumps(row) for row in rows)
+        (trace / "operations.jsonl").write_text(text, encoding="utf-8")
+        _edit_head(trace, tables={})
+    else:
+        (trace / "operations").mkdir()
+        pq.write_table(pa.Table.from_pylist(rows), trace / "operations" / "part-00000.parquet")
+        _edit_head(trace, tables={"operations": {"parts": 1, "rows": len(rows)}})
+    traces = read_traces(spark, trace)
+    found = traces.operations.select("broker", "outcome").toArrow().to_pylist()
+    assert sorted(found, key=str) == sorted(
+        ({name: row[name] for name in ("broker", "outcome")} for row in rows), key=str
+    )
+    assert traces.quarantine.where("table = 'operations'").count() == 0
+
+
+@pytest.mark.spark
+def test_a_session_that_looks_at_no_case_refuses_such_a_file_in_one_line(
+    spark: SparkSession, trace: Path
+) -> None:
+    part = trace / "operations" / "part-00000.parquet"
+    table = pq.read_table(part)
+    pq.write_table(table.append_column("Broker", table["broker"]), part)
+    spark.conf.set("spark.sql.caseSensitive", "false")
+    try:
+        with pytest.raises(TraceError, match=r"the column 'Broker' .* set spark\.sql\.caseSens"):
+            read_traces(spark, trace)
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", "true")
+
+
+def _rows_of(trace: Path) -> list[dict[str, Any]]:
+    parts = sorted((trace / "operations").glob("*.parquet"))
+    return [row for part in parts for row in pq.read_table(part).to_pylist()]

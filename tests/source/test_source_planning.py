@@ -195,7 +195,7 @@ def test_a_gap_is_planned_so_that_a_row_follows_it(cluster: ThreadedCluster, top
 def test_a_topic_that_is_gone_or_was_made_anew_stops_the_query(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_reader_module, "_GRACE_S", 0.0)
+    monkeypatch.setattr(stream_reader_module, "GRACE_S", 0.0)
     cluster.create_topic(topic)
     write(cluster.bootstrap_servers, topic, numbered(3))
     with _reader(cluster, subscribe=topic) as reader:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import crc32c
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from purgatory.broker import Cluster, ThreadedCluster
@@ -257,3 +259,32 @@ def _append_marker(cluster: Cluster, of: TopicPartition) -> None:
     partition = cluster.brokers[state.leader].manager.partition(of)
     assert partition is not None
     partition.append_as_leader([marker], origin=AppendOrigin.COORDINATOR)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
+    cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("purgatory.source.absence.GRACE_S", 1.0)
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(5))
+    asked = options(
+        cluster.bootstrap_servers,
+        {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": 60_000, "failOnDataLoss": str(fails)},
+    )
+    # What was planned is more than what is there when the topic goes.
+    reader = PartitionReader(asked, OffsetRange(TopicPartition(topic, 0), 0, 9))
+    batches = reader.batches()
+    assert len(next(batches)) == 5
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result()
+    began_s = time.monotonic()
+    if fails:
+        with pytest.raises(DataLossError, match=f"{topic} partition 0, .* the topic was deleted"):
+            next(batches)
+    else:
+        with capture_logs() as logs:
+            assert list(batches) == []
+        (log,) = [log for log in logs if log["event"] == "records_lost"]
+        assert log["offsets"] == 4
+    assert time.monotonic() - began_s < 30

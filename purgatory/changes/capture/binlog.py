@@ -42,7 +42,8 @@ from purgatory.changes.capture.decoder_repairs import (
     ConnectionLostError,
     repair_decoder,
 )
-from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.errors import CaptureError, ChangeRefusedError
+from purgatory.changes.capture.faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.records import RowChange, split_key_change
 from purgatory.changes.capture.row_decoder import RowDecoder
@@ -173,9 +174,8 @@ class BinlogReader:
         )
 
     def _failure(self, error: BaseException) -> CaptureError:
-        return CaptureError(
-            f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
-        )
+        told = f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
+        return source_failure(told, error)
 
     def _taken(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         match event:
@@ -260,8 +260,8 @@ class BinlogReader:
     def _here(self, stream: BinLogStreamReader) -> Position:
         return Position(stream.log_file, stream.log_pos)
 
-    def _refusal(self, stream: BinLogStreamReader, what: str) -> CaptureError:
-        return CaptureError(f"binlog {self._here(stream)}: {what}")
+    def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
+        return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
 
 
 def _text(name: bytes | str) -> str:

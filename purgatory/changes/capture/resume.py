@@ -23,7 +23,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.errors import CaptureError, CaptureFaultError
+from purgatory.changes.capture.faults import cluster_failure
 from purgatory.changes.capture.json_text import json_text
 from purgatory.changes.capture.kafka_settings import KafkaSettings
 from purgatory.changes.capture.position import Place, Position, parse_position
@@ -89,7 +90,8 @@ def find_resumption(
         ]
         checkpoint = _checkpoint(consumer, positions, marked[positions, 0])
     except KafkaException as error:
-        raise CaptureError(f"topic {topic} can't be read: {error.args[0]}") from None
+        told = f"topic {topic} can't be read: {error.args[0]}"
+        raise cluster_failure(told, error.args[0]) from None
     finally:
         consumer.close()
     if checkpoint is not None and checkpoint.partitions != partitions:
@@ -123,7 +125,7 @@ def _mark(producer: Producer, places: list[tuple[str, int]]) -> dict[tuple[str, 
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(places):
         why = errors[0] if errors else f"no answer in {_TIMEOUT_S:g} s"
-        raise CaptureError(f"the cluster takes no records into {places[0][0]}: {why}")
+        raise cluster_failure(f"the cluster takes no records into {places[0][0]}: {why}", why)
     return offsets
 
 
@@ -179,10 +181,12 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
         message = consumer.poll(1.0)
         if message is None:
             if time.monotonic() > give_up_s:
-                raise CaptureError(f"{topic}, partition {partition}: can't be read up to {end}")
+                told = f"{topic}, partition {partition}: can't be read up to {end}"
+                raise CaptureFaultError(told)
             continue
         if message.error() is not None:
-            raise CaptureError(f"{topic}, partition {partition}: {message.error()}")
+            told = f"{topic}, partition {partition}: {message.error()}"
+            raise cluster_failure(told, message.error())
         offset = int(message.offset() or 0)
         if offset < end:
             found.append(message)

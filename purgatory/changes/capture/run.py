@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.binlog import BinlogReader, SchemaStatement, Transaction
 from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.faults import cluster_failure, source_failure
 from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.publish import Publisher
@@ -29,6 +30,9 @@ from purgatory.changes.capture.statements import SchemaChange
 from purgatory.changes.capture.tables import TableFilter, describe_table, described_tables
 from purgatory.changes.capture.topics import ensure_topics, largest_record_bytes
 
+MAX_RECORD_BYTES = 16 * 2**20
+"""The largest record of a topic that is made here: the largest that `purgatory apply` takes."""
+
 _DEFINING = ("table-create", "table-alter")
 
 
@@ -38,6 +42,7 @@ class CaptureConfig:
 
     Args:
         partitions: of ``topic``, if it isn't there yet.
+        max_record_bytes: that ``topic`` takes, if it isn't there yet.
         snapshot: begin with the rows that are there, if this topic has no position yet.
         once: end where the binlog ends, rather than wait for more.
     """
@@ -47,6 +52,7 @@ class CaptureConfig:
     topic: str = "changes"
     tables: TableFilter = field(default_factory=TableFilter)
     partitions: int = 6
+    max_record_bytes: int = MAX_RECORD_BYTES
     snapshot: bool = False
     once: bool = False
 
@@ -68,7 +74,7 @@ def capture_changes(config: CaptureConfig) -> int:
     except KafkaException as error:
         first = error.args[0]
         words = first.str() if isinstance(first, KafkaError) else first
-        raise CaptureError(f"the cluster's client can't go on: {words}") from None
+        raise cluster_failure(f"the cluster's client can't go on: {words}", first) from None
 
 
 def _capture(config: CaptureConfig) -> int:
@@ -77,7 +83,9 @@ def _capture(config: CaptureConfig) -> int:
         if config.tables.tables:
             described_tables(connection, config.tables)
         here = current_position(connection)
-    partitions = ensure_topics(config.kafka, config.topic, config.partitions)
+    partitions = ensure_topics(
+        config.kafka, config.topic, config.partitions, config.max_record_bytes
+    )
     troubles = Troubles()
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
     settings = config.kafka.producer(troubles, largest_bytes)
@@ -184,9 +192,8 @@ def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaS
             for xoffset, change in enumerate(statement.changes):
                 publisher.send(_schema_record(connection, statement, xoffset, change))
     except pymysql.Error as error:
-        raise CaptureError(
-            f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
-        ) from None
+        told = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
+        raise source_failure(told, error) from None
 
 
 def _schema_record(

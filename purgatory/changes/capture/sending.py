@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.errors import CaptureError, CaptureFaultError, ChangeRefusedError
+from purgatory.changes.capture.faults import cluster_failure
 from purgatory.changes.capture.kafka_settings import Troubles
 
 _ANSWER_S = 300.0
@@ -100,7 +101,7 @@ class Sender:
         self._changed = threading.Condition()
         self._busy = False
         self._ended = False
-        self._failure: str | None = None
+        self._failure: CaptureError | None = None
         self._thread = threading.Thread(target=self._run, name="capture-sender", daemon=True)
 
     def __enter__(self) -> Sender:
@@ -157,11 +158,13 @@ class Sender:
     def check(self) -> None:
         """Raise `CaptureError` if a record was refused, or the client can't go on."""
         if self._failure is None and self._troubles.fatal is not None:
-            self._failure = f"topic {self._topic} can't be written: {self._troubles.fatal}"
+            self._failure = CaptureFaultError(
+                f"topic {self._topic} can't be written: {self._troubles.fatal}"
+            )
         if self._failure is not None:
             # What follows it must not be appended: it would have to come before.
             self._producer.purge()
-            raise CaptureError(self._failure)
+            raise self._failure
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         """Take what became of a record."""
@@ -177,7 +180,9 @@ class Sender:
             while chunk := self._next_chunk():
                 self._send_chunk(chunk)
         except BaseException as error:
-            self._failure = self._failure or f"topic {self._topic} can't be written: {error}"
+            self._failure = self._failure or CaptureFaultError(
+                f"topic {self._topic} can't be written: {error}"
+            )
         finally:
             with self._changed:
                 self._busy = False
@@ -268,14 +273,14 @@ class Sender:
             if not left:
                 return
             if time.monotonic() > give_up_s:
-                self._failure = f"{left} records got no answer in {_ANSWER_S:g} s"
+                told = f"{left} records got no answer in {_ANSWER_S:g} s"
+                self._failure = CaptureFaultError(told)
 
-    def _refusal(self, error: Any, key: Any, length: int) -> str:
+    def _refusal(self, error: Any, key: Any, length: int) -> CaptureError:
         shown = bytes(key or b"").decode(errors="replace")[:200]
-        advice = ""
+        told = f"topic {self._topic} did not take the change of {shown} ({length} bytes): {error}"
         if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            advice = f"; raise max.message.bytes of topic {self._topic} and start again"
-        return (
-            f"topic {self._topic} did not take the change of {shown} ({length} bytes): "
-            f"{error}{advice}"
-        )
+            return ChangeRefusedError(
+                f"{told}; raise max.message.bytes of topic {self._topic} and start again"
+            )
+        return cluster_failure(told, error)

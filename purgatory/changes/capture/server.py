@@ -6,6 +6,7 @@ import pymysql
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.faults import source_failure
 from purgatory.changes.capture.position import Position
 
 _WANTED = {
@@ -32,7 +33,8 @@ def connect(address: SourceAddress) -> pymysql.connections.Connection:
             **address.connection_settings(), init_command="SET time_zone = '+00:00'"
         )
     except (pymysql.Error, OSError) as error:
-        raise CaptureError(f"the source {address} can't be reached: {reason(error)}") from None
+        told = f"the source {address} can't be reached: {reason(error)}"
+        raise source_failure(told, error) from None
 
 
 def reason(error: BaseException) -> str:
@@ -80,7 +82,8 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
                 cursor.execute("SHOW BINARY LOG STATUS")
             row = cursor.fetchone()
         except pymysql.Error as error:
-            raise CaptureError(f"where the binlog ends can't be asked: {reason(error)}") from None
+            told = f"where the binlog ends can't be asked: {reason(error)}"
+            raise source_failure(told, error) from None
     if row is None:
         raise CaptureError("the source writes no binlog: start the server with --log-bin")
     return Position(str(row[0]), int(row[1]))

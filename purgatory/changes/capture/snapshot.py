@@ -14,6 +14,7 @@ from pymysql.cursors import SSCursor
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.records import RowChange
 from purgatory.changes.capture.server import connect, current_position, is_mariadb, reason
@@ -43,7 +44,8 @@ class Snapshot:
             self.position = self._begin()
         except pymysql.Error as error:
             self._connection.close()
-            raise CaptureError(f"no snapshot can be taken: {reason(error)}") from None
+            told = f"no snapshot can be taken: {reason(error)}"
+            raise source_failure(told, error) from None
         except BaseException:
             self._connection.close()
             raise
@@ -79,9 +81,8 @@ class Snapshot:
                         table.primary_key,
                     )
         except pymysql.Error as error:
-            raise CaptureError(
-                f"table {table.database}.{table.table} can't be read: {reason(error)}"
-            ) from None
+            told = f"table {table.database}.{table.table} can't be read: {reason(error)}"
+            raise source_failure(told, error) from None
 
     def _begin(self) -> Position:
         with self._connection.cursor() as cursor:

@@ -9,11 +9,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.faults import cluster_failure
 from purgatory.changes.capture.kafka_settings import KafkaSettings
 
 _TIMEOUT_S = 30.0
 _USUAL_RECORD_BYTES = 1_000_000
+_AROUND_RECORD_BYTES = 4_096
+"""More than a batch of one record has beside that record's value: a head, and the key."""
 
 
 def positions_topic(topic: str) -> str:
@@ -21,11 +23,12 @@ def positions_topic(topic: str) -> str:
     return f"{topic}.positions"
 
 
-def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int) -> int:
+def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_bytes: int) -> int:
     """Create the topics that aren't there.
 
     Args:
         partitions: of ``topic``, if it is created.
+        max_record_bytes: the largest record that ``topic`` is to take, if it is created.
 
     Returns:
         How many partitions ``topic`` has.
@@ -37,11 +40,14 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int) -> int:
     try:
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as error:
-        raise CaptureError(
-            f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
-        ) from None
+        told = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
+        raise cluster_failure(told, error.args[0]) from None
     wanted = [
-        NewTopic(topic, num_partitions=partitions),
+        NewTopic(
+            topic,
+            num_partitions=partitions,
+            config={"max.message.bytes": str(max_record_bytes + _AROUND_RECORD_BYTES)},
+        ),
         NewTopic(positions_topic(topic), num_partitions=1, config={"cleanup.policy": "compact"}),
     ]
     missing = [new for new in wanted if new.topic not in known]
@@ -69,7 +75,8 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
             done.result()
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise CaptureError(f"topic {name} can't be created: {_words(error)}") from None
+                told = f"topic {name} can't be created: {_words(error)}"
+                raise cluster_failure(told, error.args[0]) from None
 
 
 def _code(error: KafkaException) -> int:

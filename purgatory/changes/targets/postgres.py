@@ -14,12 +14,19 @@ import psycopg
 from psycopg import errors
 
 from purgatory.changes.column_types import CONVERTERS, ColumnType, Value
-from purgatory.changes.errors import BadChangeError, TargetError
+from purgatory.changes.errors import BadChangeError, TargetError, TargetGoneError
 from purgatory.changes.quarantine import REFUSED, TOO_LARGE, WRONG_TYPE
 from purgatory.changes.targets.sql import SqlTarget
 from purgatory.changes.targets.target import Table
 
 _CONNECT_TIMEOUT_S = 10
+_REFUSED = re.compile(
+    r"invalid |missing \"=\"|authentication failed|pg_hba\.conf|no password supplied|does not exist"
+    r"|permission denied",
+    re.IGNORECASE,
+)
+"""Words of a server or client that will say the same the next time; others may be a passing fault:
+libpq gives no number to a connection that failed."""
 _SCHEMA_LOCK = 0x70757267
 """The number of the advisory lock that whoever changes the schema takes."""
 _MOST_NAME_BYTES = 63
@@ -102,7 +109,8 @@ class PostgresTarget(SqlTarget):
             )
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
-            raise TargetError(f"the target can't be reached: {reason}") from error
+            kind = TargetError if _REFUSED.search(reason) else TargetGoneError
+            raise kind(f"the target can't be reached: {reason}") from error
 
     def close(self) -> None:
         self._connection.close()

@@ -19,8 +19,9 @@ _PLACE = ["run_id", "topic", "partition", "offset"]
 def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us: int) -> DataFrame:
     """Versions of a key that were applied after a higher one.
 
-    Effects of one microsecond count as applied in the order of their partitions and offsets. Where
-    the log itself has the versions in that order, the settings of the producer decide.
+    Effects of one microsecond count as applied in the order of their partitions, offsets and
+    versions. Where the log itself has the versions in that order, the settings of the producer
+    decide.
 
     Args:
         effects, reads: the trace's tables.
@@ -40,7 +41,7 @@ def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us:
     rows = applied.unionByName(_highest_before(applied), allowMissingColumns=True)
     earlier = (
         Window.partitionBy(*_RANGE)
-        .orderBy("time_us", "partition", "offset")
+        .orderBy("time_us", "partition", "offset", "version")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     late = (

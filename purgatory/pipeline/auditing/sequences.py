@@ -22,11 +22,15 @@ from purgatory.pipeline.auditing.cases import Case, case, cases_of
 
 _RANGE = ["run_id", "producer", "range"]
 _SLICE = [*_RANGE, "topic", "partition"]
-_FIRST, _LAST = -(2**63), 2**63 - 1
+_FIRST, _LAST = -(2**63), 2**63 - 2
+"""Before and behind all numbers; the last but one, because a frame of greater ones adds 1 to it."""
 
 
 def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     """Retry reorders, nonmonotonic sends and sequence gaps, from the table of values.
+
+    Numbers may begin anew under one producer: records of one number have no order among them, and
+    a number is missing only if none of them is stored.
 
     Args:
         values: the table of `values.values`; it is read three times.
@@ -39,16 +43,23 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     before = Window.partitionBy(*_RANGE).orderBy("place_in_range", "value_id", "topic", "partition")
     so_far = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     earlier = before.rowsBetween(Window.unboundedPreceding, -1)
+    alike = (
+        Window.partitionBy(*_RANGE)
+        .orderBy("place_in_range")
+        .rangeBetween(Window.currentRow, Window.currentRow)
+    )
+    # A frame of values, not of rows: those of greater numbers, and none of the same.
     later = (
         Window.partitionBy(*_SLICE)
-        .orderBy(f.col("place_in_range").desc(), "value_id")
-        .rowsBetween(Window.unboundedPreceding, -1)
+        .orderBy(f.col("place_in_range").desc())
+        .rangeBetween(Window.unboundedPreceding, -1)
     )
     known = (
         rows.repartition(*_RANGE)
         .withColumn("earlier", f.last("sent", ignorenulls=True).over(earlier))
         .withColumn("stored_from", f.max("stored_from").over(so_far))
         .withColumn("stored_to", f.max("stored_to").over(so_far))
+        .withColumn("stored_alike", f.max("first_offset").over(alike))
         .withColumn("later", f.min("least").over(later))
         .where("sequence is not null")
     )
@@ -136,7 +147,7 @@ def _cases(rows: DataFrame) -> DataFrame:
         f.col("sequence") <= f.col("stored_to")
     )
     unstored = (
-        f.col("first_offset").isNull()
+        f.col("stored_alike").isNull()
         & (f.col("stored_from") < f.col("sequence"))
         & (f.col("sequence") < f.col("stored_to"))
     )

@@ -46,12 +46,14 @@ class Part:
     """A file of one table.
 
     `rows` is None where only reading tells. `kinds` are the columns that are read and their types
-    in Spark's words, in order; None for lines of JSON.
+    in Spark's words, in order; None for lines of JSON. `twin` is a column that has the name of one
+    that is read but for upper and lower case.
     """
 
     path: Path
     rows: int | None
     kinds: tuple[tuple[str, str], ...] | None
+    twin: str | None = None
 
 
 class PartError(TraceError):
@@ -109,7 +111,9 @@ def read_part(path: Path, table: str, sources: Mapping[str, Source]) -> Part:
             raise PartError(
                 f"{path}: the column {source.name!r} ({kind}) is missing", "missing column", rows
             )
-    return Part(path, rows, tuple(kinds.items()))
+    folded = {name.lower() for name in kinds}
+    twin = next((name for name in found if name not in kinds and name.lower() in folded), None)
+    return Part(path, rows, tuple(kinds.items()), twin)
 
 
 def _check_kind(path: Path, source: Source, kind: str, found: str, rows: int) -> None:

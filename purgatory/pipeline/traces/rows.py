@@ -16,6 +16,7 @@ from urllib.parse import quote
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
 from purgatory.pipeline.traces.column_mapping import sources_of
 from purgatory.pipeline.traces.row_checks import detail_of, with_reason
@@ -65,6 +66,8 @@ class TableRows:
         together: dict[_Kinds, dict[Path, str]] = {}
         for trace in traces:
             for part in trace.files[table]:
+                if part.twin is not None:
+                    _check_case(session, part.path, part.twin)
                 together.setdefault(part.kinds, {})[part.path] = trace.run_id
         self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
 
@@ -191,6 +194,15 @@ class TableRows:
         ]
         table = self._session.createDataFrame(known, _FILES)
         return rows.join(f.broadcast(table), "_uri", "left")
+
+
+def _check_case(session: SparkSession, path: Path, twin: str) -> None:
+    """Refuse a session that can't tell a column from one that is read; those started here can."""
+    if session.conf.get("spark.sql.caseSensitive") != "true":
+        raise TraceError(
+            f"{path}: the column {twin!r} has the name of another but for upper and lower case, "
+            "which this session does not look at: set spark.sql.caseSensitive to true"
+        )
 
 
 def _first_wrong(cells: Mapping[str, Cell]) -> Column:

@@ -11,14 +11,15 @@ import pytest
 
 from purgatory.changes.capture import CaptureError, parse_source_address
 from purgatory.changes.capture.position import Position, parse_position
+from purgatory.cli.exit_status import BAD_CHANGE, BAD_INPUT, FAULT_PASSES
 from purgatory.cli.main import main
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import in_source_order
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = BAD_INPUT) -> str:
     """Run a capture that must not begin; return the one line that it says."""
-    assert main(["capture", *arguments]) == 2
+    assert main(["capture", *arguments]) == status
     out, err = capsys.readouterr()
     assert out == ""
     [line] = err.splitlines()
@@ -113,7 +114,8 @@ def test_a_wrong_password_is_told(capturing: Capturing, capsys: pytest.CaptureFi
 
 def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    line = said(capsys, f"--from=mysql://u:p@127.0.0.1:{port}", "--bootstrap=127.0.0.1:1")
+    given = [f"--from=mysql://u:p@127.0.0.1:{port}", "--bootstrap=127.0.0.1:1"]
+    line = said(capsys, *given, status=FAULT_PASSES)
     assert f"the source 127.0.0.1:{port} can't be reached" in line
 
 
@@ -122,7 +124,7 @@ def test_a_cluster_where_nobody_listens_is_told(
 ) -> None:
     monkeypatch.setattr("purgatory.changes.capture.topics._TIMEOUT_S", 0.5)
     given = [*arguments(capturing), f"--bootstrap=127.0.0.1:{free_port()}"]
-    assert main(["capture", *given]) == 2
+    assert main(["capture", *given]) == FAULT_PASSES
     assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -180,5 +182,28 @@ def test_the_address_may_come_from_the_environment(
 ) -> None:
     port = free_port()
     monkeypatch.setenv("PURGATORY_CAPTURE_FROM", f"mysql://u:p@127.0.0.1:{port}")
-    line = said(capsys, "--bootstrap=127.0.0.1:1")
+    line = said(capsys, "--bootstrap=127.0.0.1:1", status=FAULT_PASSES)
     assert f"the source 127.0.0.1:{port} can't be reached" in line
+
+
+def test_a_row_that_the_topic_does_not_take_is_a_bad_change(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capturing.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
+    given = [*arguments(capturing), "--partitions=1", "--max-record-bytes=20000"]
+    assert main(["capture", *given]) == 0
+    capturing.run("INSERT INTO t VALUES (1, 'v')", "INSERT INTO t VALUES (2, REPEAT('v', 30000))")
+    capsys.readouterr()
+    line = said(capsys, *given, status=BAD_CHANGE)
+    assert '"pk.id":2' in line
+    assert "raise max.message.bytes of topic" in line
+    assert [r.value["data"]["id"] for r in in_source_order(capturing.records())] == [1]
+
+
+def test_a_topic_that_a_capture_makes_takes_rows_of_many_megabytes(capturing: Capturing) -> None:
+    capturing.run("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
+    capturing.capture()
+    capturing.run("INSERT INTO t VALUES (1, REPEAT('v', 9 * 1024 * 1024))")
+    capturing.capture()
+    [record] = in_source_order(capturing.records())
+    assert len(record.value["data"]["v"]) == 9 * 2**20

@@ -18,11 +18,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from purgatory.changes.capture import CaptureError, capture_changes, parse_source_address
+from purgatory.changes.capture import (
+    CaptureError,
+    ChangeRefusedError,
+    capture_changes,
+    parse_source_address,
+)
 from purgatory.changes.capture.binlog import BinlogReader, Transaction
 from purgatory.changes.capture.position import Position, parse_position
 from purgatory.changes.capture.snapshot import Snapshot
 from purgatory.changes.capture.tables import TableFilter
+from purgatory.kafka import TopicPartition
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import Captured, in_source_order, rows_of
 from tests.changes.mariadb import MariaDb
@@ -229,16 +235,37 @@ def test_a_change_that_the_topic_does_not_take_is_told_and_nothing_goes_in_behin
     capturing: Capturing,
 ) -> None:
     capturing.run("CREATE TABLE big (id INT PRIMARY KEY, body LONGTEXT)")
-    capturing.capture()
+    capture_changes(replace(capturing.config, max_record_bytes=1_000_000))
     capturing.run(
         "INSERT INTO big VALUES (1, 'small')",
         "INSERT INTO big VALUES (2, REPEAT('x', 2000000))",
         "INSERT INTO big VALUES (3, 'small')",
     )
-    with pytest.raises(CaptureError, match=r'"pk.id":2.* raise max.message.bytes'):
+    with pytest.raises(ChangeRefusedError, match=r'"pk.id":2.* raise max.message.bytes'):
         capturing.capture()
     found = in_source_order(capturing.records())
     assert [record.value["data"]["id"] for record in found] == [1]
+    _raise_limit(capturing, 3_000_000)
+    capturing.capture()
+    found = in_source_order(capturing.records())
+    assert [record.value["data"]["id"] for record in found] == [1, 2, 3]
+
+
+def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
+    """As AlterConfigs does it, which the cluster of these tests doesn't serve."""
+    cluster = capturing.cluster
+
+    def raise_it() -> None:
+        topic = cluster.running.controller.topics[capturing.name]
+        topic.configs["max.message.bytes"] = str(limit_bytes)
+        for broker in cluster.running.brokers.values():
+            for number in range(len(topic.partitions)):
+                partition = broker.manager.partition(TopicPartition(capturing.name, number))
+                if partition is not None:
+                    log = partition.log
+                    log.config = log.config._replace(max_batch_bytes=limit_bytes)
+
+    cluster.call(raise_it)
 
 
 def test_markers_alone_do_not_hide_what_was_captured_before(capturing: Capturing) -> None:
