@@ -32,28 +32,33 @@ LONGEST_CHAIN = 16
 class CallbackChain:
     """What one thread is in the middle of: how deep, and what it left for the end."""
 
-    __slots__ = ("left", "length")
+    __slots__ = ("is_going_on", "left", "length")
 
     def __init__(self) -> None:
         self.length = 0
+        self.is_going_on = False
         self.left: deque[LeftWork] = deque()
 
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
         interrupt: BaseException | None = None
-        length, self.length = (
-            self.length,
-            1,
-        )  # nothing that runs here takes itself for the outermost
+        left = self.left
+        length = self.length
         try:
-            while self.left:
-                _, work = self.left.popleft()
+            self.length = 1  # nothing that runs here takes itself for the outermost
+            while left:
+                work = left[0]
                 try:
-                    work()
+                    work[1]()
                 except BaseException as error:
                     interrupt = interrupt or error
-        finally:
+                # Only now: broken off before, it is done again, which does nothing if it was done.
+                if left and left[0] is work:
+                    left.popleft()
             self.length = length
+        except BaseException:
+            self.length = length
+            raise
         if interrupt is not None:
             raise interrupt
 

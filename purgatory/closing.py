@@ -3,16 +3,16 @@
 Ground rules
 ------------
 * The first call sets the policy; every call settles what it finds by it, so that one that was
-  interrupted is finished by the next. The purgatory's lock guards who is closing.
+  interrupted is finished by the next. Who is closing changes in the purgatory's turn.
 * Whoever closes waits for the operations that other threads are busy with; never for those that its
   own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
   close do not wait for each other either, so that neither waits for ever.
 * What is settled for closing has its callbacks before closing returns, however deep in a chain of
   completions it was called: they run in a chain of their own. A close that was called from one of
   those leaves what is too deep to the first, further down the stack, which waits for it.
-* Nothing of ours touches an operation that was let go: who lets it go takes ``_op_busy`` and never
-  gives it back. Under the purgatory's lock it loses its keys and leaves ``_pending``; who puts it
-  on a list or on the timer meanwhile looks at its keys.
+* Nothing of ours touches an operation that was let go: who lets it go becomes its server for good.
+  In the purgatory's turn it loses its keys; who puts it on a list or on the timer meanwhile looks
+  at those. Last it leaves ``_pending``: until then, the next close lets it go again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import asyncio
 import inspect
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
@@ -30,6 +29,7 @@ from purgatory.errors import PurgatoryClosedError
 from purgatory.outcome import Outcome
 from purgatory.safe_log import log_safely
 from purgatory.timeout import blocking_s
+from purgatory.turn import Me
 from timer import TimerTask
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ POLL_S = 0.002
 """How often locks of the user's that are taken are tried again."""
 
 _LEAST_JOIN_S = 1.0
+
+_LET_GO: Me = []
+"""The server, for good, of what was let go of."""
 
 
 def check_policy(policy: str) -> None:
@@ -98,8 +101,9 @@ class Closing:
     def close(self, timeout_s: float) -> int:
         """Settle everything, wait for it, end the threads. Returns how many were pending."""
         deadline_s = time.monotonic() + timeout_s
-        closer = self._enter()
+        closer = _closer_on_this_stack()
         try:
+            self._enter(closer)
             pending = self._settle_all(closer)
             while not self._is_drained(closer, deadline_s):
                 time.sleep(POLL_S)
@@ -111,8 +115,9 @@ class Closing:
     async def close_on_loop(self, timeout_s: float) -> int:
         """Settle everything and wait for it, on an event loop. Returns how many were pending."""
         deadline_s = time.monotonic() + timeout_s
-        closer = self._enter()
+        closer = _closer_on_this_stack()
         try:
+            self._enter(closer)
             pending = self._settle_all(closer)
             while not self._is_drained(closer, deadline_s):
                 await asyncio.sleep(POLL_S)
@@ -120,38 +125,46 @@ class Closing:
             self._leave(closer)
         return pending
 
-    def _enter(self) -> _Closer:
-        closer = _closer_on_this_stack()
-        with self._purgatory._lock:
-            self._closers.append(closer)
-        return closer
+    def _enter(self, closer: _Closer) -> None:
+        self._purgatory._turn.run(lambda: self._closers.append(closer))
 
     def _leave(self, closer: _Closer) -> None:
-        with self._purgatory._lock:
+        def leave() -> None:
             self._closers = [other for other in self._closers if other is not closer]
+
+        self._purgatory._turn.run(leave)
 
     def _settle_all(self, closer: _Closer) -> int:
         operations = [one for one in self._waited_for(set()) if not one.is_completed]
-        with self._own_chain():
-            for operation in operations:
-                self._settle(operation, closer)
+        self._settle_each(operations, closer)
         return len(operations)
 
-    @contextmanager
-    def _own_chain(self) -> Iterator[None]:
-        """Have callbacks run here and now, unless this is called in a callback that does."""
+    def _settle_each(self, operations: list[DelayedOperation], closer: _Closer) -> None:
+        """Settle them, with callbacks here and now, unless this is called in a callback that has
+        them so."""
         outer = this_thread.chain
-        if not self._is_on_this_stack():
-            this_thread.chain = _ClosingChain(self, outer)
+        inner = outer if self._is_on_this_stack() else _ClosingChain(self, outer)
         try:
-            yield
-        finally:
+            this_thread.chain = inner
+            for operation in operations:
+                if not operation.is_completed:
+                    self._settle(operation, closer)
+                elif operation._op_is_broken_off():
+                    operation._op_go_on()
             this_thread.chain = outer
+        except BaseException:
+            this_thread.chain = outer
+            if inner is not outer:
+                outer.left += inner.left
+            raise
 
     def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
         """Settle one operation by the policy, or note it where its locks are taken."""
         if self._policy == "leave":
-            if id(operation) in closer.busy_with or operation._op_busy.acquire(False):
+            if (
+                id(operation) in closer.busy_with
+                or operation._op_claims.setdefault("server", _LET_GO) is _LET_GO
+            ):
                 self._let_go(operation)
             return
         if self._policy == "expire":
@@ -163,52 +176,56 @@ class Closing:
             or this_thread.chain.length >= LONGEST_CHAIN  # its callbacks would run without the lock
         ):
             operation._op_serve()
-        elif operation._op_busy.acquire(False):
+        else:
             # The lock is held, for a callback that this thread is in, and may not be had twice.
-            try:
-                operation._op_serve_noted()
-            finally:
-                operation._op_busy.release()
+            operation._op_serve_by(operation._op_serve_noted)
 
     def _let_go(self, operation: DelayedOperation) -> None:
         purgatory = self._purgatory
-        with purgatory._lock:
+
+        def take_keys() -> bool:
             if operation._op_outcome is not Outcome.PENDING:
-                return
+                return False
             purgatory._watchers.unwatch(operation)
             operation._op_keys = ()
             operation._op_thresholds = None
-            purgatory._pending.pop(id(operation), None)
+            return True
+
+        if not purgatory._turn.run(take_keys):
+            return
         TimerTask.cancel(operation)
         retry = operation._op_retry
         if retry is not None:
             retry.cancel()
         operation._op_tell()  # nobody else will wake those who wait for it
+        purgatory._pending.pop(id(operation), None)
 
     def _waited_for(self, ours: Collection[int]) -> list[DelayedOperation]:
         """Return the pending operations, less those that wait for this thread."""
-        with self._purgatory._lock:
+        purgatory = self._purgatory
+
+        def waited_for() -> list[DelayedOperation]:
+            but = set(ours)
             if ours:
-                ours = set(ours).union(*(closer.busy_with for closer in self._closers))
+                but.update(*(closer.busy_with for closer in self._closers))
             return [
                 operation
-                for identity, operation in list(self._purgatory._pending.items())
-                if identity not in ours
+                for operations in (purgatory._settling, purgatory._pending)
+                for identity, operation in list(operations.items())
+                if identity not in but
             ]
+
+        return purgatory._turn.run(waited_for)
 
     def _is_drained(self, closer: _Closer, deadline_s: float) -> bool:
         """Try taken locks again, and say whether nothing is pending, or the time is up."""
         put_off = self._put_off()
-        with self._purgatory._lock:
-            closer.busy_with.update(put_off)
+        self._purgatory._turn.run(lambda: closer.busy_with.update(put_off))
         operations = self._waited_for(closer.busy_with)
         if operations and time.monotonic() >= deadline_s:
             self._give_up_on(operations)
             return True
-        with self._own_chain():
-            for operation in operations:
-                if not operation.is_completed:
-                    self._settle(operation, closer)
+        self._settle_each(operations, closer)
         return not operations
 
     def _put_off(self) -> list[int]:

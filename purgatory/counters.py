@@ -2,7 +2,7 @@
 
 Ground rules
 ------------
-* Everything here changes, and is copied, under the purgatory's lock.
+* Everything here changes, and is copied, in the purgatory's turn.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ class OutcomeCounter:
         self.bucket_counts = [0] * (len(WAIT_BOUNDS_MS) + 1)
         self.wait_sum_ns = 0
 
-    def add(self, wait_ns: int) -> None:
-        """Count an operation that waited ``wait_ns``. O(log buckets)."""
-        self.total += 1
-        self.bucket_counts[bisect_left(_WAIT_BOUNDS_NS, wait_ns)] += 1
-        self.wait_sum_ns += wait_ns
+
+def bucket_of(wait_ns: int) -> int:
+    """Return which bucket of the histogram counts this wait. O(log buckets)."""
+    return bisect_left(_WAIT_BOUNDS_NS, wait_ns)
 
 
 @dataclass(frozen=True)

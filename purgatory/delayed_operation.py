@@ -14,16 +14,27 @@ release sees it. If it succeeds, the requester serves itself. So nothing noted i
 ever waits. This is Kafka's ``maybeTryComplete``, with the note made before the try instead of after
 it, and with expiry and failure handed over by the same rule.
 
+How an interrupt leaves nothing stuck
+-------------------------------------
+An exception may come between any two instructions: a signal's handler raises, or the stack is too
+deep. So all that is held is noted by the step that takes it, and settling is a series of stages
+that stand in the operation, each of which may be begun again or is passed over. A call that is
+broken off gives back what it holds, notes the operation with the purgatory, by stores alone, since
+the next interrupt can only come at a call, and tries once to go on. If that is broken off as well,
+whoever comes next goes on (``_op_go_on``): a call on the operation, or any call of its purgatory.
+
 Ground rules
 ------------
-* ``_op_busy`` serialises the callbacks that the library runs. It is only ever tried, and its holder
-  is always code of this module, which looks at the flags.
-* A lock that the user passed in is tried after ``_op_busy``. Its holder may be code that knows
-  nothing of the flags, so when it is taken the flags stay set, and, once ``_op_busy`` is released,
-  a retry is put on the timer, unless one is there: 1 ms ahead, then 2, 4 and so on, until it finds
+* ``_op_claims`` says who is at it: "server" and "settler" are taken as a ``Turn`` is, by
+  ``setdefault``, but never waited for.
+* The server runs the callbacks one at a time, and looks at the flags when it is done.
+* A lock that the user passed in is tried by the server. Its holder may be code that knows nothing
+  of the flags, so when it is taken the flags stay set, and, once there is no server any more, a
+  retry is put on the timer, unless one is there: 1 ms ahead, then 2, 4 and so on, until it finds
   the lock free.
-* ``_op_unclaimed`` is acquired once, ever: by whoever settles the operation. Only that thread
-  changes ``_op_outcome``.
+* The settler is claimed once, for good, and only given back by a call that is broken off: the first
+  one sets ``_op_outcome``, and whoever claims it again finds that set, and goes on from
+  ``_op_stage``.
 * Order, each step seen by whoever sees the next: outcome set; timer cancelled; taken off all watch
   lists; callbacks; told to those who wait.
 * ``_op_purgatory`` is set before the operation is put on a list, and a list takes only what is
@@ -44,12 +55,14 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.callback_check import check_callbacks
 from purgatory.error_frames import drop_tracebacks
-from purgatory.errors import FAULTS
+from purgatory.errors import FAULTS, PurgatoryFullError
 from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from purgatory.timeout import blocking_s, checked_timeout_s
+from purgatory.turn import Me
+from purgatory.users_lock import do_under
 from timer import TimerTask
 from timer.errors import checked_delay_ms
 from timer.safe_log import safe_repr
@@ -69,6 +82,19 @@ Verdict: TypeAlias = tuple[Outcome, BaseException | None]
 
 FOREVER_MS = 2**63 - 1
 """A delay that never ends: the operation waits for its condition alone."""
+
+REFUSED = -1
+"""The number of the thread that submitted an operation which its purgatory did not take."""
+
+# How far settling has come, in this order.
+_LEAVING = 0  # the timer, the lists: may be done again
+_PUT_OFF = 1  # a chain of callbacks has it, and goes on at its end
+_CALLING_BACK = 2  # on_complete, on_expiration: what breaks this off fails the operation
+_CALLED_BACK = 3  # on_failure has begun, or nothing is left to call
+_OBSERVING = 4  # the purgatory's on_settled
+_COUNTING = 5  # and telling: may be done again
+
+_FIRST = (0,)
 
 _listeners_lock = Lock()
 
@@ -91,8 +117,8 @@ class DelayedOperation(TimerTask):
     """
 
     __slots__ = (
-        "_op_busy",
         "_op_check_due",
+        "_op_claims",
         "_op_error",
         "_op_expiry_due",
         "_op_keys",
@@ -103,10 +129,10 @@ class DelayedOperation(TimerTask):
         "_op_retry",
         "_op_settled",
         "_op_settler",
+        "_op_stage",
         "_op_start_ns",
         "_op_submitter",
         "_op_thresholds",
-        "_op_unclaimed",
         "_op_verdict",
         "_op_wait_ns",
     )
@@ -115,8 +141,8 @@ class DelayedOperation(TimerTask):
         self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None
         self._op_lock = lock
-        self._op_busy = Lock()
-        self._op_unclaimed = Lock()
+        self._op_claims: dict[str, Me] = {}
+        self._op_stage = _LEAVING
         self._op_outcome = _PENDING
         self._op_error: BaseException | None = None
         self._op_check_due = False
@@ -130,7 +156,7 @@ class DelayedOperation(TimerTask):
         self._op_retry: RetryTask | None = None
         self._op_start_ns = 0
         self._op_wait_ns = 0
-        self._op_submitter = 0
+        self._op_submitter: Me | None = None
         self._op_settler = 0
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -196,6 +222,8 @@ class DelayedOperation(TimerTask):
             Whether this call completed the operation.
         """
         self._op_check_due = True
+        if self._op_is_broken_off():
+            self._op_go_on()
         return self._op_serve()
 
     def safe_try_complete_or_else(self, f: Callable[[], object]) -> bool:
@@ -212,29 +240,41 @@ class DelayedOperation(TimerTask):
     def _op_check_else(self, f: Callable[[DelayedOperation], object]) -> bool:
         self._op_check_due = True
         lock = self._op_lock
+        claims = self._op_claims
+        me: Me = []
         completed = False
-        if not self._op_busy.acquire(False):
-            f(self)
-            self._op_check_due = True
-            return self._op_serve()
         try:
-            if lock is None:
-                completed = self._op_check_twice(f)
-            elif this_thread.chain.length < LONGEST_CHAIN and lock.acquire(False):
-                try:
-                    completed = self._op_check_twice(f)
-                finally:
-                    lock.release()
-            else:
+            if claims.setdefault("server", me) is not me:
                 f(self)
                 self._op_check_due = True
-        finally:
-            self._op_busy.release()
-            # The look after the release, though f raised; the condition is that of _op_serve,
-            # written out, since nearly always there is nothing to see.
+                return self._op_serve()
+            if lock is None:
+                completed = self._op_check_twice(f)
+            elif (
+                this_thread.chain.length >= LONGEST_CHAIN
+                or (found := do_under(lock, partial(self._op_check_twice, f))) is None
+            ):
+                f(self)
+                self._op_check_due = True
+            else:
+                completed = found
+            del claims["server"]
+            # The look after the release; the condition is that of _op_serve, written out, since
+            # nearly always there is nothing to see.
             if self._op_check_due or self._op_expiry_due or self._op_verdict is not None:
                 completed = self._op_serve() or completed
-        return completed
+            return completed
+        except PurgatoryFullError:
+            if claims["server"] is me:
+                del claims["server"]
+            raise  # who submits it cancels it
+        except BaseException:
+            if "server" in claims and claims["server"] is me:
+                del claims["server"]
+            if self._op_purgatory is not None:
+                self._op_purgatory._broken_off += ((self,),)
+            self._op_hand_over()
+            raise
 
     def _op_check_twice(self, f: Callable[[DelayedOperation], object]) -> bool:
         if self._op_serve_noted():
@@ -263,6 +303,8 @@ class DelayedOperation(TimerTask):
         chain = this_thread.chain
         if chain.left and not self._op_settled:
             chain.run_left()  # what is waited for may be among it, and nobody else will run it
+        if self._op_is_broken_off():
+            self._op_go_on()
         if not self._op_settled:
             event = threading.Event()
             try:
@@ -289,22 +331,30 @@ class DelayedOperation(TimerTask):
                 if listeners is None:
                     listeners = self._op_listeners = made
         listeners.append(listener)
+        if self._op_is_broken_off():
+            self._op_go_on()
         # Noted first, then looked: the settler sets the flag first, then looks for listeners.
         if self._op_is_over():
             self._op_tell()
 
     def _op_tell(self) -> None:
-        """Call the listeners, each once: whoever pops it calls it."""
+        """Call the listeners, each once: whoever pops it calls it; broken off, he puts it back."""
         listeners = self._op_listeners
         while listeners:
+            popped: list[Callable[[], object]] = []
             try:
-                listener = listeners.pop(0)
-            except IndexError:
-                return  # another thread was faster
-            try:
-                listener()
+                popped += map(listeners.pop, _FIRST)  # one step, which notes what it takes
+                popped[0]()
             except FAULTS as error:
+                if not popped:
+                    return  # another thread was faster
                 self._op_log("error", "listener_failed", exc_info=error)
+            except BaseException:
+                listeners[:0] = popped
+                if self._op_purgatory is not None:
+                    self._op_purgatory._broken_off += ((self,),)
+                self._op_hand_over()
+                raise
 
     def _op_is_over(self) -> bool:
         """Whether nothing is to come any more."""
@@ -331,37 +381,76 @@ class DelayedOperation(TimerTask):
     def _op_serve(self) -> bool:
         """Serve what is noted, if the locks are free. True if a check here completed it."""
         completed = False
-        busy = self._op_busy
         lock = self._op_lock
-        while (
-            self._op_outcome is _PENDING
-            and (self._op_check_due or self._op_expiry_due or self._op_verdict is not None)
-            and busy.acquire(False)
-        ):
-            blocked = False
-            try:
+        claims = self._op_claims
+        me: Me = []
+        try:
+            while (
+                self._op_outcome is _PENDING
+                and (self._op_check_due or self._op_expiry_due or self._op_verdict is not None)
+                and claims.setdefault("server", me) is me
+            ):
                 if lock is None:
                     completed = self._op_serve_noted() or completed
-                elif this_thread.chain.length >= LONGEST_CHAIN:
+                    del claims["server"]
+                    continue
+                if this_thread.chain.length >= LONGEST_CHAIN:
                     # Settled here, its callbacks would run later, and without the user's lock.
                     this_thread.chain.left.append((self, self._op_serve))
+                    del claims["server"]
                     break
-                elif lock.acquire(False):
-                    try:
-                        completed = self._op_serve_noted() or completed
-                    finally:
-                        lock.release()
-                else:
-                    blocked = True
-                    if self._op_retry is None:
-                        self._op_retry = RetryTask(self)
-            finally:
-                busy.release()
-            if blocked:
-                # Only now: a retry that came while we were busy would have left everything to us.
-                self._op_retry_later()
-                break
+                found = do_under(lock, self._op_serve_noted)
+                if found is None and self._op_retry is None:
+                    self._op_retry = RetryTask(self)
+                del claims["server"]
+                if found is None:
+                    # Only now: a retry that came while we were busy would have left everything to
+                    # us.
+                    self._op_retry_later()
+                    break
+                completed = found or completed
+        except BaseException:
+            if "server" in claims and claims["server"] is me:
+                del claims["server"]
+            if self._op_purgatory is not None:
+                self._op_purgatory._broken_off += ((self,),)
+            self._op_hand_over()
+            raise
         return completed
+
+    def _op_hand_over(self) -> None:
+        """Try once to go on with what was broken off, here and now."""
+        chain = this_thread.chain
+        if chain.is_going_on or (
+            self._op_settled and not self._op_listeners and self._op_outcome is not _PENDING
+        ):
+            return
+        try:
+            chain.is_going_on = True
+            self._op_go_on()
+            chain.is_going_on = False
+        except BaseException:
+            chain.is_going_on = False
+            raise
+
+    def _op_is_broken_off(self) -> bool:
+        """Whether who settled it was broken off, and nobody has gone on yet."""
+        return (
+            self._op_outcome is not _PENDING
+            and not self._op_settled
+            and self._op_stage != _PUT_OFF
+            and "settler" not in self._op_claims
+        )
+
+    def _op_go_on(self) -> None:
+        """Finish what was broken off, unless another call is at it."""
+        if self._op_outcome is _PENDING:
+            self._op_check_due = True
+            self._op_serve()
+        elif not self._op_settled:
+            self._op_settle(self._op_outcome, going_on=True)
+        elif self._op_listeners:
+            self._op_tell()
 
     def _op_serve_noted(self) -> bool:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
@@ -375,7 +464,7 @@ class DelayedOperation(TimerTask):
             self._op_check_due = False
             try:
                 completed = self.try_complete()
-                if completed and not self._op_unclaimed.locked():
+                if completed and self._op_outcome is _PENDING and "settler" not in self._op_claims:
                     raise RuntimeError(
                         f"{type(self).__name__}.try_complete returned True without force_complete: "
                         "when the condition holds, it must `return self.force_complete()`"
@@ -416,16 +505,54 @@ class DelayedOperation(TimerTask):
 
     # Settling.
 
-    def _op_settle(self, outcome: Outcome, error: BaseException | None = None) -> bool:
-        if not self._op_unclaimed.acquire(False):
-            # The winner may not have set the outcome yet: whoever serves must not go round and
-            # round on these until he has.
-            self._op_expiry_due = False
-            self._op_verdict = None
-            return False
-        self._op_settler = get_ident()
-        self._op_error = error
-        self._op_become(outcome)
+    def _op_settle(
+        self, outcome: Outcome, error: BaseException | None = None, going_on: bool = False
+    ) -> bool:
+        """Settle it, or, ``going_on``, finish that. True for the call that set the outcome."""
+        claims = self._op_claims
+        me = [get_ident()]
+        try:
+            if claims.setdefault("settler", me) is not me:
+                # The winner may not have set the outcome yet: whoever serves must not go round and
+                # round on these until he has.
+                self._op_expiry_due = False
+                self._op_verdict = None
+                return False
+            if self._op_outcome is _PENDING:
+                self._op_settler = me[0]
+                self._op_error = error
+                self._op_become(outcome)
+            else:
+                if self._op_settled or (self._op_stage == _PUT_OFF and not going_on):
+                    del claims["settler"]
+                    return False
+                going_on = True
+            if self._op_stage <= _PUT_OFF:
+                self._op_leave(me)
+                chain = this_thread.chain
+                if chain.length >= LONGEST_CHAIN:
+                    self._op_stage = _PUT_OFF
+                    chain.left.append((self, self._op_go_on))
+                    del claims["settler"]
+                    return not going_on
+            self._op_finish(this_thread.chain, me)
+            return not going_on
+        except BaseException as interrupt:
+            if "settler" in claims and claims["settler"] is me:
+                if self._op_outcome is _PENDING:
+                    self._op_error = error
+                    self._op_outcome = outcome
+                elif self._op_stage == _CALLING_BACK and self._op_outcome is not _FAILED:
+                    self._op_error = interrupt
+                    self._op_outcome = _FAILED
+                del claims["settler"]
+                if self._op_purgatory is not None and not self._op_settled:
+                    self._op_purgatory._broken_off += ((self,),)
+                self._op_hand_over()
+            raise
+
+    def _op_leave(self, me: Me) -> None:
+        """Take it off the timer and the lists."""
         if self._timer_entry is not None:
             TimerTask.cancel(self)
         retry = self._op_retry
@@ -434,36 +561,44 @@ class DelayedOperation(TimerTask):
             self._op_retry = None
         purgatory = self._op_purgatory
         if purgatory is not None:
-            purgatory._unwatch(self)
-        chain = this_thread.chain
-        if chain.length < LONGEST_CHAIN:
-            self._op_finish(chain)
-        else:
-            chain.left.append((self, partial(self._op_finish, chain)))
-        return True
+            purgatory._unwatch(self, me)
 
-    def _op_finish(self, chain: CallbackChain) -> None:
+    def _op_finish(self, chain: CallbackChain, me: Me) -> None:
         """Run the callbacks of a settled operation, book it, tell those who wait."""
-        chain.length += 1
+        length = chain.length
         purgatory = self._op_purgatory
         try:
+            chain.length = length + 1
             if self._op_outcome is not _CANCELLED:
                 self._op_call_back()
-        except BaseException as interrupt:
-            # KeyboardInterrupt and the like go on to the caller, but leave nothing half done.
-            self._op_become_failed(interrupt)
+            if purgatory is not None:
+                counted_as = self._op_counted_as()
+                if self._op_stage < _OBSERVING:
+                    self._op_stage = _OBSERVING
+                    purgatory._observe(self, counted_as)
+                purgatory._count_settled(self, counted_as, me)
+            self._op_stage = _COUNTING
+            self._op_settled = True
+            if self._op_listeners is not None:
+                self._op_tell()
+            chain.length = length
+            if chain.left and not length:
+                chain.run_left()
+        except BaseException:
+            chain.length = length
+            if chain.left and not length:
+                chain.run_left()
             raise
-        finally:
-            try:
-                if purgatory is not None:
-                    purgatory._count_settled(self)
-            finally:
-                self._op_settled = True
-                if self._op_listeners is not None:
-                    self._op_tell()
-                chain.length -= 1
-                if chain.left and not chain.length:
-                    chain.run_left()
+
+    def _op_counted_as(self) -> str:
+        counted_as: str = self._op_outcome._value_
+        submitter = self._op_submitter
+        if submitter is not None:
+            if counted_as == "completed" and submitter[0] == self._op_settler:
+                return "immediate"
+            if submitter[0] == REFUSED:
+                return "rejected"
+        return counted_as
 
     def _op_become(self, outcome: Outcome) -> None:
         """Change the outcome: nothing else does."""
@@ -474,33 +609,46 @@ class DelayedOperation(TimerTask):
     def _op_fail_without_lock(self, error: BaseException) -> None:
         """Fail it although the user's lock is taken; unless a callback of it is running."""
         self._op_verdict = (_FAILED, error)
-        if self._op_busy.acquire(False):
-            try:
-                self._op_settle(_FAILED, error)
-            finally:
-                self._op_busy.release()
+        self._op_serve_by(lambda: self._op_settle(_FAILED, error))
+
+    def _op_serve_by(self, work: Callable[[], object]) -> bool:
+        """Do ``work`` as its server, and say whether it has no other."""
+        claims = self._op_claims
+        me: Me = []
+        try:
+            if claims.setdefault("server", me) is not me:
+                return False
+            work()
+            del claims["server"]
+            return True
+        except BaseException:
+            if "server" in claims and claims["server"] is me:
+                del claims["server"]
+            if self._op_purgatory is not None:
+                self._op_purgatory._broken_off += ((self,),)
+            self._op_hand_over()
+            raise
 
     def _op_call_back(self) -> None:
-        if self._op_outcome is not _FAILED:
+        kept: BaseException | None = None
+        if self._op_stage < _CALLING_BACK and self._op_outcome is not _FAILED:
             stage = "on_complete"
+            self._op_stage = _CALLING_BACK
             try:
                 self.on_complete()
                 if self._op_outcome is _EXPIRED:
                     stage = "on_expiration"
                     self.on_expiration()
-                return
+                self._op_stage = _CALLED_BACK
             except FAULTS as error:
                 self._op_report(stage, error)
                 self._op_become_failed(error)
-                self._op_call_on_failure()
-                raised = error
-            except BaseException as interrupt:
-                self._op_become_failed(interrupt)
-                self._op_call_on_failure()
-                raise
-            drop_tracebacks(raised)
-            return
-        self._op_call_on_failure()
+                kept = error
+        if self._op_outcome is _FAILED and self._op_stage < _CALLED_BACK:
+            self._op_stage = _CALLED_BACK
+            self._op_call_on_failure()
+        if kept is not None:
+            drop_tracebacks(kept)
 
     def _op_call_on_failure(self) -> None:
         assert self._op_error is not None, "a failed operation says why"

@@ -2,11 +2,13 @@
 
 Ground rules
 ------------
-* One lock, ``_lock``, guards the watch lists, what is pending, the counters and whether the
-  purgatory is closed. It is never held while user code runs, nor while another lock is waited for.
-* An operation is in ``_pending`` from before its first check until its callbacks are done;
-  ``_settling`` counts those among them that are claimed. Closing waits for ``_pending`` to be
-  empty, and lets nothing in after that.
+* The watch lists, what is pending, the counters and whether the purgatory is closed change in a
+  turn (see ``turn``), in which no user code runs, and no lock is waited for.
+* An operation is in ``_pending`` from before its first check until it is claimed, then in
+  ``_settling`` until its callbacks are done. Closing waits for both to be empty, and lets nothing
+  in after that.
+* What an interrupt broke off stands in ``_broken_off`` until it is finished: by whoever comes next.
+  It is noted without a call, since a call is where the next interrupt could come.
 * Where ``max_pending`` is set, ``_placed`` are the identities of those that may wait: from after
   their first check until they are settled.
 * What an operation and its purgatory promise each other about lists and outcomes stands in
@@ -22,8 +24,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from purgatory.closing import ClosePolicy, Closing, check_policy
-from purgatory.counters import Counters, CountersSnapshot
-from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.counters import Counters, CountersSnapshot, bucket_of
+from purgatory.delayed_operation import FOREVER_MS, REFUSED, DelayedOperation
 from purgatory.errors import (
     FAULTS,
     OperationReusedError,
@@ -37,6 +39,7 @@ from purgatory.reaper import Reaper
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
 from purgatory.timeout import checked_timeout_s
+from purgatory.turn import Me
 from purgatory.waiting import ThresholdWaiting, delay_of
 from purgatory.watch_keys import (
     check_hashable,
@@ -44,7 +47,7 @@ from purgatory.watch_keys import (
     checked_number,
     checked_thresholds,
 )
-from purgatory.watchers import WatcherList
+from purgatory.watchers import WatcherList, Watchers
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
 from timer.safe_log import safe_repr
 
@@ -52,7 +55,9 @@ SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
 _PENDING = Outcome.PENDING
-_REJECTED = -1
+_ADVANCED = ((None,),)
+"""The note that values may have been told to nobody."""
+_CANCEL = (Outcome.CANCELLED, None)
 _NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
 
@@ -113,9 +118,10 @@ class DelayedOperationPurgatory:
 
     def _start_empty(self) -> None:
         self._watchers = WatcherList()
-        self._lock = self._watchers.lock
+        self._turn = self._watchers.turn
         self._pending: dict[int, DelayedOperation] = {}
-        self._settling = 0
+        self._settling: dict[int, DelayedOperation] = {}
+        self._broken_off: list[tuple[DelayedOperation | None]] = []
         self._placed: set[int] = set()
         self._values: dict[Hashable, int] = {}
         self._counters = Counters()
@@ -154,20 +160,32 @@ class DelayedOperationPurgatory:
         """
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
-        self._register(operation, checked_keys(keys, bool(thresholds)), thresholds)
+        keys = checked_keys(keys, bool(thresholds))
+        if self._broken_off:
+            self._finish_broken_off()
         watch = self._watchers.watch if self._max_pending is None else self._watch_if_not_full
+        me = [get_ident()]
         try:
-            if operation._op_check_else(watch):
-                return True
-            if operation._op_outcome is _PENDING:
+            self._register(operation, keys, thresholds, me)
+            completed = operation._op_check_else(watch)
+            if not completed and operation._op_outcome is _PENDING:
                 self._start_timeout(operation)
-        except BaseException:
-            operation.cancel()  # a key that can't be compared, an interrupt: leave nothing behind
-            raise
-        finally:
             if operation._op_outcome is _PENDING:
-                operation._op_submitter = 0  # settled by now, it may have yet to be counted
-        return False
+                operation._op_submitter = None  # settled by now, it may have yet to be counted
+            return completed
+        except PurgatoryFullError:
+            operation.cancel()
+            raise
+        except BaseException:
+            try:
+                is_ours = operation._op_submitter is me
+            except AttributeError:
+                is_ours = False  # it is no operation
+            if is_ours:  # a key that can't be compared, an interrupt: leave nothing behind
+                operation._op_verdict = _CANCEL
+                self._broken_off += ((operation,),)
+                operation.cancel()
+            raise
 
     def future(
         self,
@@ -200,14 +218,25 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
+        if self._broken_off:
+            self._finish_broken_off()
+        operations: list[DelayedOperation] = []
+        me = [get_ident()]
+        turn = self._turn
         try:
-            with self._lock:
-                operations = self._watchers.operations_on(key)
-                self._counters.checks += len(operations)
-        except TypeError:
-            check_hashable(key)
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            operations += self._watchers.operations_on(key)
+            self._counters.checks += len(operations)
+            del turn["holder"]
+            return _check_each(operations)
+        except BaseException as error:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            self._broken_off += zip(operations)
+            if isinstance(error, TypeError):
+                check_hashable(key)
             raise
-        return _check_each(operations)
 
     def advance(self, key: Hashable, value: int) -> int:
         """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
@@ -224,18 +253,32 @@ class DelayedOperationPurgatory:
         """
         if type(value) is not int:
             value = checked_number("value", key, value)
+        if self._broken_off:
+            self._finish_broken_off()
         values = self._values
+        taken: list[Watchers | None] = []
+        me = [get_ident()]
+        turn = self._turn
         try:
-            with self._lock:
-                known = values.get(key)
-                if known is None or value > known:
-                    values[key] = value
-                operations = self._watchers.take_reached(key, value)
-                self._counters.checks += len(operations)
-        except TypeError:
-            check_hashable(key)
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            known = values.get(key)
+            if known is None or value > known:
+                values[key] = value
+            self._watchers.take_reached(key, value, taken)
+            operations = [one for waiting in taken if waiting for one in waiting.values()]
+            self._counters.checks += len(operations)
+            del turn["holder"]
+            return _check_each(operations) if operations else 0
+        except BaseException as error:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            self._broken_off += _ADVANCED
+            for waiting in taken:  # the next event passes over them
+                self._broken_off += zip((waiting or {}).values())
+            if isinstance(error, TypeError):
+                check_hashable(key)
             raise
-        return _check_each(operations) if operations else 0
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value that ``advance`` was told of ``key``, or None. O(1).
@@ -258,9 +301,14 @@ class DelayedOperationPurgatory:
             TypeError: the key is not hashable.
         """
         check_hashable(key)
-        with self._lock:
+        if self._broken_off:
+            self._finish_broken_off()
+
+        def forget() -> None:
             self._values.pop(key, None)
             self._watchers.wait_anew(key)
+
+        self._turn.run(forget)
 
     def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
         """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.
@@ -311,13 +359,24 @@ class DelayedOperationPurgatory:
         return self._settle_on(key, Outcome.FAILED, error)
 
     def _settle_on(self, key: Hashable, outcome: Outcome, error: BaseException | None) -> int:
-        check_hashable(key)
-        with self._lock:
-            operations = self._watchers.operations_on(key)
-        for operation in operations:
-            operation._op_verdict = (outcome, error)
-            operation._op_serve()
+        operations = self._waiting_on(key)
+        verdict = (outcome, error)
+        try:
+            for operation in operations:
+                operation._op_verdict = verdict
+                operation._op_serve()
+        except BaseException:
+            for operation in operations:
+                operation._op_verdict = verdict
+            self._broken_off += zip(operations)
+            raise
         return len(operations)
+
+    def _waiting_on(self, key: Hashable) -> list[DelayedOperation]:
+        check_hashable(key)
+        if self._broken_off:
+            self._finish_broken_off()
+        return self._turn.run(lambda: self._watchers.operations_on(key))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
@@ -328,28 +387,30 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        check_hashable(key)
-        with self._lock:
-            operations = self._watchers.operations_on(key)
-        return [operation for operation in operations if operation.cancel()]
+        return [operation for operation in self._waiting_on(key) if operation.cancel()]
 
     # What it holds.
 
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
+        if self._broken_off:
+            self._finish_broken_off()
         return self._watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
+        if self._broken_off:
+            self._finish_broken_off()
         return len(self._watchers.by_key)
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        with self._lock:
-            return len(self._pending) - self._settling
+        if self._broken_off:
+            self._finish_broken_off()
+        return len(self._pending)
 
     @property
     def max_pending(self) -> int | None:
@@ -360,21 +421,22 @@ class DelayedOperationPurgatory:
     def oldest_pending_ns(self) -> int:
         """How long the pending operation that was taken first has waited, or 0. Exact.
 
-        O(1), but for those before it whose callbacks run, or that left since another one came.
+        O(1), but for those before it that left since another one came.
         """
-        oldest = self._oldest()
+        if self._broken_off:
+            self._finish_broken_off()
+        oldest = self._turn.run(self._oldest)
         return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
 
     def _oldest(self) -> DelayedOperation | None:
-        with self._lock:
-            while True:
-                try:
-                    for operation in self._pending.values():
-                        if operation._op_outcome is _PENDING:
-                            return operation
-                    return None
-                except RuntimeError:
-                    continue  # a finalizer came in between and changed it
+        while True:
+            try:
+                for operation in self._pending.values():
+                    if operation._op_outcome is _PENDING:
+                        return operation
+                return None
+            except RuntimeError:
+                continue  # a finalizer came in between and changed it
 
     @property
     def is_closed(self) -> bool:
@@ -389,8 +451,9 @@ class DelayedOperationPurgatory:
     @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
-        with self._lock:
-            return self._counters.snapshot()
+        if self._broken_off:
+            self._finish_broken_off()
+        return self._turn.run(self._counters.snapshot)
 
     # Closing.
 
@@ -425,11 +488,15 @@ class DelayedOperationPurgatory:
     def _stop_intake(self, policy: ClosePolicy) -> Closing:
         """Take nothing more, and return how this purgatory closes: the first policy counts."""
         check_policy(policy)
-        with self._lock:
+        closing = Closing(self, policy)
+
+        def stop_intake() -> Closing:
             self._closed = True
             if self._closing is None:
-                self._closing = Closing(self, policy)
+                self._closing = closing
             return self._closing
+
+        return self._turn.run(stop_intake)
 
     def _closing_failed(self, error: BaseException | None) -> bool:
         """Whether ``error`` is the one that all get who are failed by closing."""
@@ -453,34 +520,42 @@ class DelayedOperationPurgatory:
         operation: DelayedOperation,
         keys: tuple[Hashable, ...],
         thresholds: Mapping[Any, int] | None,
+        me: Me,
     ) -> None:
         identity = id(operation)
         now_ns = self._now_ns()
         taken = False
+        turn = self._turn
         try:
-            with self._lock:
-                # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
-                if operation._op_purgatory is None:
-                    if self._closed:
-                        self._counters.rejected += 1
-                    else:
-                        taken = True
-                        operation._op_start_ns = now_ns
-                        operation._op_submitter = get_ident()
-                        operation._op_keys = keys
-                        operation._op_thresholds = thresholds
-                        operation._op_purgatory = self
-                        if operation._op_outcome is _PENDING:
-                            self._pending[identity] = operation
-        except AttributeError:
-            raise self._refusal(operation) from None
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
+            if operation._op_purgatory is None:
+                if self._closed:
+                    self._counters.rejected += 1
+                else:
+                    taken = True
+                    operation._op_start_ns = now_ns
+                    operation._op_submitter = me
+                    operation._op_keys = keys
+                    operation._op_thresholds = thresholds
+                    operation._op_purgatory = self
+                    if operation._op_outcome is _PENDING:
+                        self._pending[identity] = operation
+            del turn["holder"]
+        except BaseException as error:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            if isinstance(error, AttributeError):
+                raise self._refusal(operation) from None
+            raise
         if not taken:
             raise self._refusal(operation)
         if now_ns > self._reaper_look_ns:
             self._look_after_reaper(now_ns)
 
     def _refusal(self, operation: object) -> Exception:
-        """Return why ``operation`` was not taken. Not under the lock: it asks for its repr."""
+        """Return why ``operation`` was not taken. Not in a turn: it asks for its repr."""
         if not isinstance(operation, DelayedOperation):
             return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
         if not hasattr(operation, "_op_purgatory"):
@@ -499,7 +574,8 @@ class DelayedOperationPurgatory:
 
     def _watch_if_not_full(self, operation: DelayedOperation) -> None:
         if not self._has_place_for(operation):
-            operation._op_submitter = _REJECTED
+            if operation._op_submitter is not None:
+                operation._op_submitter[0] = REFUSED
             self._log_full(operation)
             raise PurgatoryFullError(
                 f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
@@ -510,19 +586,22 @@ class DelayedOperationPurgatory:
     def _has_place_for(self, operation: DelayedOperation) -> bool:
         """Give ``operation`` one of the places, until it is settled, if one is free."""
         assert self._max_pending is not None
-        with self._lock:
+        limit = self._max_pending
+
+        def place() -> bool:
             self._placed.add(id(operation))
-            full = len(self._placed) > self._max_pending
+            full = len(self._placed) > limit
             if full or operation._op_outcome is not _PENDING:
                 self._placed.discard(id(operation))
-        return not full or operation._op_outcome is not _PENDING
+            return full
+
+        return not self._turn.run(place) or operation._op_outcome is not _PENDING
 
     def _log_full(self, operation: DelayedOperation) -> None:
         now_ns = self._now_ns()
-        with self._lock:
-            if now_ns < self._full_log_ns:  # once a second is enough
-                return
-            self._full_log_ns = now_ns + _NS_PER_S
+        if now_ns < self._full_log_ns:  # once a second is enough
+            return
+        self._full_log_ns = now_ns + _NS_PER_S
         log_safely(
             "warning",
             "purgatory_full",
@@ -553,33 +632,33 @@ class DelayedOperationPurgatory:
 
     # What an operation asks of its purgatory.
 
-    def _unwatch(self, operation: DelayedOperation) -> None:
+    def _unwatch(self, operation: DelayedOperation, me: Me) -> None:
         """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
-        lock = self._lock
-        lock.acquire()
+        identity = id(operation)
+        turn = self._turn
         try:
-            if id(operation) in self._pending:
-                self._settling += 1
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            if identity in self._pending:
+                self._settling[identity] = operation
+                self._pending.pop(identity, None)
             if self._max_pending is not None:
-                self._placed.discard(id(operation))
+                self._placed.discard(identity)
             key_error = self._watchers.unwatch(operation)
-        finally:
-            lock.release()
+            del turn["holder"]
+        except BaseException:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            raise
         if key_error is not None:
             operation._op_log("error", "key_failed", exc_info=key_error)
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
 
-    def _count_settled(self, operation: DelayedOperation) -> None:
-        """Book a settled operation, whose callbacks are done, and forget it."""
-        counted_as: str = operation._op_outcome._value_
-        if counted_as == "completed" and operation._op_submitter == operation._op_settler:
-            counted_as = "immediate"
-        elif operation._op_submitter == _REJECTED:
-            counted_as = "rejected"
-        wait_ns = operation._op_wait_ns
+    def _observe(self, operation: DelayedOperation, counted_as: str) -> None:
+        """Tell the observer."""
         try:
             if self._on_settled is not None:
-                self._on_settled(operation, counted_as, wait_ns)
+                self._on_settled(operation, counted_as, operation._op_wait_ns)
         except FAULTS as error:
             log_safely(
                 "error",
@@ -588,26 +667,71 @@ class DelayedOperationPurgatory:
                 operation=safe_repr(operation),
                 exc_info=error,
             )
-        finally:
-            lock = self._lock
-            lock.acquire()
-            try:
-                if self._pending.pop(id(operation), None) is not None:
-                    self._settling -= 1
-                    if counted_as == "rejected":
-                        self._counters.rejected += 1
-                    else:
-                        self._counters.by_outcome[counted_as].add(wait_ns)
-            finally:
-                lock.release()
+
+    def _count_settled(self, operation: DelayedOperation, counted_as: str, me: Me) -> None:
+        """Book a settled operation, whose callbacks are done, and forget it."""
+        identity = id(operation)
+        wait_ns = operation._op_wait_ns
+        counters = self._counters
+        counter = counters.by_outcome.get(counted_as)
+        bucket = bucket_of(wait_ns)
+        turn = self._turn
+        try:
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            if identity in self._settling:
+                # Counted and forgotten without a call, hence without an interrupt in between.
+                del self._settling[identity]
+                if counter is None:
+                    counters.rejected += 1
+                else:
+                    counter.total += 1
+                    counter.bucket_counts[bucket] += 1
+                    counter.wait_sum_ns += wait_ns
+            del turn["holder"]
+        except BaseException:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            raise
 
     def _count_callback_error(self, stage: str) -> None:
-        with self._lock:
+        def count() -> None:
             self._counters.callback_errors[stage] += 1
 
+        self._turn.run(count)
+
     def _count_missed_wakeup(self) -> None:
-        with self._lock:
+        def count() -> None:
             self._counters.missed_wakeups += 1
+
+        self._turn.run(count)
+
+    def _finish_broken_off(self) -> None:
+        """Finish what an interrupt broke off. O(entries), and what the operations' callbacks cost.
+
+        What is finished is taken off ``_broken_off`` only after that: an interrupt that comes here
+        leaves it to the next.
+        """
+        if self._turn.is_ours:
+            return  # it is only just being broken off, or not at all: further down the stack
+        notes = self._broken_off[:]
+        for (operation,) in notes:
+            if operation is not None:
+                operation._op_go_on()
+        for key, value in self._turn.run(self._mend_in_turn):
+            self.advance(key, value)
+
+        def tidy_up() -> None:
+            finished = set(map(id, notes))
+            self._broken_off[:] = [note for note in self._broken_off if id(note) not in finished]
+
+        self._turn.run(tidy_up)
+
+    def _mend_in_turn(self) -> list[tuple[Hashable, int]]:
+        """Put the lists right, and return the values that may have been told to nobody."""
+        self._watchers.mend()
+        keys = self._watchers.numbers_by_key
+        return [(key, self._values[key]) for key in keys if key in self._values]
 
     def _retry_later(self, retry: RetryTask) -> None:
         try:
@@ -624,21 +748,27 @@ class DelayedOperationPurgatory:
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
-        with self._lock:
-            expected: set[tuple[Hashable, int]] = set()
-            for operation in self._pending.values():
-                assert operation._op_outcome is Outcome.PENDING, operation
-                keys = (*operation._op_keys, *(operation._op_thresholds or ()))
-                expected.update((key, id(operation)) for key in keys)
-            found = {(key, id(operation)) for key, operation in self._watchers._pairs()}
-            assert found == expected, "the lists hold what is pending, under all its keys"
-            assert self._settling == 0
-            self._watchers._check()
+        if self._broken_off:
+            self._finish_broken_off()
+        self._turn.run(self._check_in_turn)
+
+    def _check_in_turn(self) -> None:
+        expected: set[tuple[Hashable, int]] = set()
+        for operation in self._pending.values():
+            assert operation._op_outcome is Outcome.PENDING, operation
+            keys = (*operation._op_keys, *(operation._op_thresholds or ()))
+            expected.update((key, id(operation)) for key in keys)
+        found = {(key, id(operation)) for key, operation in self._watchers._pairs()}
+        assert found == expected, "the lists hold what is pending, under all its keys"
+        assert not self._settling
+        self._watchers._check()
 
 
 def _check_each(operations: list[DelayedOperation]) -> int:
     completed = 0
     for operation in operations:
-        if operation.maybe_try_complete():
+        # operation.maybe_try_complete(), written out.
+        operation._op_check_due = True
+        if operation._op_serve():
             completed += 1
     return completed

@@ -5,7 +5,7 @@ dear. Here they stand by the number they wait for: an event finds those it conce
 
 Ground rules
 ------------
-* Everything here changes under the lock of the ``WatcherList`` that holds it; a finalizer may do so
+* Everything here changes in a turn of the ``WatcherList`` that holds it; a finalizer may do so
   wherever something is allocated or called, as is said there.
 * ``by_number`` holds those whose number was not reached. Each number there stands in ``numbers``, a
   heap. That may hold others too, of operations that are gone, and a number twice; they are swept
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from purgatory.delayed_operation import DelayedOperation
+
+_NOBODY = (None,)
 
 _FEW = 32
 """So many stale numbers are not worth a sweep."""
@@ -63,20 +65,18 @@ class ThresholdWatchers:
             self._sweep_if_stale()
         return True
 
-    def take_reached(self, value: int) -> list[DelayedOperation]:
-        """Take off those whose number is ``value`` or less, and return them, by number and arrival.
+    def take_reached(self, value: int, taken: list[dict[int, DelayedOperation] | None]) -> None:
+        """Take off those whose number is ``value`` or less, by number: add them to ``taken``.
 
-        O(k log numbers) for k numbers that are reached, amortized; O(1) for none.
+        O(log numbers) for each number that is reached, amortized; O(1) for none.
         """
         numbers = self.numbers
-        taken: list[DelayedOperation] = []
+        before = len(taken)
         while numbers and numbers[0] <= value:
-            waiting = self.by_number.pop(heappop(numbers), None)
-            if waiting is not None:
-                taken.extend(waiting.values())
-        if taken:
+            # Taken off and put down in one step of the interpreter: no interrupt can lose them.
+            taken += map(self.by_number.pop, (heappop(numbers),), _NOBODY)
+        if len(taken) > before:
             self._sweep_if_stale()
-        return taken
 
     def pairs(self) -> Iterator[tuple[DelayedOperation, int]]:
         """Yield all who wait, with their numbers. O(n)."""
@@ -84,11 +84,21 @@ class ThresholdWatchers:
             for operation in list(waiting.values()):
                 yield operation, number
 
+    def mend(self) -> None:
+        """Put right what an interrupt left wrong: a number of nobody, one that the heap has lost.
+        O(n)."""
+        for number, waiting in list(self.by_number.items()):
+            if not waiting:
+                del self.by_number[number]
+        self._sweep()
+
     def _sweep_if_stale(self) -> None:
-        numbers = self.numbers
-        if len(numbers) > 2 * len(self.by_number) + _FEW:
-            numbers[:] = self.by_number
-            heapify(numbers)
+        if len(self.numbers) > 2 * len(self.by_number) + _FEW:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self.numbers[:] = self.by_number
+        heapify(self.numbers)
 
     def _check(self) -> None:
         """Assert all invariants. O(n log n)."""

@@ -6,13 +6,16 @@ all its keys, or taken off them, in one critical section.
 
 Ground rules
 ------------
-* ``lock`` guards the maps and everything in them; the purgatory guards its own books by the same
-  lock. It is the innermost lock: nothing else is acquired, and no user code runs, while it is held;
-  except a key's ``__hash__`` and ``__eq__``, which must be pure, and what the collector runs.
+* The maps and everything in them change in a ``turn``, as do the purgatory's own books. No user
+  code runs in it, except a key's ``__hash__`` and ``__eq__``, which must be pure, and what the
+  collector runs.
 * The collector may run a finalizer wherever something is allocated or called, and that may use the
-  purgatory on this very thread; hence the lock is reentrant. So there is no looking at a map and
-  then changing it: each step is one call of the dict's (``setdefault``, ``pop``), and what it found
-  is looked at afterwards.
+  purgatory on this very thread; hence a turn lets its own thread in. So there is no looking at a
+  map and then changing it: each step is one call of the dict's (``setdefault``, ``pop``), and what
+  it found is looked at afterwards.
+* Who stands on a list is the truth; ``entries`` is a count of it, an empty list is a leftover, and
+  a number is one that the heap of its key has lost. What an interrupt leaves wrong of these,
+  ``mend`` puts right.
 * An operation stands in ``by_key`` under all its keys. If it waits for a number, it also stands in
   ``numbers_by_key``, until that number was reached.
 * Only what is PENDING stays on a list. Who settles an operation sets its outcome first and then
@@ -22,14 +25,15 @@ Ground rules
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
+from threading import get_ident
 from typing import TypeAlias
 
 from purgatory.delayed_operation import DelayedOperation
 from purgatory.outcome import Outcome
 from purgatory.threshold_watchers import ThresholdWatchers
+from purgatory.turn import Turn
 
 _PENDING = Outcome.PENDING
 
@@ -43,10 +47,10 @@ A plain dict: keys come and go with their operations, and a subclass takes twice
 class WatcherList:
     """The maps from key to watchers."""
 
-    __slots__ = ("by_key", "entries", "lock", "numbers_by_key")
+    __slots__ = ("by_key", "entries", "numbers_by_key", "turn")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.turn = Turn()
         self.by_key: dict[Hashable, Watchers] = {}
         self.numbers_by_key: dict[Hashable, ThresholdWatchers] = {}
         self.entries = 0
@@ -55,9 +59,11 @@ class WatcherList:
         """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
-        lock = self.lock
-        lock.acquire()
+        me = operation._op_submitter or [get_ident()]
+        turn = self.turn
         try:
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
             for key in operation._op_keys:  # none, if a purgatory that closed has let go of it
                 watchers = by_key.get(key)
                 if watchers is None:
@@ -75,8 +81,11 @@ class WatcherList:
                 self._watch_thresholds(operation, operation._op_thresholds)
             if operation._op_outcome is not _PENDING:
                 self.unwatch(operation)
-        finally:
-            lock.release()
+            del turn["holder"]
+        except BaseException:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            raise
 
     def _watch_thresholds(
         self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
@@ -117,7 +126,7 @@ class WatcherList:
             self._take_number(key, operation, number)
 
     def unwatch(self, operation: DelayedOperation) -> Exception | None:
-        """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
+        """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys).
 
         Returns:
             What a key raised when it was compared, if one did: all lists were searched then.
@@ -194,22 +203,23 @@ class WatcherList:
                     self._drop_numbers(key)
 
     def operations_on(self, key: Hashable) -> list[DelayedOperation]:
-        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
+        """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
-    def take_reached(self, key: Hashable, value: int) -> list[DelayedOperation]:
-        """Return who waits for ``value`` or less on ``key``, under the lock, each once only."""
+    def take_reached(self, key: Hashable, value: int, taken: list[Watchers | None]) -> None:
+        """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
+
+        An interrupt finds all there who will not be found here again.
+        """
         waiting = self.numbers_by_key.get(key)
-        if waiting is None:
-            return []
-        reached = waiting.take_reached(value)
-        if not waiting:
-            self._drop_numbers(key)
-        return reached
+        if waiting is not None:
+            waiting.take_reached(value, taken)
+            if not waiting:
+                self._drop_numbers(key)
 
     def wait_anew(self, key: Hashable) -> None:
-        """Let all on ``key`` whose number was reached wait for it again, under the lock.
+        """Let all on ``key`` whose number was reached wait for it again, in a turn.
 
         O(watchers * log numbers).
         """
@@ -224,8 +234,18 @@ class WatcherList:
                 assert identity == id(operation)
                 yield key, operation
 
+    def mend(self) -> None:
+        """Put right what an interrupt left wrong, in a turn: the count, empty lists. O(entries)."""
+        for key, watchers in list(self.by_key.items()):
+            self._drop_if_empty(key, watchers)
+        for key, waiting in list(self.numbers_by_key.items()):
+            waiting.mend()
+            if not waiting:
+                self._drop_numbers(key)
+        self.entries = sum(map(len, list(self.by_key.values())))
+
     def _check(self) -> None:
-        """Assert all invariants, under the lock. O(entries)."""
+        """Assert all invariants, in a turn. O(entries)."""
         assert self.entries == sum(1 for _ in self._pairs())
         assert all(self.by_key.values()), "an empty list is dropped"
         assert all(self.numbers_by_key.values()), "an empty list is dropped"

@@ -77,6 +77,35 @@ class CooperativeRLock(CooperativeLock):
     reentrant = True
 
 
+class CooperativeTurn(dict[str, list[int]]):
+    """Stands in for the dict of a ``Turn``: who has it guards plain data."""
+
+    def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
+        """Take the turn, unless somebody has it."""
+        assert default is not None
+        holder = super().setdefault(key, default)
+        if holder is default and Active.scheduler is not None:
+            Active.scheduler.enter_guard(1)
+        return holder
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is nobody's turn."""
+        return not self
+
+    def pause(self) -> None:
+        """Let the holder end his turn."""
+        if Active.scheduler is not None:
+            Active.scheduler.wait_for(self)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        scheduler = Active.scheduler
+        if scheduler is not None and not scheduler.aborting:
+            scheduler.enter_guard(-1)
+            scheduler.point()
+
+
 class CooperativeCondition:
     """Stands in for ``threading.Condition`` where nobody waits on it."""
 

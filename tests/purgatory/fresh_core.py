@@ -7,7 +7,7 @@ that everybody else uses, together with the programs. Their locks are those of
 * each lock operation (in the locks themselves),
 * each load and store of a flag that threads share (``FLAGS``), and each step of a dict or deque
   that is not guarded by a lock,
-* each access to what a lock guards (``GUARDED``), if that lock is not held.
+* each access to what a lock or a turn guards (``GUARDED``), if that is not held.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ FLAGS = frozenset(
         "_op_purgatory",
         "_op_retry",
         "_op_settled",
+        "_op_stage",
         "_op_thresholds",
         "_op_verdict",
         "_timer_entry",
@@ -60,7 +61,7 @@ GUARDED = frozenset(
         "numbers_by_key",
     }
 )
-ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft"})
+ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft", "setdefault"})
 LOCKED_FILES = frozenset(
     {
         "closing.py",
@@ -98,9 +99,17 @@ COOPERATIVE: StandIns = {
         "RLock": cooperative_locks.CooperativeRLock,
         "Condition": cooperative_locks.CooperativeCondition,
         "Event": cooperative_locks.CooperativeEvent,
+        "TurnBase": cooperative_locks.CooperativeTurn,
     },
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
 }
+
+TURN_MODULE = "purgatory.turn"
+TURN = {
+    "class Turn(dict[str, Me]):": 'class Turn(__import__("threading").TurnBase):',
+    "time.sleep(PAUSE_S)": "self.pause()",
+}
+"""A turn is a dict, and its stand-in has no module to come from: it comes with those of locks."""
 
 Trace = Callable[[FrameType, str, Any], Any]
 
@@ -119,7 +128,7 @@ def load_fresh(
     names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
 ) -> list[ModuleType]:
     """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
-    finder = _Finder(patches or {})
+    finder = _Finder({TURN_MODULE: TURN, **(patches or {})})
     with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:

@@ -12,11 +12,14 @@ import linecache
 import re
 import sys
 import threading
+import time
 from _thread import RLock as RealRLock
 from _thread import allocate_lock
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from purgatory.turn import PAUSE_S
 
 Edge = tuple[str, str]
 
@@ -82,6 +85,7 @@ class LockRecorder:
             "threading": {
                 "Lock": lambda: RecordedLock(self, allocate_lock()),
                 "RLock": lambda: RecordedRLock(self, RealRLock()),
+                "TurnBase": _recorded_turns(self),
             }
         }
 
@@ -117,6 +121,36 @@ class RecordedLock:
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
+
+
+def _recorded_turns(recorder: LockRecorder) -> type[dict[str, list[int]]]:
+    """Return what stands in for the dict of a ``Turn``: a lock, as far as its order goes."""
+
+    class RecordedTurn(dict[str, list[int]]):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = RecordedLock(recorder, allocate_lock())
+
+        def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
+            assert default is not None
+            recorder.note(self.lock, blocking=True)
+            holder = super().setdefault(key, default)
+            if holder is default:
+                recorder.held.append(self.lock)
+            return holder
+
+        def __setitem__(self, key: str, me: list[int]) -> None:
+            super().__setitem__(key, me)
+            recorder.held.append(self.lock)
+
+        def pause(self) -> None:
+            time.sleep(PAUSE_S)
+
+        def __delitem__(self, key: str) -> None:
+            recorder.held.remove(self.lock)
+            super().__delitem__(key)
+
+    return RecordedTurn
 
 
 class RecordedRLock(RecordedLock):

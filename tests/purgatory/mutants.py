@@ -39,36 +39,35 @@ MUTANTS = [
     Mutant(
         "a check that meets a taken lock is skipped (KAFKA-6653)",
         "two_halves_of_a_condition",
-        OPERATION,
-        '''
-         """
-+        if self._op_busy.locked():
-+            return False
-         self._op_check_due = True
-         return self._op_serve()
-''',
+        PURGATORY,
+        """
+         # operation.maybe_try_complete(), written out.
++        if "server" in operation._op_claims:
++            continue
+         operation._op_check_due = True
+""",
     ),
     Mutant(
         "a check is noted after the try of the lock, not before",
         "two_halves_of_a_condition",
-        OPERATION,
-        '''
-         """
-+        free = not self._op_busy.locked()
-         self._op_check_due = True
--        return self._op_serve()
-+        return free and self._op_serve()
-''',
+        PURGATORY,
+        """
+         # operation.maybe_try_complete(), written out.
++        free = "server" not in operation._op_claims
+         operation._op_check_due = True
+-        if operation._op_serve():
++        if free and operation._op_serve():
+""",
     ),
     Mutant(
         "the flags are not looked at after the release",
         "two_halves_of_a_condition",
         OPERATION,
         """
--            if blocked:
-+            if not blocked:
-+                break
-+            else:
+                     completed = self._op_serve_noted() or completed
+                     del claims["server"]
+-                    continue
++                    break
 """,
     ),
     Mutant(
@@ -108,8 +107,8 @@ MUTANTS = [
         "force_and_cancel",
         OPERATION,
         """
--        if not self._op_unclaimed.acquire(False):
-+        if self._op_outcome is not _PENDING:
+-            if claims.setdefault("settler", me) is not me:
++            if self._op_outcome is not _PENDING:
 """,
     ),
     Mutant(
@@ -117,8 +116,8 @@ MUTANTS = [
         "cancel_and_expiry",
         OPERATION,
         """
--            self._op_expiry_due = False
--            self._op_verdict = None
+-                self._op_expiry_due = False
+-                self._op_verdict = None
 """,
     ),
     Mutant(
@@ -136,11 +135,13 @@ MUTANTS = [
         "force_while_watching",
         OPERATION,
         """
--        self._op_become(outcome)
-         if self._timer_entry is not None:
+-                self._op_become(outcome)
+             else:
++                pass
++            if False:
 
-             purgatory._unwatch(self)
-+        self._op_become(outcome)
+                 self._op_leave(me)
++                self._op_become(outcome)
 """,
     ),
     Mutant(
@@ -166,11 +167,12 @@ MUTANTS = [
         "users_lock_that_is_taken_until_retries_came",
         OPERATION,
         """
-                         self._op_retry = RetryTask(self)
+                     self._op_retry = RetryTask(self)
++                if found is None:
 +                    self._op_retry_later()
 
--                self._op_retry_later()
-                 break
+-                    self._op_retry_later()
+                     break
 """,
     ),
     Mutant(
@@ -178,8 +180,8 @@ MUTANTS = [
         "users_lock_and_event",
         OPERATION,
         """
--                self._op_retry_later()
-                 break
+-                    self._op_retry_later()
+                     break
 """,
     ),
     Mutant(
@@ -199,7 +201,7 @@ MUTANTS = [
         """
 -            if operation._op_outcome is not _PENDING:
 -                self.unwatch(operation)
-         finally:
+             del turn["holder"]
 """,
     ),
     Mutant(
@@ -207,19 +209,23 @@ MUTANTS = [
         "two_operations_watched_on_one_key",
         WATCHERS,
         """
--        lock = self.lock
-+        lock = threading.Lock()
+-        turn = self.turn
++        turn = {}
 """,
     ),
     Mutant(
         "the lists are changed without their lock by who leaves",
         "one_leaves_a_key_as_another_comes",
         PURGATORY,
-        '''
-         """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
--        lock = self._lock
-+        lock = __import__("threading").Lock()
-''',
+        """
+         identity = id(operation)
+-        turn = self._turn
++        turn = {}
+         try:
+             if turn.setdefault("holder", me) is not me:
+                 turn = turn.wait(me)
+             if identity in self._pending:
+""",
     ),
     Mutant(
         "an operation leaves one of its lists alone (KAFKA-2147)",
@@ -246,9 +252,9 @@ MUTANTS = [
         "close_by_expiry_while_watching",
         PURGATORY,
         """
--                    if self._closed:
-+                    if False:
-                         self._counters.rejected += 1
+-                if self._closed:
++                if False:
+                     self._counters.rejected += 1
 """,
     ),
     Mutant(
@@ -283,13 +289,14 @@ MUTANTS = [
         "advance_while_watching_a_threshold",
         PURGATORY,
         """
--                known = values.get(key)
--                if known is None or value > known:
--                    values[key] = value
-                 operations = self._watchers.take_reached(key, value)
+-            known = values.get(key)
+-            if known is None or value > known:
+-                values[key] = value
+             self._watchers.take_reached(key, value, taken)
 
-+        values[key] = max(value, values.get(key, value))
-         return _check_each(operations) if operations else 0
+             del turn["holder"]
++            values[key] = max(value, values.get(key, value))
+             return _check_each(operations) if operations else 0
 """,
     ),
     Mutant(
@@ -297,9 +304,9 @@ MUTANTS = [
         "a_lower_and_a_higher_advance",
         PURGATORY,
         """
--                if known is None or value > known:
-+                if known != value:
-                     values[key] = value
+-            if known is None or value > known:
++            if known != value:
+                 values[key] = value
 """,
     ),
     Mutant(
@@ -307,10 +314,10 @@ MUTANTS = [
         "two_advances_while_watching_a_threshold",
         PURGATORY,
         """
-         values = self._values
-         try:
--            with self._lock:
-+            with __import__("threading").Lock():
+         taken: list[Watchers | None] = []
+         me = [get_ident()]
+-        turn = self._turn
++        turn = {}
 """,
     ),
     Mutant(
@@ -320,7 +327,7 @@ MUTANTS = [
         """
 -            if operation._op_outcome is not _PENDING:
 -                self.unwatch(operation)
-         finally:
+             del turn["holder"]
 
 -        if operation._op_outcome is not _PENDING:
 -            self._take_number(key, operation, number)
@@ -331,9 +338,10 @@ MUTANTS = [
         "two_halves_of_two_thresholds",
         WATCHERS,
         """
-         reached = waiting.take_reached(value)
-+        for operation in reached:
-+            self.entries -= self.by_key[key].pop(id(operation), None) is not None
+             waiting.take_reached(value, taken)
++            for reached in taken:
++                for operation in reached:
++                    self.entries -= self.by_key[key].pop(operation, None) is not None
 """,
     ),
     Mutant(
@@ -353,10 +361,11 @@ MUTANTS = [
         "a_listener_comes_while_it_settles",
         OPERATION,
         """
--                self._op_settled = True
-                 if self._op_listeners is not None:
-                     self._op_tell()
-+                self._op_settled = True
+-            self._op_settled = True
+             if self._op_listeners is not None:
+                 self._op_tell()
++            self._op_settled = True
+             chain.length = length
 """,
     ),
     Mutant(

@@ -113,9 +113,11 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
     with pytest.MonkeyPatch.context() as patch:
 
         def watch_and_count(operation: Probe) -> None:
-            with setting.purgatory._lock:
+            def watch_and_look() -> None:
                 watch(operation)
                 watched.append(setting.purgatory.watched)
+
+            setting.purgatory._turn.run(watch_and_look)
 
         patch.setattr(WatcherList, "watch", lambda _, operation: watch_and_count(operation))
         setting.purgatory.try_complete_else_watch(operation, ["first", Interfering(), "third"])

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from purgatory import Outcome, PurgatoryClosedError
+from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
 from purgatory.threshold_watchers import ThresholdWatchers
 from tests.purgatory.probe import Probe, Setting
 
@@ -286,7 +286,7 @@ def test_an_advance_that_concerns_nobody_looks_at_nobody() -> None:
             raise AssertionError("nobody is concerned")
 
     watchers.by_number = Untouchable(watchers.by_number)
-    assert watchers.take_reached(9) == []
+    assert reached(watchers, 9) == []
 
 
 def test_what_left_is_swept_out_in_the_end() -> None:
@@ -298,7 +298,14 @@ def test_what_left_is_swept_out_in_the_end() -> None:
         watchers.remove(probe, number)
         watchers._check()
     assert len(watchers.numbers) < 60
-    assert watchers.take_reached(2_000) == probes[990:]
+    assert reached(watchers, 2_000) == probes[990:]
+
+
+def reached(watchers: ThresholdWatchers, value: int) -> list[DelayedOperation]:
+    """Return whom ``value`` reaches, in order."""
+    taken: list[dict[int, DelayedOperation] | None] = []
+    watchers.take_reached(value, taken)
+    return [operation for waiting in taken if waiting for operation in waiting.values()]
 
 
 class AgainstAList(RuleBasedStateMachine):
@@ -328,7 +335,7 @@ class AgainstAList(RuleBasedStateMachine):
         expected = sorted(
             (pair for pair in self.waiting if pair[0] <= value), key=lambda pair: pair[0]
         )
-        taken = self.watchers.take_reached(value)
+        taken = reached(self.watchers, value)
         assert taken == [probe for _, probe in expected]
         self.waiting = [pair for pair in self.waiting if pair[0] > value]
 
