@@ -211,8 +211,8 @@ class Closing:
             return [
                 operation
                 for operations in (purgatory._settling, purgatory._pending)
-                for identity, operation in list(operations.items())
-                if identity not in but
+                for operation in list(operations.values())
+                if id(operation) not in but
             ]
 
         return purgatory._turn.run(waited_for)

@@ -80,7 +80,7 @@ class ThresholdWatchers:
 
     def pairs(self) -> Iterator[tuple[DelayedOperation, int]]:
         """Yield all who wait, with their numbers. O(n)."""
-        for number, waiting in list(self.by_number.items()):
+        for number, waiting in self.by_number.copy().items():
             for operation in list(waiting.values()):
                 yield operation, number
 

@@ -189,13 +189,13 @@ class WatcherList:
 
         If the list is empty then, it stays, until its key can be compared again.
         """
-        for key, watchers in list(self.by_key.items()):
+        for key, watchers in self.by_key.copy().items():
             if watchers.pop(id(operation), None) is not None:
                 self.entries -= 1
             with suppress(Exception):
                 self._drop_if_empty(key, watchers)
         numbers = (operation._op_thresholds or {}).values()
-        for key, waiting in list(self.numbers_by_key.items()):
+        for key, waiting in self.numbers_by_key.copy().items():
             for number in numbers:
                 waiting.remove(operation, number)
             with suppress(Exception):

@@ -4,6 +4,8 @@ Ground rules
 ------------
 * ``_collectors`` and a collector's ``reported`` change under ``_lock``. A scrape copies the latter
   under the lock and reads the purgatories without it, so a slow scrape holds up nobody.
+* The lock is reentrant, and each change one step: a finalizer that the collector of garbage runs
+  in the middle may register and unregister.
 * Purgatories are held weakly: one that is gone is not reported any more.
 * A child starts with a free lock: a scrape in the parent may have held it.
 """
@@ -25,7 +27,7 @@ from purgatory.metrics import multiprocess
 from purgatory.metrics.families import Families
 from purgatory.metrics.reported import Reported, core_of
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (
     weakref.WeakKeyDictionary()
 )
@@ -53,29 +55,29 @@ def register(
             there is no such label.
 
     Raises:
-        ValueError: another purgatory, that is not closed, is registered there under these labels.
+        TypeError: the label, or the name of a timer that the purgatory was given, is no string.
+        ValueError: another purgatory, that is not closed, is registered there under these labels;
+            or the label can't be written as UTF-8.
     """
     core = core_of(purgatory)
+    reported = Reported(purgatory, label, broker)
+    replaced = None
     with _lock:
-        collector = _collectors.get(registry)
-        if collector is None:
-            collector = PurgatoryCollector()
-            registry.register(collector)
-            _collectors[registry] = collector
-        reported = Reported(purgatory, label, False, broker)
-        replaced = collector.reported.get(reported.name)
-        known = None if replaced is None else replaced.purgatory()
-        if replaced is not None and known is core:
-            replaced.report_kafka_names(kafka_names)
-            return
-        if known is not None and not known._closed:
-            of_broker = "" if broker is None else f" of broker {broker}"
-            raise ValueError(
-                f"a purgatory labelled {reported.label!r}{of_broker} is registered already: "
-                "pass another label="
-            )
+        by_name = _collector_of(registry).reported
+        while (known := by_name.setdefault(reported.name, reported)) is not reported:
+            other = known.purgatory()
+            if other is core:
+                known.report_kafka_names(kafka_names)
+                return
+            if other is not None and not other.is_closed:
+                of_broker = "" if broker is None else f" of broker {broker}"
+                raise ValueError(
+                    f"a purgatory labelled {known.label!r}{of_broker} is registered already: "
+                    "pass another label="
+                )
+            if _take_off(known, by_name):
+                replaced = known
         reported.report_kafka_names(kafka_names)
-        collector.reported[reported.name] = reported
     if multiprocess.is_on():
         if replaced is not None:
             multiprocess.stop_publishing(replaced)
@@ -92,11 +94,33 @@ def unregister(
         collector = _collectors.get(registry)
         if collector is None:
             return
-        removed = [one for one in collector.reported.values() if one.purgatory() is core]
-        for reported in removed:
-            del collector.reported[reported.name]
+        removed = [one for one in list(collector.reported.values()) if one.purgatory() is core]
+        removed = [one for one in removed if _take_off(one, collector.reported)]
     for reported in removed:
         multiprocess.stop_publishing(reported)
+
+
+def _take_off(reported: Reported, by_name: dict[tuple[str, ...], Reported]) -> bool:
+    """Have it reported no more; return False if it was not, or another one is under its name."""
+    name = reported.name
+    if name in by_name and by_name[name] is reported:  # without a call: in one step
+        del by_name[name]
+        return True
+    return False
+
+
+def _collector_of(registry: CollectorRegistry) -> PurgatoryCollector:
+    collector = _collectors.get(registry)
+    if collector is None:
+        made = PurgatoryCollector()
+        collector = _collectors.setdefault(registry, made)
+        if collector is made:
+            try:
+                registry.register(collector)
+            except BaseException:
+                _collectors.pop(registry, None)
+                raise
+    return collector
 
 
 class PurgatoryCollector(Collector):
@@ -112,19 +136,19 @@ class PurgatoryCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read every purgatory. O(purgatories)."""
         with _lock:
-            gone = [name for name, one in self.reported.items() if one.purgatory() is None]
-            for name in gone:
-                del self.reported[name]
-            reported = sorted(self.reported.items())
+            reported = list(self.reported.values())
+            for one in reported:
+                if one.purgatory() is None:
+                    _take_off(one, self.reported)
         families = Families()
-        for _name, one in reported:
+        for one in sorted(reported, key=lambda one: one.name):
             families.add(one)
         yield from families.all()
 
 
 def _after_fork() -> None:
     global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,8 @@ The last two are of the purgatories named ``Produce`` and ``Fetch``.
 
 Ground rules
 ------------
-* ``KafkaExpiries`` counts under its own lock; it is asked once per settled operation, and does
+* ``KafkaExpiries`` counts under its own lock, which is reentrant, since a finalizer that runs in
+  the middle of it may settle operations; it is asked once per settled operation, and does
   nothing for those that did not expire.
 """
 
@@ -59,7 +60,7 @@ class KafkaExpiries:
             self._observer(operation, counted_as, wait_ns)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counts = dict.fromkeys(FETCHER_TYPES, 0)
 
 

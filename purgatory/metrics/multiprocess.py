@@ -13,6 +13,8 @@ Ground rules
 ------------
 * ``_publisher.lock`` guards everything here. It is held while the values are written, and while
   this process forks: so no child is born with prometheus-client's own lock taken by our thread.
+* A finalizer may start and stop publishing in the middle of that, on the thread that holds the
+  lock, ``owner``: then that is ``left`` to its end, as prometheus-client's lock may be held too.
 * In a child all counts start from zero, as its purgatories do, and the thread starts anew.
 """
 
@@ -22,6 +24,7 @@ import atexit
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -80,6 +83,8 @@ def stop_publishing(reported: Reported) -> None:
 class _Publisher:
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self._owner: int | None = None
+        self._left: deque[Callable[[], object]] = deque()
         self._counted: dict[Reported, _Counted] = {}
         self._values: dict[_Series, Any] = {}
         self._gauges: dict[_Series, float] = {}
@@ -89,20 +94,39 @@ class _Publisher:
         self._failed = False
 
     def start(self, reported: Reported) -> None:
-        with self.lock:
-            self._counted.setdefault(reported, {})
-            self._set_up()
-            self._publish()
+        self._do(lambda: self._start(reported))
 
     def stop(self, reported: Reported) -> None:
-        with self.lock:
-            if reported in self._counted:
-                self._publish()
-                del self._counted[reported]
-                self._publish()
+        self._do(lambda: self._stop(reported))
 
     def publish(self) -> None:
+        self._do(self._publish)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        """Do ``work`` under the lock; if this thread holds it further up the stack, after that."""
+        if self._owner == threading.get_ident():
+            self._left.append(work)
+            return
         with self.lock:
+            self._owner = threading.get_ident()
+            try:
+                work()
+                while self._left:
+                    self._left.popleft()()
+            finally:
+                self._owner = None
+
+    # Under the lock.
+
+    def _start(self, reported: Reported) -> None:
+        self._counted.setdefault(reported, {})
+        self._set_up()
+        self._publish()
+
+    def _stop(self, reported: Reported) -> None:
+        if reported in self._counted:
+            self._publish()
+            del self._counted[reported]
             self._publish()
 
     # The process's life.
@@ -129,6 +153,7 @@ class _Publisher:
 
     def _after_fork_in_child(self) -> None:
         self.lock = threading.Lock()
+        self._owner = None
         self._has_forked = False
         self._counted = {reported: {} for reported in self._counted}
         self._start_thread()

@@ -7,6 +7,7 @@ import weakref
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.metrics.kafka_names import KafkaExpiries
+from timer import SystemTimer
 
 
 class Reported:
@@ -15,24 +16,27 @@ class Reported:
     Args:
         purgatory: what is reported.
         label: the value of the label ``purgatory``; by default its name.
-        kafka_names: whether it is reported under Kafka's names too.
         broker: the value of the label ``broker``; None leaves it out.
+
+    Raises:
+        TypeError: the label, or the timer's name, is no string.
+        ValueError: it can't be written as UTF-8.
     """
 
     def __init__(
         self,
         purgatory: DelayedOperationPurgatory | AsyncPurgatory,
         label: str | None,
-        kafka_names: bool,
         broker: int | None = None,
     ) -> None:
         core = core_of(purgatory)
         self.purgatory = weakref.ref(core)
-        self.label = core.name if label is None else label
+        self.label = _checked_label("label", core.name if label is None else label)
         self.broker = () if broker is None else (str(broker),)
         self.owns_timer = core.owns_timer or isinstance(purgatory, AsyncPurgatory)
+        if not self.owns_timer and isinstance(core.timer, SystemTimer):
+            _checked_label("timer's name", core.timer.name)
         self.kafka_expiries: KafkaExpiries | None = None
-        self.report_kafka_names(kafka_names)
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -45,6 +49,17 @@ class Reported:
             core = self.purgatory()
             assert core is not None, "who registers it holds it"
             self.kafka_expiries = KafkaExpiries(core)
+
+
+def _checked_label(what: str, label: object) -> str:
+    """Return ``label``, since one that can't be written would break every scrape."""
+    if not isinstance(label, str):
+        raise TypeError(f"the {what} must be a string, not {label!r} ({type(label).__name__})")
+    try:
+        label.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the {what} can't be written as UTF-8: {label!r}, {error}") from None
+    return label
 
 
 def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:

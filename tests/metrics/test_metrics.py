@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, metrics
+from purgatory.metrics.multiprocess import _Publisher
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 
@@ -145,6 +148,87 @@ def test_a_second_purgatory_of_one_label_is_refused(setting: Setting) -> None:
         )
         == 0
     )
+
+
+@pytest.mark.parametrize("label", [5, None, b"Produce"])
+def test_a_label_that_is_no_string_is_refused(label: Any) -> None:
+    registry = CollectorRegistry()
+    named = DelayedOperationPurgatory(label, reaper_enabled=False)  # None takes its name
+    with pytest.raises(TypeError, match="the label must be a string, not"):
+        metrics.register(named, registry, label=label)
+    assert generate_latest(registry) == b""
+
+
+def test_a_label_that_can_not_be_written_is_refused(setting: Setting) -> None:
+    other = setting.another("other")
+    with pytest.raises(ValueError, match=r"the label can't be written as UTF-8: '.udc80'"):
+        metrics.register(other, setting.registry, label="\udc80")
+    misnamed = SystemTimer(7, clock=setting.clock, executor=InlineExecutor())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the timer's name must be a string, not 7"):
+        metrics.register(
+            DelayedOperationPurgatory("third", timer=misnamed, reaper_enabled=False),
+            setting.registry,
+        )
+    assert b"Produce" in generate_latest(setting.registry)
+
+
+def test_what_was_refused_is_not_observed_under_kafkas_names(setting: Setting) -> None:
+    fetch, other = setting.another("Fetch"), setting.another("Fetch")
+    metrics.register(fetch, setting.registry)
+    with pytest.raises(ValueError, match="registered already"):
+        metrics.register(other, setting.registry, kafka_names=True)
+    assert other._on_settled is None
+
+
+class Client:
+    """What is thrown away with its purgatory: the collector of garbage finds both."""
+
+    def __init__(self, registry: CollectorRegistry, name: str) -> None:
+        self.itself = self
+        self.registry = registry
+        self.purgatory = DelayedOperationPurgatory(name, reaper_enabled=False)
+        metrics.register(self.purgatory, registry)
+
+    def __del__(self) -> None:
+        metrics.unregister(self.purgatory, self.registry)
+        self.purgatory.close()
+
+
+def scrape_with_garbage(registry: CollectorRegistry, thresholds: range) -> None:
+    before = gc.get_threshold()
+    try:
+        for threshold in thresholds:
+            gc.set_threshold(0)
+            Client(registry, f"client-{threshold}")
+            gc.set_threshold(threshold)
+            generate_latest(registry)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_finalizer_may_unregister_in_the_middle_of_a_scrape(setting: Setting) -> None:
+    scraping = threading.Thread(
+        target=scrape_with_garbage, args=(setting.registry, range(1, 120)), daemon=True
+    )
+    scraping.start()
+    scraping.join(60)
+    assert not scraping.is_alive(), "the scrape waits for itself"
+    gc.collect()
+    assert b"client" not in generate_latest(setting.registry)
+
+
+def test_publishing_that_is_asked_for_in_the_middle_of_publishing_comes_after_it() -> None:
+    publisher = _Publisher()
+    done: list[str] = []
+
+    def publish() -> None:
+        publisher._do(lambda: done.append("the finalizer's"))
+        done.append("the outer one")
+
+    publishing = threading.Thread(target=publisher._do, args=(publish,), daemon=True)
+    publishing.start()
+    publishing.join(60)
+    assert done == ["the outer one", "the finalizer's"]
 
 
 def test_unregistered_and_collected_purgatories_vanish(setting: Setting) -> None:
