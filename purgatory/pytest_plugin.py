@@ -26,7 +26,8 @@ def kafka_cluster_config() -> ClusterConfig:
     with _said_clearly():
         from purgatory.broker import ClusterConfig, GroupConfig
 
-        return ClusterConfig(groups=GroupConfig(initial_rebalance_delay_ms=0))
+    groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
+    return ClusterConfig(groups=groups)
 
 
 @pytest.fixture

@@ -148,6 +148,7 @@ class Broker:
             max_lag_ms=config.replica_max_lag_ms,
             new_log=self._new_log,
             min_insync_of=self._min_insync_of,
+            is_elsewhere=lambda one: self.cluster.controller.state_of(one) is not None,
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
@@ -176,14 +177,13 @@ class Broker:
     def _new_log(self, topic_partition: TopicPartition) -> Log:
         config = self._log_config_of(topic_partition)
         if self._folder is None:
-            return MemoryLog(config, self.memory, self._may_drop(topic_partition.topic))
+            return MemoryLog(config, self.memory, self.may_drop(topic_partition.topic))
         fsync = self.cluster.config.fsync
         return StoredLog(self._folder / str(topic_partition), config, fsync)
 
-    def _may_drop(self, topic: str) -> bool:
+    def may_drop(self, topic: str) -> bool:
         """Whether old records of a topic may go; those of one to be compacted may not."""
-        policy = value_of(self.cluster.settings_of(topic), "cleanup.policy", self.cluster.setting)
-        return "compact" not in policy
+        return "compact" not in self.cluster.settings_of(topic).get("cleanup.policy", "")
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
@@ -228,7 +228,7 @@ class Broker:
         for partition in self.manager.partitions():
             topic = partition.topic_partition.topic
             keep_ms = int(value_of(cluster.settings_of(topic), "retention.ms", cluster.setting))
-            if keep_ms >= 0 and self._may_drop(topic):
+            if keep_ms >= 0 and self.may_drop(topic):
                 drop_older_than(partition.log, now_ms - keep_ms)
 
     def shrink_isrs(self) -> None:

@@ -295,9 +295,32 @@ class Cluster:
             "segment.bytes": self.log_config.segment_bytes,
             "retention.bytes": config.log_config.retention_bytes,
             "max.message.bytes": config.log_config.max_batch_bytes,
+            "flush.messages": 1 if self._forces_each_batch else None,
         }
         value = own.get(name)
         return None if value is None else str(value)
+
+    @property
+    def _forces_each_batch(self) -> bool:
+        return self.config.data_dir is not None and self.config.fsync is Fsync.ALWAYS
+
+    def broker_settings(self) -> Mapping[str, str]:
+        """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
+        config, groups = self.config, self.config.groups
+        values: Mapping[str, object] = {
+            "auto.create.topics.enable": config.auto_create_topics,
+            "default.replication.factor": self.default_replication,
+            "delete.topic.enable": True,
+            "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
+            "group.max.session.timeout.ms": groups.max_session_timeout_ms,
+            "group.max.size": groups.max_size,
+            "group.min.session.timeout.ms": groups.min_session_timeout_ms,
+            "num.partitions": config.default_partitions,
+            "offsets.topic.num.partitions": config.offsets_partitions,
+            "replica.lag.time.max.ms": config.replica_max_lag_ms,
+            "socket.request.max.bytes": config.limits.frame_bytes,
+        }
+        return {name: str(value).lower() for name, value in values.items()}
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
         """Return a topic's own settings."""

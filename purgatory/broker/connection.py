@@ -98,6 +98,8 @@ class Connection(asyncio.Protocol):
         self.was_cut = False
         self.user: str | None = None
         self.mechanism: str | None = None
+        self.take_token: Callable[[bytes], bytes] | None = None
+        """Set, it takes the next frame, which is no request, and returns what is answered."""
         self._serve = serve
         self._send = send
         self._limits = limits
@@ -326,6 +328,11 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     async def _answer(self, frame: bytes) -> None:
+        if self.take_token is not None:
+            take_token, self.take_token = self.take_token, None
+            token = take_token(frame)
+            await self.write(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
+            return
         try:
             request = decode_request(frame)
         except UnsupportedVersionError as error:

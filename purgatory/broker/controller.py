@@ -117,6 +117,10 @@ class Controller:
         replication = len(topic.partitions[0].replicas)
         self._add_partitions(topic, self._spread(total - len(topic.partitions), replication))
 
+    def create_assigned_partitions(self, name: str, replicas: Sequence[tuple[int, ...]]) -> None:
+        """Give a topic more partitions, with these replicas, the preferred leader first."""
+        self._add_partitions(self.topics[name], replicas)
+
     def delete_topic(self, name: str) -> None:
         """Forget a topic with its records."""
         self.partition_count -= len(self.topics.pop(name).partitions)

@@ -45,7 +45,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     14: (0, 5),  # SyncGroup
     15: (0, 5),  # DescribeGroups
     16: (0, 4),  # ListGroups
-    17: (1, 1),  # SaslHandshake: before, what follows it came without a header
+    17: (0, 1),  # SaslHandshake: after version 0, what follows comes without a header
     18: (0, 3),  # ApiVersions
     19: (2, 6),  # CreateTopics
     20: (1, 5),  # DeleteTopics

@@ -63,6 +63,9 @@ def cluster(
     group_delay_ms: Annotated[
         int, typer.Option(min=0, help="How long a group's first member waits for others.")
     ] = 3_000,
+    group_min_session_ms: Annotated[
+        int, typer.Option(min=1, help="The shortest session timeout that a member may ask for.")
+    ] = 6_000,
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
     ] = None,
@@ -113,7 +116,10 @@ def cluster(
             min_insync_replicas=min_insync,
             follower_lag_ms=follower_lag_ms,
             replica_max_lag_ms=replica_max_lag_ms,
-            groups=GroupConfig(initial_rebalance_delay_ms=group_delay_ms),
+            groups=GroupConfig(
+                initial_rebalance_delay_ms=group_delay_ms,
+                min_session_timeout_ms=group_min_session_ms,
+            ),
             data_dir=data_dir,
             fsync=_fsync(fsync),
             memory_bytes=memory_mb * 1024 * 1024,

@@ -32,6 +32,7 @@ class HostedPartitions:
         logs: what a former process of this broker left on its disks.
         new_log: makes the log of a new replica, in place of ``log_config``.
         min_insync_of: what a new replica demands, in place of ``min_insync_replicas``.
+        is_elsewhere: whether other brokers have a partition that isn't here; None: it isn't known.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class HostedPartitions:
         logs: Mapping[TopicPartition, Log] | None,
         new_log: Callable[[TopicPartition], Log] | None = None,
         min_insync_of: Callable[[TopicPartition], int] | None = None,
+        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self._new_log = new_log or (lambda _: Log(log_config))
         self._min_insync_of = min_insync_of or (lambda _: min_insync_replicas)
+        self._is_elsewhere = is_elsewhere or (lambda _: False)
         self._lock = threading.Lock()
         self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -75,6 +78,11 @@ class HostedPartitions:
             return (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker_id} has no replica of {topic_partition} any more",
+            )
+        if self._is_elsewhere(topic_partition):
+            return (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker_id} has no replica of {topic_partition}",
             )
         return (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

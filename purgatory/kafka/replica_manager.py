@@ -60,6 +60,8 @@ class ReplicaManager:
         logs: what a former process of this broker left on its disks (``take_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
+        is_elsewhere: whether other brokers have a partition that isn't here: it is answered with
+            NOT_LEADER_OR_FOLLOWER then. Without it, such a partition is unknown.
         on_isr_change: the controller: called with the partition, the leader epoch and the wanted
             ISR, in the order of the assignment. False refuses the change; True or None accepts it,
             and it is in force when the call that caused it returns.
@@ -82,6 +84,7 @@ class ReplicaManager:
         logs: Mapping[TopicPartition, Log] | None = None,
         new_log: Callable[[TopicPartition], Log] | None = None,
         min_insync_of: Callable[[TopicPartition], int] | None = None,
+        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
         on_isr_change: OnIsrChange | None = None,
     ) -> None:
         if min_insync_replicas < 1:
@@ -100,7 +103,7 @@ class ReplicaManager:
             produce_purgatory, fetch_purgatory, delete_records_purgatory
         )
         self._partitions = HostedPartitions(
-            broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of
+            broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
         )
         self._produces = ProduceRequests(self._partitions, self._waiting)
         self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)

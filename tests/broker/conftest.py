@@ -46,7 +46,7 @@ def cluster() -> Iterator[ThreadedCluster]:
 
     Who breaks something in it mends it before the test ends.
     """
-    groups = GroupConfig(initial_rebalance_delay_ms=0)
+    groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
     with ThreadedCluster(ClusterConfig(groups=groups, min_insync_replicas=2)) as running:
         yield running
 

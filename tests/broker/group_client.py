@@ -87,7 +87,8 @@ async def refused(waiting: Awaitable[Any]) -> GroupError:
 
 
 def coordinator(**options: int) -> GroupCoordinator:
-    settings = {"initial_rebalance_delay_ms": DELAY_MS, **options}
+    short = {"initial_rebalance_delay_ms": DELAY_MS, "min_session_timeout_ms": 100}
+    settings = {**short, **options}
     return GroupCoordinator(GroupConfig(**settings), new_purgatory)
 
 

@@ -150,7 +150,7 @@ def run(seconds: float, seed: int, folder: Path) -> dict[str, int]:
         topics=[TopicSpec(TOPIC, PARTITIONS)],
         min_insync_replicas=2,
         replica_max_lag_ms=1_000,
-        groups=GroupConfig(initial_rebalance_delay_ms=0),
+        groups=GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100),
     )
     rng = random.Random(seed)
     acknowledged: dict[str, int] = {}

@@ -80,7 +80,7 @@ def _values(api_key: int) -> dict[str, Any]:
 
 
 def _config() -> ClusterConfig:
-    groups = GroupConfig(initial_rebalance_delay_ms=0)
+    groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
     return ClusterConfig(
         brokers=1, topics=[TopicSpec("t")], groups=groups, auto_create_topics=False
     )

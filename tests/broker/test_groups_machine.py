@@ -52,7 +52,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.generation = 0
 
     async def _begin(self) -> None:
-        config = GroupConfig(initial_rebalance_delay_ms=3_000)
+        config = GroupConfig(initial_rebalance_delay_ms=3_000, min_session_timeout_ms=100)
         self.groups = GroupCoordinator(config, new_purgatory)
 
     def _step(self, coroutine: Coroutine[Any, Any, None] | None = None) -> None:

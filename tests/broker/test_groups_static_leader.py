@@ -21,7 +21,9 @@ async def _joined(groups: GroupCoordinator, instance_id: str, member_id: str) ->
 
 async def _stable() -> tuple[GroupCoordinator, str]:
     """Return a group of one static member, and the id that it was given."""
-    groups = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_purgatory)
+    groups = GroupCoordinator(
+        GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100), new_purgatory
+    )
     leader_id, generation = await _joined(groups, "one", "")
     await groups.sync("g", generation, leader_id, "one", {leader_id: b"all"})
     assert generation == 1

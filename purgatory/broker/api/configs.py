@@ -1,8 +1,8 @@
-"""DescribeConfigs: the settings of topics and brokers."""
+"""DescribeConfigs: the settings of topics and brokers, by the names that Kafka has for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from purgatory.broker.connection import Answer, Connection
@@ -17,6 +17,7 @@ _TOPIC, _BROKER = 2, 4
 _UNKNOWN_TOPIC = 3
 _INVALID_REQUEST = 42
 _OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5
+_BOOLEAN, _INT = 1, 3
 
 
 async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -30,52 +31,70 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
 
 
 def _resource(cluster: Cluster, asked: Any, documented: bool) -> dict[str, Any]:
+    name: str = asked.resource_name
+    wanted: Collection[str] | None = asked.configuration_keys
     values: dict[str, Any] = {
         "error_code": 0,
         "error_message": None,
         "resource_type": asked.resource_type,
-        "resource_name": asked.resource_name,
+        "resource_name": name,
         "configs": (),
     }
-    own: Mapping[str, str] = {}
     if asked.resource_type == _TOPIC:
-        topic = cluster.controller.topics.get(asked.resource_name)
-        if topic is None:
+        if name not in cluster.controller.topics:
             return {**values, "error_code": _UNKNOWN_TOPIC}
-        own = topic.configs
-    elif asked.resource_type != _BROKER or asked.resource_name not in map(str, cluster.brokers):
+        found = _of_topic(cluster, name)
+    elif asked.resource_type == _BROKER and name in map(str, cluster.brokers):
+        found = _of_broker(cluster, name)
+    else:
         return {
             **values,
             "error_code": _INVALID_REQUEST,
-            "error_message": f"{asked.resource_name!r} has no settings: topics and brokers have",
+            "error_message": f"{name!r} has no settings: topics and brokers have",
         }
-    wanted = asked.configuration_keys
     return {
         **values,
         "configs": [
-            _config(cluster, own, name, documented)
-            for name in SETTINGS
-            if wanted is None or name in wanted
+            {**config, "documentation": config["documentation"] if documented else None}
+            for config in found
+            if wanted is None or config["name"] in wanted
         ],
     }
 
 
-def _config(
-    cluster: Cluster, own: Mapping[str, str], name: str, documented: bool
-) -> dict[str, Any]:
-    source = _BY_DEFAULT
-    if name in own:
-        source = _OF_TOPIC
-    elif cluster.setting(name) is not None:
-        source = _OF_BROKER
+def _of_topic(cluster: Cluster, topic: str) -> Iterator[dict[str, Any]]:
+    own = cluster.settings_of(topic)
+    for name, setting in SETTINGS.items():
+        source = _BY_DEFAULT
+        if name in own:
+            source = _OF_TOPIC
+        elif cluster.setting(name) is not None:
+            source = _OF_BROKER
+        value = value_of(own, name, cluster.setting)
+        yield _config(name, value, source, setting.kind, setting.doc)
+
+
+def _of_broker(cluster: Cluster, broker_id: str) -> Iterator[dict[str, Any]]:
+    yield _config("broker.id", broker_id, _OF_BROKER, _INT, "The broker's number.")
+    for name, value in cluster.broker_settings().items():
+        kind = _BOOLEAN if value in ("true", "false") else _INT
+        yield _config(name, value, _OF_BROKER, kind, "As in Kafka.")
+    for name, setting in SETTINGS.items():
+        if setting.of_broker is not None:
+            source = _BY_DEFAULT if cluster.setting(name) is None else _OF_BROKER
+            value = value_of({}, name, cluster.setting)
+            yield _config(setting.of_broker, value, source, setting.kind, setting.doc)
+
+
+def _config(name: str, value: str, source: int, kind: int, doc: str) -> dict[str, Any]:
     return {
         "name": name,
-        "value": value_of(own, name, cluster.setting),
+        "value": value,
         "read_only": True,
         "config_source": source,
         "is_default": source == _BY_DEFAULT,
         "is_sensitive": False,
         "synonyms": (),
-        "config_type": SETTINGS[name].kind,
-        "documentation": SETTINGS[name].doc if documented else None,
+        "config_type": kind,
+        "documentation": doc,
     }

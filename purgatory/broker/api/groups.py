@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from purgatory.broker.api import operations
 from purgatory.broker.connection import Answer, Connection
 from purgatory.broker.groups import (
     OFFSETS_TOPIC,
@@ -215,9 +216,13 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
 
 async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Tell all about some groups."""
+    allowed = operations.of_group(request.body)
     return {
         "throttle_time": 0,
-        "groups": [_description(broker, group_id) for group_id in request.body.groups],
+        "groups": [
+            {**_description(broker, group_id), "authorized_operations": allowed}
+            for group_id in request.body.groups
+        ],
     }
 
 

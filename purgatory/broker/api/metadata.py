@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from purgatory.broker.api import operations
 from purgatory.broker.connection import Answer, Connection
 from purgatory.broker.controller import NO_LEADER, Topic
 from purgatory.broker.wire import Request
@@ -27,20 +28,22 @@ def is_topic_name(name: str) -> bool:
 async def metadata(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Tell about the topics that are asked for, or all; make those that are missing, if allowed."""
     body, cluster = request.body, broker.cluster
+    allowed = operations.of_topic(body)
     if body.topics is None:
-        topics = [_topic(cluster, topic) for topic in cluster.controller.topics.values()]
+        topics = [_topic(cluster, topic, allowed) for topic in cluster.controller.topics.values()]
     else:
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
         )
         names = dict.fromkeys(asked.name for asked in body.topics)
-        topics = [_named_topic(cluster, name, may_create) for name in names]
+        topics = [_named_topic(cluster, name, may_create, allowed) for name in names]
     return {
         "throttle_time": 0,
         "brokers": _brokers(cluster),
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
         "topics": topics,
+        "cluster_authorized_operations": operations.of_cluster(body),
     }
 
 
@@ -58,7 +61,7 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
         "brokers": brokers,
-        "cluster_authorized_operations": -(2**31),
+        "cluster_authorized_operations": operations.of_cluster(request.body),
     }
 
 
@@ -74,21 +77,21 @@ def _controller(cluster: Cluster) -> int:
     return min(cluster.controller.live, default=-1)
 
 
-def _named_topic(cluster: Cluster, name: str, may_create: bool) -> dict[str, Any]:
+def _named_topic(cluster: Cluster, name: str, may_create: bool, allowed: int) -> dict[str, Any]:
     topic = cluster.controller.topics.get(name)
     if topic is not None:
-        return _topic(cluster, topic)
+        return _topic(cluster, topic, allowed)
     error = _UNKNOWN_TOPIC if is_topic_name(name) else _INVALID_TOPIC
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
     if may_create and error == _UNKNOWN_TOPIC:
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication
         )
-        return _topic(cluster, topic)
+        return _topic(cluster, topic, allowed)
     return {"error_code": error, "name": name, "is_internal": False, "partitions": ()}
 
 
-def _topic(cluster: Cluster, topic: Topic) -> dict[str, Any]:
+def _topic(cluster: Cluster, topic: Topic, allowed: int) -> dict[str, Any]:
     live = cluster.controller.live
     return {
         "error_code": 0,
@@ -106,5 +109,5 @@ def _topic(cluster: Cluster, topic: Topic) -> dict[str, Any]:
             }
             for number, state in enumerate(topic.partitions)
         ],
-        "topic_authorized_operations": -(2**31),
+        "topic_authorized_operations": allowed,
     }

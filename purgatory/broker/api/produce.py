@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from purgatory.broker.connection import Answer, Connection
+from purgatory.broker.records import records_of
 from purgatory.broker.wire import Request, milliseconds
 from purgatory.errors import PurgatoryClosedError
 from purgatory.kafka import (
@@ -51,7 +52,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 )
                 continue
             try:
-                entries[topic_partition] = split_batches(partition.records or b"")
+                batches = split_batches(partition.records or b"")
+                if not broker.may_drop(topic.name):
+                    _check_keys(batches, topic_partition)
+                entries[topic_partition] = batches
             except KafkaError as error:
                 refused[topic_partition] = PartitionProduceResponse(
                     error.code, message=error.message
@@ -70,6 +74,22 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     if body.acks == 0:
         return None
     return {"responses": _by_topic({**refused, **answers}), "throttle_time": 0}
+
+
+def _check_keys(batches: list[RecordBatch], topic_partition: TopicPartition) -> None:
+    """Refuse records without a key, of which compaction would not know which replaces which."""
+    for batch in batches:
+        try:
+            keyless = [number for number, one in enumerate(records_of(batch)) if one.key is None]
+        except ValueError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        if keyless:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{topic_partition} is compacted, and takes no records without a key: "
+                f"{len(keyless)} of {batch.record_count} have none, the first is number "
+                f"{keyless[0]}",
+            )
 
 
 def _is_internal(broker: Broker, name: str) -> bool:

@@ -58,7 +58,8 @@ def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | Non
     if asked.name in cluster.controller.topics:
         return _Refused(_TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
     try:
-        settings = checked_settings({one.name: one.value for one in asked.configs})
+        given = {one.name: one.value for one in asked.configs}
+        settings = checked_settings(given, cluster.setting)
     except ClusterError as error:
         return _Refused(_INVALID_CONFIG, str(error))
     if asked.assignments:
@@ -90,8 +91,7 @@ def _create_assigned(
 ) -> _Refused | None:
     assigned = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     sound = sorted(assigned) == list(range(len(asked.assignments))) and all(
-        replicas and len(set(replicas)) == len(replicas) and set(replicas) <= set(cluster.brokers)
-        for replicas in assigned.values()
+        _are_replicas(cluster, replicas) for replicas in assigned.values()
     )
     if not sound:
         return _Refused(
@@ -172,8 +172,6 @@ def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refus
     topic = cluster.controller.topics.get(asked.name)
     if topic is None:
         return _Refused(_UNKNOWN_TOPIC, f"there is no topic {asked.name}")
-    if asked.assignments:
-        return _Refused(_INVALID_REQUEST, "assignments are chosen by the cluster")
     now = len(topic.partitions)
     if asked.count <= now:
         return _Refused(
@@ -181,9 +179,27 @@ def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refus
         )
     if not cluster.has_room_for(asked.count - now):
         return _too_many(cluster)
+    if asked.assignments is None:
+        if not validate_only:
+            cluster.controller.create_partitions(asked.name, asked.count)
+        return None
+    assigned = [tuple(one.broker_ids) for one in asked.assignments]
+    replication = len(topic.partitions[0].replicas)
+    if len(assigned) != asked.count - now or not all(
+        len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assigned
+    ):
+        return _Refused(
+            _INVALID_REPLICA_ASSIGNMENT,
+            f"{asked.count - now} partitions are new, each with {replication} replicas of the "
+            f"brokers {list(cluster.brokers)}",
+        )
     if not validate_only:
-        cluster.controller.create_partitions(asked.name, asked.count)
+        cluster.controller.create_assigned_partitions(asked.name, assigned)
     return None
+
+
+def _are_replicas(cluster: Cluster, replicas: tuple[int, ...]) -> bool:
+    return len(set(replicas)) == len(replicas) > 0 and set(replicas) <= set(cluster.brokers)
 
 
 async def delete_records(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -15,6 +15,6 @@ class GroupConfig(NamedTuple):
     """
 
     initial_rebalance_delay_ms: int = 3_000
-    min_session_timeout_ms: int = 100
+    min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
