@@ -116,10 +116,6 @@ def test_librdkafka_old_and_new_is_let_in(guarded: ThreadedCluster, name: str) -
 def test_kcat_with_a_wrong_password_is_kept_out(guarded: ThreadedCluster) -> None:
     require_client("kcat")
     client = CLIENTS["kcat"](guarded.bootstrap_servers)
+    wrong = {**_SETTINGS, "sasl.password": "wrong", "message.timeout.ms": 2_000}
     with pytest.raises(RuntimeError, match="kcat ended with"):
-        client.produce(
-            "orders",
-            [b"x"],
-            **{**_SETTINGS, "sasl.password": "wrong"},
-            **{"message.timeout.ms": 2_000},
-        )
+        client.produce("orders", [b"x"], **wrong)
