@@ -388,14 +388,23 @@ class Cluster:
                 raise ClusterError("the cluster was stopped")
             self._take_stock([broker_id])
             await broker.start(self._tls)
+        except ClusterError:
+            self.controller.broker_down(broker_id)  # it was up for as long as it tried to listen
+            raise
         finally:
             self._reviving.discard(broker_id)
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for who can't wait for it."""
-        task = asyncio.get_running_loop().create_task(self.revive(broker_id))
+        """As ``revive``, for who can't wait for it: why it can't be done is logged."""
+        task = asyncio.get_running_loop().create_task(self._revive_or_log(broker_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _revive_or_log(self, broker_id: int) -> None:
+        try:
+            await self.revive(broker_id)
+        except ClusterError as error:
+            _log.error("not_revived", broker=broker_id, reason=str(error))
 
     async def _do_chores(self) -> None:
         """What a broker does from time to time."""

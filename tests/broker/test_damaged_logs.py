@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -274,8 +276,6 @@ async def _random_damages(tmp_path: Path, seeds: range) -> None:
         async with await RawClient.to(cluster, _leader(cluster)) as client:
             asked = {"partition_index": 0, "offset": 20}
             topics = [{"name": "orders", "partitions": [asked]}]
-            from datetime import timedelta
-
             answer = await client.ask(21, 2, {"topics": topics, "timeout": timedelta(seconds=5)})
             assert answer.topics[0].partitions[0].error_code == 0
     for seed in seeds:
@@ -294,6 +294,80 @@ def test_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path) -> N
 @pytest.mark.exhaustive
 def test_much_random_damage_to_one_or_two_of_three_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(_random_damages(tmp_path, range(60, 500)))
+
+
+# ---- after any history
+
+
+async def _history(folder: Path, rng: random.Random) -> tuple[list[bytes], list[Path]]:
+    """Send while brokers die and come back and followers stall; return what was acknowledged by
+    all in sync, and what a SIGKILL would have left at some moments, with how much by then."""
+    acknowledged: list[bytes] = []
+    images: list[Path] = []
+    numbers = itertools.count()
+    async with _cluster(folder) as cluster:
+        for step in range(40):
+            what = rng.choice(["all", "all", "one", "one", "kill", "revive", "stall", "mend"])
+            broker = rng.choice(_BROKERS)
+            alive = [one for one in _BROKERS if cluster.brokers[one].alive]
+            if what == "kill" and len(alive) > 1 and broker in alive:
+                await cluster.kill(broker)
+            elif what == "revive" and broker not in alive:
+                await cluster.revive(broker)
+            elif what == "stall":
+                cluster.fault.stall_follower(broker)
+            elif what == "mend":
+                cluster.fault.end_all()
+                await asyncio.sleep(rng.choice([0, 0.01]))
+            elif what in ("all", "one") and _leader(cluster) in alive:
+                values = [b"%d" % next(numbers) for _ in range(rng.randint(1, 3))]
+                asked = {**_produce(values), "acks": -1 if what == "all" else 1}
+                asked["timeout"] = timedelta(milliseconds=30)
+                async with await RawClient.to(cluster, _leader(cluster)) as client:
+                    answer = await client.ask(0, 9, asked)
+                    if answer.responses[0].partition_responses[0].error_code == 0 and what == "all":
+                        acknowledged += values
+            if step % 10 == 9:
+                images.append(folder.with_name(f"{folder.name}-image-{step}"))
+                shutil.copytree(folder, images[-1])
+                (images[-1] / "acknowledged").write_text(str(len(acknowledged)))
+    return acknowledged, images
+
+
+async def _after_a_history(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    acknowledged, images = await _history(tmp_path / f"seed-{seed}", rng)
+    for image in images:
+        expected = acknowledged[: int((image / "acknowledged").read_text())]
+        metadata = json.loads((image / "cluster.json").read_text())
+        orders = next(topic for topic in metadata["topics"] if topic["name"] == "orders")
+        intact = rng.choice(orders["partitions"][0]["isr"])
+        for broker in set(_BROKERS) - {intact}:
+            files = _segments(image, broker)
+            if files and rng.random() < 0.7:
+                rng.choice(RANDOM_DAMAGES)(rng.choice(files), rng)
+        with capture_logs() as logs:
+            async with _cluster(image, rng.choice(_ORDERS_OF_START)) as cluster:
+                await _until(lambda: _isr(cluster) == set(_BROKERS))
+                for broker in _BROKERS:
+                    there = set(_stored(cluster, broker))
+                    assert [value for value in expected if value not in there] == [], broker
+        assert [log for log in logs if log["event"] == "acknowledged_records_lost"] == []
+        shutil.rmtree(image)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.exhaustive)]
+)
+def test_whatever_happened_before_one_intact_replica_in_sync_is_enough(
+    tmp_path: Path, seeds: range
+) -> None:
+    for seed in seeds:
+        try:
+            asyncio.run(_after_a_history(tmp_path, seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 # ---- in a cluster that runs

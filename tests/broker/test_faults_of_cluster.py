@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from purgatory.broker import Cluster, ClusterConfig, ClusterError, Fault, TopicSpec
 from purgatory.broker.control import FAULTS, begin_fault
@@ -406,3 +408,36 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
             await _eventually(lambda: cluster.brokers[follower].alive)
 
     _run(main)
+
+
+def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:
+    async def main(cluster: Cluster) -> None:
+        broker = cluster.brokers[2]
+        await cluster.fault.kill(2)
+        taken = await asyncio.start_server(lambda *_: None, broker.host, broker.port)
+        async with taken:
+            with pytest.raises(ClusterError, match="broker 2 can't listen"):
+                await cluster.fault.revive(2)
+            assert not broker.alive
+            assert 2 not in cluster.controller.live, "nobody waits for it"
+            assert all(state.leader != 2 for _, state in cluster.controller.partitions())
+            with capture_logs() as logs:
+                cluster.revive_soon(2)
+                await _eventually(lambda: any(log["event"] == "not_revived" for log in logs))
+        await cluster.fault.revive(2)
+        assert 2 in cluster.controller.live
+
+    _run(main)
+
+
+def test_a_broker_is_revived_once_at_a_time(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        await cluster.kill(2)
+        first = asyncio.create_task(cluster.revive(2))
+        await asyncio.sleep(0)
+        with pytest.raises(ClusterError, match="just being started"):
+            await cluster.revive(2)
+        await first
+        assert cluster.brokers[2].alive
+
+    _run(main, data_dir=tmp_path)

@@ -250,3 +250,34 @@ def test_the_reapers_heartbeat_is_a_unix_time() -> None:
         )
     assert stamp is not None
     assert 1.7e9 < stamp < 1e11
+
+
+def test_brokers_of_one_process_are_told_apart_by_a_label_of_their_own() -> None:
+    registry = CollectorRegistry()
+    with (
+        DelayedOperationPurgatory("Produce") as first,
+        DelayedOperationPurgatory("Produce") as second,
+        DelayedOperationPurgatory("Produce") as alone,
+    ):
+        metrics.register(first, registry, broker=1, kafka_names=True)
+        metrics.register(second, registry, broker=2, kafka_names=True)
+        metrics.register(second, registry, broker=2)  # again: without effect
+        metrics.register(alone, registry)
+        with pytest.raises(ValueError, match="'Produce' of broker 2 is registered already"):
+            metrics.register(alone, registry, broker=2)
+        first.try_complete_else_watch(Waiting(10_000), ["key"])
+        for name, label in (
+            ("purgatory_pending_operations", "purgatory"),
+            ("timer_tasks", "timer"),
+            ("kafka_server_delayedoperationpurgatory_numdelayedoperations", "delayedOperation"),
+        ):
+            values = {
+                broker: registry.get_sample_value(name, {label: "Produce", "broker": broker})
+                for broker in ("1", "2")
+            }
+            assert values == {"1": 1, "2": 0}, name
+        pending = registry.get_sample_value
+        assert pending("purgatory_pending_operations", {"purgatory": "Produce"}) == 0
+        metrics.unregister(second, registry)
+        labels = {"purgatory": "Produce", "broker": "2"}
+        assert pending("purgatory_pending_operations", labels) is None
