@@ -296,7 +296,8 @@ class AsyncPurgatory:
         thresholds: Mapping[Any, int] | None,
     ) -> None:
         self._check_loop("make one on the loop that waits in it")
-        self._take_up_what_was_broken_off()
+        if self._notes:
+            self._loop.call_soon(self._serve_notes)  # should interrupts have met both calls of it
         # One that was submitted before is somebody else's to cancel; and so is what is none.
         is_ours = getattr(operation, "_op_purgatory", self) is None
         try:
@@ -311,12 +312,15 @@ class AsyncPurgatory:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
             if is_ours:
                 operation.cancel()
+            self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
             raise
 
     def _tell(self, operation: DelayedOperation, told: asyncio.Future[None]) -> None:
+        if told.done():
+            return
         try:
             if get_ident() == self._thread_id:
-                _set_told(told)
+                told.set_result(None)
             else:
                 self._have_loop_call(_set_told, told)
         except RuntimeError:
@@ -382,12 +386,6 @@ class AsyncPurgatory:
                 key=safe_repr(note.key),
                 exc_info=error,
             )
-
-    def _take_up_what_was_broken_off(self) -> None:
-        """Ask the loop again for what two interrupts, or more, may have kept it from."""
-        self._reaper.set()
-        if self._notes:
-            self._loop.call_soon(self._serve_notes)
 
     def _loop_closed(self) -> PurgatoryClosedError:
         return PurgatoryClosedError(

@@ -67,8 +67,8 @@ class LoopReaper:
     def set(self) -> None:
         """Set the loop's timer to the first bucket, unless it comes in time as it is. O(1).
 
-        On the loop's thread. Whoever submits calls this as well, for those whom an interrupt kept
-        from it.
+        On the loop's thread. Who waits and is interrupted calls this as well, in case it was kept
+        from it; and, once a second, whoever submits.
         """
         first_ms = self._timer.next_expiration_ms()
         if first_ms is None:
@@ -87,7 +87,9 @@ class LoopReaper:
         self._handles = ()
 
     def restart_if_dead(self) -> bool:
-        """Return False: it lives as long as the loop does."""
+        """Return False: it lives as long as the loop does. But see that it will come."""
+        if get_ident() == self._thread_id:
+            self.set()
         return False
 
     def join(self, timeout_s: float | None = None) -> None:
