@@ -251,7 +251,7 @@ class Broker:
             self._resign_as_coordinator(partition)
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
         if state.leader != NO_LEADER:
-            self._fetcher_from(state.leader).wake()
+            self._fetcher_from(state.leader).wake(topic_partition)
 
     def _resign_as_coordinator(self, partition: int) -> None:
         self.offsets.unload(partition)

@@ -415,7 +415,9 @@ class Cluster:
             now_ms = time.time_ns() // 1_000_000
             for broker in self.brokers.values():
                 broker.apply_retention(now_ms)
+                await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
                 broker.shrink_isrs()
+                await asyncio.sleep(0)
 
     async def _cut_idle_connections(self) -> None:
         limits = self.config.limits

@@ -1,13 +1,14 @@
 """How a broker copies what it follows: for each broker that leads, one task that fetches there.
 
 It fetches as Kafka's followers do: its offset tells the leader how far it is, which moves the high
-watermark; what it waits for waits in the leader's Fetch purgatory.
+watermark; what it waits for waits in the leader's Fetch purgatory. It asks for a partition when it
+stands elsewhere than it said before, and not for all in each fetch.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* What is fetched is read off the follower's logs anew each time, so a role that changed meanwhile
-  makes an answer stale, which the replica notices by itself.
+* ``_asked`` is what the leader knows (`follower_session`), ``_changed`` what it has to be told.
+* A role that changed meanwhile makes an answer stale, which the replica notices by itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
 )
+from purgatory.kafka.follower_session import must_ask_anew
 
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
@@ -67,16 +69,20 @@ class ReplicaFetcher:
         self._link = link
         self._wake = asyncio.Event()
         self._refused: set[TopicPartition] = set()
+        self._session_with: ReplicaManager | None = None
+        self._asked: Fetches = {}
+        self._changed: set[TopicPartition] = set()
         self._answered: asyncio.Future[Answers] | None = None
         self._task = asyncio.get_running_loop().create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
         )
 
-    def wake(self) -> None:
-        """Look at once which partitions there are to follow, and wait no more for the others."""
+    def wake(self, topic_partition: TopicPartition | None = None) -> None:
+        """Look at once who leads, and whether to follow a partition, and wait for nothing more."""
+        if topic_partition is not None:
+            self._changed.add(topic_partition)
         self._wake.set()
         if self._answered is not None and not self._answered.done():
-            # Nothing came. What waits at the leader notes nothing when it is answered.
             self._answered.set_result({})
 
     async def stop(self) -> None:
@@ -89,25 +95,32 @@ class ReplicaFetcher:
         params = FetchParams(follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         while True:
             leader = follower.cluster.live_broker(self._leader_id)
-            fetches = self._next_fetches()
-            if leader is None or not fetches:
-                await self._pause(None if leader is not None else _BACKOFF_S)
+            if leader is None:
+                self._session_with = None
+                await self._pause(_BACKOFF_S)
                 continue
             await link.pass_fetch(follower.broker_id, self._leader_id)
-            answers = await self._fetch(leader.manager, params, fetches)
+            anew = self._session_with is not leader.manager
+            asked = self._next_fetches(anew)
+            if not self._asked:
+                await self._pause(None)
+                continue
+            self._session_with = leader.manager
+            answers = await self._fetch(leader.manager, params, asked, anew)
             if answers is None:
+                self._session_with = None
                 await self._pause(_BACKOFF_S)
                 continue
             if not answers:
                 continue
             await link.pass_answer(follower.broker_id, self._leader_id)
-            if not self._take(fetches, answers):
+            if not self._take(answers):
                 await self._pause(_BACKOFF_S)
 
     async def _fetch(
-        self, manager: ReplicaManager, params: FetchParams, fetches: Fetches
+        self, manager: ReplicaManager, params: FetchParams, asked: Fetches, anew: bool
     ) -> Answers | None:
-        """Ask the leader, through the path that consumers take; None if it is gone."""
+        """Ask the leader; None if it is gone."""
         answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._answered = answered
 
@@ -116,9 +129,11 @@ class ReplicaFetcher:
                 answered.set_result(answers)
 
         try:
-            manager.fetch_records(params, fetches, respond)
+            manager.fetch_in_session(params, asked, respond, anew)
         except PurgatoryClosedError:
             return None
+        if answered.done():
+            return answered.result()
         # A leader that dies never answers: its purgatory is closed and lets go of what waits.
         with suppress(TimeoutError):
             # Not wait_for, which before Python 3.12 may take a cancellation for the answer.
@@ -126,23 +141,37 @@ class ReplicaFetcher:
                 return await answered
         return None
 
-    def _next_fetches(self) -> Fetches:
+    def _next_fetches(self, anew: bool) -> Fetches:
+        """Return what to ask of partitions that were not asked for yet, or stand elsewhere now."""
         manager = self._follower.manager
-        fetches = {}
-        for partition in manager.partitions():
-            if partition.leader_id == self._leader_id:
-                topic_partition = partition.topic_partition
-                fetch = manager.follower_fetch(topic_partition, _PARTITION_MAX_BYTES)
-                if fetch is not None:
-                    fetches[topic_partition] = fetch
+        changed, self._changed = self._changed, set()
+        if anew:
+            self._asked.clear()
+            changed = {partition.topic_partition for partition in manager.partitions()}
+        fetches: Fetches = {}
+        for topic_partition in changed:
+            partition = manager.partition(topic_partition)
+            fetch = None
+            if partition is not None and partition.leader_id == self._leader_id:
+                fetch = partition.next_fetch(_PARTITION_MAX_BYTES)
+            if fetch is None:
+                self._asked.pop(topic_partition, None)
+            else:
+                fetches[topic_partition] = fetch
+        self._asked.update(fetches)
         return fetches
 
-    def _take(self, fetches: Fetches, answers: Answers) -> bool:
+    def _take(self, answers: Answers) -> bool:
         """Append what came; False if some of it was refused: not to be asked for at once."""
         manager = self._follower.manager
         sound = True
         for topic_partition, answer in answers.items():
-            fetch = fetches[topic_partition]
+            fetch = self._asked.get(topic_partition)
+            if fetch is None:
+                continue
+            # Nothing but the watermark and the start were told else; the start may have moved here.
+            if must_ask_anew(answer) or answer.log_start_offset != fetch.log_start_offset:
+                self._changed.add(topic_partition)
             try:
                 used = manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchPlace, RespondFetch
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.follower_session import DelayedSessionFetch, FollowerSession
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition import Partition
 from purgatory.kafka.partition_reads import (
@@ -78,6 +79,27 @@ class FetchRequests:
         self._waiting.fetches.try_complete_else_watch(
             operation, fetches if thresholds is None else (), thresholds
         )
+
+    def fetch_in_session(
+        self,
+        params: FetchParams,
+        asked: Mapping[TopicPartition, PartitionFetch],
+        respond: RespondFetch,
+        anew: bool,
+    ) -> None:
+        """Serve one request, as `ReplicaManager.fetch_in_session` says."""
+        follower_id, sessions = params.replica_id, self._waiting.sessions
+        if anew or follower_id not in sessions:
+            sessions[follower_id] = FollowerSession(follower_id)
+        session = sessions[follower_id]
+        fetches = session.begin_fetch(asked, self._clock.now_ms())
+        answers = self._read_for_follower(params, fetches)[0]
+        given = session.settle(fetches, answers, self._partitions)
+        if given or params.max_wait_ms <= 0:
+            respond(given)
+            return
+        session.operation = DelayedSessionFetch(params, self._partitions, session, respond)
+        self._waiting.fetches.try_complete_else_watch(session.operation, (session,))
 
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]

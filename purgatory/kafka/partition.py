@@ -219,6 +219,20 @@ class Partition(Replica):
                 raise self._unknown_replica(replica_id, None)
             return self._note_fetch(follower, end_offset, log_start_offset, now_ms)[0]
 
+    def note_fetch_again(self, replica_id: int, now_ms: int) -> None:
+        """Note that a follower that stood at the log's end fetched from there once more.
+
+        Called after an append that it hasn't got yet; one that was behind is left as it is.
+        """
+        with self._lock:
+            follower = self._members.followers.get(replica_id)
+            if (
+                follower is not None
+                and follower.log_end_offset >= follower.last_fetch_leader_end_offset
+            ):
+                follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
+                follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
+
     def fetch_place(self, fetch_offset: int) -> tuple[int, int, int]:
         """Return the term, the segment (its base offset) and the byte position that a fetch stands
         at."""

@@ -100,7 +100,7 @@ class ReplicaManager:
         self.max_lag_ms = max_lag_ms
         self._on_isr_change = on_isr_change
         self._waiting = WaitingRequests(
-            produce_purgatory, fetch_purgatory, delete_records_purgatory
+            produce_purgatory, fetch_purgatory, delete_records_purgatory, {}
         )
         self._partitions = HostedPartitions(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
@@ -157,6 +157,30 @@ class ReplicaManager:
                 is not called then.
         """
         self._fetches.fetch(params, fetches, respond)
+
+    def fetch_in_session(
+        self,
+        params: FetchParams,
+        asked: Mapping[TopicPartition, PartitionFetch],
+        respond: RespondFetch,
+        anew: bool = False,
+    ) -> None:
+        """Read records for a follower that asks only for what it hasn't asked before.
+
+        Everything that it asked and was not told anything of stays asked (`follower_session`). It
+        is answered at once if there is anything to tell; else it waits until there may be, and is
+        answered with nothing: it is to fetch again then.
+
+        Args:
+            params: as for ``fetch_records``; it is a follower's.
+            asked: the partitions that it has not asked for yet, or where it stands elsewhere now.
+            respond: takes the answers of those partitions of which there is something to tell.
+            anew: forget what it asked before.
+
+        Raises:
+            PurgatoryClosedError: as ``fetch_records`` does.
+        """
+        self._fetches.fetch_in_session(params, asked, respond, anew)
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]

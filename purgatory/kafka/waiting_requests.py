@@ -13,6 +13,7 @@ What waits is watched so:
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
                  (`log_ends`); or, when they are counted over several partitions, for any event on
                  each of them
+                 each of them; a follower's that has a session, for anything that is told to that
     deletions    for any event on the partition
 
 Ground rules
@@ -29,6 +30,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.kafka.follower_session import FollowerSession
 from purgatory.kafka.log_ends import NOT_MOVED, end_keys
 from purgatory.kafka.partition import Partition
 from purgatory.kafka.term_numbers import in_term
@@ -36,11 +38,12 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 
 class WaitingRequests(NamedTuple):
-    """Where the requests of each kind wait."""
+    """Where the requests of each kind wait, and what followers asked, by their broker ids."""
 
     produces: DelayedOperationPurgatory
     fetches: DelayedOperationPurgatory
     deletions: DelayedOperationPurgatory
+    sessions: dict[int, FollowerSession]
 
     def after_append(self, partition: Partition) -> None:
         """Complete the fetches that have their bytes now. O(those + log n), but for a new segment.
@@ -48,6 +51,9 @@ class WaitingRequests(NamedTuple):
         A fetch over several partitions is checked at each append.
         """
         fetches = self.fetches
+        for session in self.sessions.values():
+            if session.tell_appended(partition):
+                fetches.check_and_complete(session)
         if not fetches.watched:
             return
         fetches.check_and_complete(partition.topic_partition)
@@ -77,6 +83,9 @@ class WaitingRequests(NamedTuple):
     def check_all(self, topic_partition: TopicPartition) -> None:
         """Complete whatever waits on the partition and can be answered now. O(all that waits)."""
         self.produces.check_and_complete(topic_partition)
+        for session in self.sessions.values():
+            if session.tell_changed(topic_partition):
+                self.fetches.check_and_complete(session)
         self.fetches.check_and_complete(topic_partition)
         for key in end_keys(topic_partition):
             self.fetches.check_and_complete(key)

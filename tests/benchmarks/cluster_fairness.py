@@ -1,4 +1,4 @@
-"""What others wait for while one client floods a cluster, and what the flood loses by them.
+"""What a client waits for beside others that flood a cluster, and beside many topics.
 
     python -m tests.benchmarks.cluster_fairness
 
@@ -8,6 +8,9 @@ many under way as it likes; or a client that asks and never reads, and connects 
 read from any more. The other client is librdkafka, too: one message with acks=all every 5 ms, to
 each of the three brokers in turn, timed from the call to the report of its delivery. The flood's
 rate is that at which its messages come into the logs.
+
+Many topics are 1,000 of six partitions, three replicas each, to which nobody writes: what the
+cluster costs while nothing happens, and what the same other client waits for.
 """
 
 from __future__ import annotations
@@ -54,7 +57,26 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                 time.sleep(seconds)
                 asking.kill()
         figures += _figures(f"acks=all beside who asks for {asked} and never reads", waits_ms)
-    return figures
+    return figures + _many_topics(size.pick(5, 1_000), seconds)
+
+
+def _many_topics(topics: int, seconds: float) -> list[Figure]:
+    names = [f"--topic=topic-{number}:6" for number in range(topics)]
+    waits_ms: list[float] = []
+    with cluster(*names) as running:
+        time.sleep(seconds)  # all are copied, and told so
+        before_s = running.cpu_s()
+        time.sleep(seconds)
+        share = (running.cpu_s() - before_s) / seconds
+        with _other_client(running, waits_ms):
+            time.sleep(seconds)
+    what = f"{topics:,} topics of 6 partitions"
+    say(f"{what}: {len(waits_ms)} messages, the slowest took {waits_ms[-1]:.1f} ms")
+    return [
+        Figure(f"{what}, nothing to do", 100 * share, "% of a core", 5),
+        Figure(f"acks=all beside {what}, p50", waits_ms[len(waits_ms) // 2], "ms", 5),
+        Figure(f"acks=all beside {what}, p99", waits_ms[int(len(waits_ms) * 0.99)], "ms"),
+    ]
 
 
 def _figures(what: str, waits_ms: list[float]) -> list[Figure]:
