@@ -23,7 +23,7 @@ from purgatory.changes.errors import BadChangeError, StoppedOnBadError
 from purgatory.changes.options import ApplyOptions
 from purgatory.changes.quarantine import MOST_DETAIL, NOT_APPLIED, Quarantined
 from purgatory.changes.record import Record, number_of
-from purgatory.changes.schema import Schema
+from purgatory.changes.schema import Schema, SchemaMovedError
 from purgatory.changes.statements import Item, Operation, execute, operations_of
 from purgatory.changes.targets.target import Target
 from purgatory.changes.units import Slot, placed
@@ -163,14 +163,30 @@ class Writer:
         return batch
 
     def plan_rows(self, batch: Batch) -> None:
-        """Plan what comes before the first change of a schema. Outside of transactions.
+        """Plan what of a partition is new, and comes before the first change of a schema.
+
+        Outside of transactions.
 
         Raises:
             BadChangeMetError: asked to stop there, it met what can't be applied.
+            SchemaMovedError: plan again.
         """
-        batch.version = self._schema.begin_batch()
-        end = _rows_until(batch.items)
-        batch.items[:end] = self.plan(batch, batch.items[:end])
+        batch.version = self.begin()
+        if not batch.items:
+            return
+        topic, partition = batch.items[0].record.place
+        if self.target.last_waiting(topic, partition) is not None:
+            return
+        # What was applied must not make tables again that have gone since.
+        known = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
+        next_offset = known[0][2] if known else 0
+        start = sum(item.record.offset < next_offset for item in batch.items)
+        end = start + _rows_until(batch.items[start:])
+        batch.items[start:end] = self.plan(batch, batch.items[start:end])
+
+    def begin(self) -> int:
+        """Look at the target's tables again where they changed; return their version."""
+        return self._schema.begin()
 
     def plan(self, batch: Batch, items: Sequence[Item]) -> list[Item]:
         """Say what changes of rows do, and find or make their tables.
@@ -370,10 +386,6 @@ class Writer:
         if self.options.effects:
             now_us = time.time_ns() // 1000
             self.target.insert_own("purgatory_commits", [(*end, now_us) for end in ends])
-
-
-class SchemaMovedError(Exception):
-    """Within a transaction: somebody changed a schema since the batch was planned."""
 
 
 class BadChangeMetError(Exception):

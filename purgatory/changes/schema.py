@@ -33,6 +33,10 @@ from purgatory.changes.targets.target import PREFIX, Table, Target
 _NOTHING_SAID = TableSpec()
 
 
+class SchemaMovedError(Exception):
+    """Somebody changed a schema since what is to be applied was planned: plan again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How rows of a source's table with certain columns go into the target.
@@ -63,7 +67,7 @@ class Schema:
         self._refused: dict[str, BadChangeError] = {}
         self._version = -1
 
-    def begin_batch(self) -> int:
+    def begin(self) -> int:
         """Look again for tables that were not there, and for what somebody else changed.
 
         Returns:
@@ -91,6 +95,7 @@ class Schema:
 
         Raises:
             BadChangeError: there is no such table or column, or no key.
+            SchemaMovedError: `begin` was called before somebody else changed a schema.
         """
         data = change.data
         shape = (change.source, tuple(data))
@@ -108,6 +113,7 @@ class Schema:
         """
         self._target.schema_lock()
         self._target.raise_schema_version()
+        self._version = self._target.schema_version()
         self.forget()
         match change.kind:
             case "table-truncate":
@@ -342,7 +348,7 @@ class Schema:
         name = self._target_name(source)
         self._check_table_name(name)
         with self._target.transaction():
-            self._target.schema_lock()
+            self._lock()
             table = self._target.table(name)
             if table is None:
                 table = self._created(name, key, columns)
@@ -350,6 +356,12 @@ class Schema:
             self._claim(name, source)
         self._tables[source] = table
         return table
+
+    def _lock(self) -> None:
+        """Make no table that was dropped or renamed since the batch was planned."""
+        self._target.schema_lock()
+        if self._target.schema_version() != self._version:
+            raise SchemaMovedError
 
     def _check_table_name(self, name: str) -> None:
         if name.lower().startswith(PREFIX) or not self._target.name_fits(name):
@@ -431,7 +443,7 @@ class Schema:
             return table
         self._check_names(columns, table.columns)
         with self._target.transaction():
-            self._target.schema_lock()
+            self._lock()
             now = self._target.table(table.name) or table
             for name, kind in columns.items():
                 if name not in now.columns:

@@ -205,7 +205,9 @@ def _locked(writer: Writer, topic: str, partitions: Iterable[int] = ()) -> dict[
     """Within a transaction: the next offsets of a topic's partitions, all of them locked."""
     known = writer.target.select_own("purgatory_offsets", topic=topic)
     both = sorted({int(row[1]) for row in known} | set(partitions))
-    return {partition: writer.target.lock_offset(topic, partition) for partition in both}
+    next_offsets = {partition: writer.target.lock_offset(topic, partition) for partition in both}
+    writer.begin()
+    return next_offsets
 
 
 def _read(writer: Writer, batch: Batch, rows: Sequence[tuple[object, ...]]) -> list[Slot]:

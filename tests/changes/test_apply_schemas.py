@@ -210,6 +210,23 @@ def test_columns_and_tables_can_change_places(target: Target, way: Way) -> None:
     assert [(row["id"], row["n"], row["text"]) for row in rows_of(target, "other")] == [(0, "a", 1)]
 
 
+def test_what_waits_or_comes_again_makes_no_table_before_or_after_its_time(target: Target) -> None:
+    log = created()
+    log.row(0, n=1)
+    log.row(1, n=1)
+    log.schema("table-alter", change(do="rename-table", database="shop", table="sales"))
+    log.row(0, table="sales", n=2)
+    log.row(2, table="sales", n=2)
+    first, second = log.partitions
+    writer = Writer(target)
+    by_row(writer, [first[:1], second[:1], first[1:3], first[3:]])
+    # The first partition is behind the new name, and waits for the second.
+    assert target.table("sales") is None
+    by_row(writer, [second, first, second])
+    assert [(row["id"], row["n"]) for row in rows_of(target, "sales")] == [(0, 2), (1, 1), (2, 2)]
+    assert target.table("orders") is None
+
+
 @both_ways
 def test_a_table_that_is_dropped_and_made_anew_has_its_new_columns(
     target: Target, way: Way

@@ -12,6 +12,11 @@ from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.records import Row, RowChange
 from purgatory.changes.capture.values import BinlogColumn, binlog_column
 
+_SEQUENCE = [
+    "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment",
+    "cache_size", "cycle_option", "cycle_count",
+]  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class _Table:
@@ -23,7 +28,8 @@ class RowDecoder:
     """Remembers how the tables of the events that follow are described."""
 
     def __init__(self) -> None:
-        self._tables: dict[int, _Table] = {}
+        # None stands for a sequence of MariaDB: a table of numbers without a key, and no rows.
+        self._tables: dict[int, _Table | None] = {}
 
     def clear(self) -> None:
         """Forget all tables: a server that starts again numbers them anew."""
@@ -41,6 +47,9 @@ class RowDecoder:
                 f"the binlog doesn't name the columns of {event.schema}.{event.table}: it was "
                 "written before binlog_row_metadata was FULL, so begin behind it, with --snapshot"
             )
+        if list(names) == _SEQUENCE:
+            self._tables[event.table_id] = None
+            return
         metadata = event.optional_metadata
         key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
         try:
@@ -55,9 +64,11 @@ class RowDecoder:
         Raises:
             CaptureError: a row is not there as a whole, or a value can't be read.
         """
-        table = self._tables.get(event.table_id)
-        if table is None:
+        if event.table_id not in self._tables:
             raise CaptureError("rows of a table that was not described before")
+        table = self._tables[event.table_id]
+        if table is None:
+            return
         _check_whole(event)
         is_update = isinstance(event, UpdateRowsEvent)
         kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"
