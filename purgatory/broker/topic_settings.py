@@ -126,6 +126,9 @@ _AS_IT_IS: Mapping[str, Setting] = {
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
+    "message.format.version": _fixed(
+        "3.0-IV1", _STRING, "log.message.format.version", "Format 2 alone is kept, as since 3.0."
+    ),
     "message.timestamp.after.max.ms": _fixed(
         NEVER, _LONG, "log.message.timestamp.after.max.ms", "Records may be of any time."
     ),
