@@ -275,7 +275,7 @@ class Closing:
             reaper.join(_join_s(deadline_s))
 
 
-def _join_s(deadline_s: float) -> float:
+def _join_s(deadline_s: float) -> float | None:
     """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
     return blocking_s(max(deadline_s - time.monotonic(), _LEAST_JOIN_S))
 

@@ -22,6 +22,6 @@ def checked_timeout_s(timeout: float | None) -> float:
     return timeout
 
 
-def blocking_s(timeout_s: float) -> float:
-    """Return ``timeout_s`` as ``threading`` can wait for it: it knows no more than 292 years."""
-    return min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
+def blocking_s(timeout_s: float) -> float | None:
+    """Return ``timeout_s`` as ``threading`` can wait for it: more than 292 years is for ever."""
+    return None if timeout_s > threading.TIMEOUT_MAX else timeout_s

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from tests.purgatory.fresh_core import trace_core
 from tests.purgatory.scheduler import Fixed, Random, Run, Scheduler, Strategy
+from tests.purgatory.switch_points import trace_core
 
 
 def run_program(core: ModuleType, name: str, strategy: Strategy) -> Run:

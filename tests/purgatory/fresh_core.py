@@ -2,17 +2,11 @@
 
 ``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
 that everybody else uses, together with the programs. Their locks are those of
-``cooperative_locks``, and each thread that is traced by ``trace_core`` has a switch point before
-
-* each lock operation (in the locks themselves),
-* each load and store of a flag that threads share (``FLAGS``), and each step of a dict or deque
-  that is not guarded by a lock,
-* each access to what a lock or a turn guards (``GUARDED``), if that is not held.
+``cooperative_locks``, and where else threads may be switched is said in ``switch_points``.
 """
 
 from __future__ import annotations
 
-import dis
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,57 +14,11 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-import purgatory
-import timer
 from tests.purgatory import cooperative_locks
-from tests.purgatory.scheduler import point, point_if_unguarded
-
-FLAGS = frozenset(
-    {
-        "_closed",
-        "_op_check_due",
-        "_op_expiry_due",
-        "_op_keys",
-        "_op_listeners",
-        "_op_outcome",
-        "_op_purgatory",
-        "_op_retry",
-        "_op_settled",
-        "_op_stage",
-        "_op_thresholds",
-        "_op_verdict",
-        "_timer_entry",
-        "held_in",
-        "number",
-        "task",
-    }
-)
-GUARDED = frozenset(
-    {
-        "_pending",
-        "_settling",
-        "by_key",
-        "by_number",
-        "checks",
-        "entries",
-        "missed_wakeups",
-        "numbers",
-        "numbers_by_key",
-    }
-)
-ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft", "setdefault"})
-LOCKED_FILES = frozenset(
-    {
-        "closing.py",
-        "delayed_operation_purgatory.py",
-        "threshold_watchers.py",
-        "watchers.py",
-    }
-)
-"""Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
+from tests.purgatory.switch_points import watch
 
 WORLD = "tests.purgatory.schedule_world"
 PROGRAMS = tuple(
@@ -84,8 +32,6 @@ PROGRAMS = tuple(
 )
 BUSY_RUN = "tests.purgatory.busy_run"
 FRESH_TESTS = frozenset({"tests.purgatory.probe", WORLD, *PROGRAMS, BUSY_RUN})
-ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
-FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
 
 Patches = Mapping[str, Mapping[str, str]]
 """By module: what is to be replaced in its source, and by what."""
@@ -111,8 +57,6 @@ TURN = {
 }
 """A turn is a dict, and its stand-in has no module to come from: it comes with those of locks."""
 
-Trace = Callable[[FrameType, str, Any], Any]
-
 
 def load_core(patches: Patches | None = None) -> ModuleType:
     """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
@@ -135,11 +79,6 @@ def load_fresh(
             return [importlib.import_module(name) for name in names]
         finally:
             sys.meta_path.remove(finder)
-
-
-def trace_core() -> None:
-    """Have this thread stop at the switch points of the core."""
-    sys.settrace(_trace_call)
 
 
 def _is_fresh(name: str) -> bool:
@@ -203,62 +142,5 @@ class _Loader(SourceFileLoader):
                 raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
             source = source.replace(old, new)
         code: CodeType = self.source_to_code(source.encode(), self.path)
+        watch(code)
         return code
-
-
-_local_traces: dict[CodeType, Trace | None] = {}
-
-
-def _trace_call(frame: FrameType, event: str, arg: Any) -> Trace | None:
-    code = frame.f_code
-    try:
-        local = _local_traces[code]
-    except KeyError:
-        local = _local_traces[code] = _local_trace(code)
-    if local is not None:
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-    return local
-
-
-def _local_trace(code: CodeType) -> Trace | None:
-    if code.co_filename not in FILES:
-        return None
-    always, unguarded = _switch_offsets(code)
-    if not always and not unguarded:
-        return None
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Trace:
-        if event == "opcode":
-            offset = frame.f_lasti
-            if offset in always:
-                point()
-            elif offset in unguarded:
-                point_if_unguarded()
-        return trace
-
-    return trace
-
-
-def _switch_offsets(code: CodeType) -> tuple[frozenset[int], frozenset[int]]:
-    """Return where the code touches what threads share: always, and unless it is guarded."""
-    always: set[int] = set()
-    unguarded: set[int] = set()
-    of_dicts = unguarded if Path(code.co_filename).name in LOCKED_FILES else always
-    methods: set[tuple[int | None, int | None]] = set()
-    for instruction in dis.get_instructions(code):
-        operation, name = instruction.opname, instruction.argval
-        positions = instruction.positions
-        start = (positions.lineno, positions.col_offset) if positions else (None, None)
-        if operation in ("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"):
-            if name in FLAGS:
-                always.add(instruction.offset)
-            elif name in GUARDED:
-                unguarded.add(instruction.offset)
-            elif name in ATOMIC_METHODS:
-                methods.add(start)
-        elif operation in ("STORE_SUBSCR", "DELETE_SUBSCR") or (
-            operation == "CALL" and start in methods
-        ):
-            of_dicts.add(instruction.offset)
-    return frozenset(always), frozenset(unguarded)
