@@ -201,6 +201,8 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     import uvloop
 
+    _log_to_standard_error()
+
     from purgatory.broker import ClusterError, ClusterTrace, trace_writer
     from purgatory.broker.serving import serve
     from purgatory.live.tables import AllOf, Tables, WithoutTopics
@@ -227,6 +229,26 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     written.close()
     if writer is not None:
         writer.finish(written.duration_ms, {})
+
+
+def _log_to_standard_error() -> None:
+    """Leave standard output to what programs read there: where the cluster is."""
+    import structlog
+
+    def without_closings(_logger: object, _method: str, event: Any) -> Any:
+        if event["event"] == "purgatory_closed":  # of every purgatory, when a broker ends
+            raise structlog.DropEvent
+        return event
+
+    structlog.configure(
+        processors=[
+            without_closings,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
 
 
 def _publisher(serving: Serving, prefix: str) -> RowPublisher:

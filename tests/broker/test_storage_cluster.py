@@ -204,12 +204,13 @@ class _Process:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
         assert self._process.stdout is not None
-        starts = (line.strip().partition("=") for line in self._process.stdout)
-        self.servers = next(end for name, _, end in starts if name == "bootstrap.servers")
+        name, _, self.servers = self._process.stdout.readline().strip().partition("=")
+        assert name == "bootstrap.servers", self._process.communicate()
 
-    def end(self, number: signal.Signals) -> None:
+    def end(self, number: signal.Signals) -> str:
+        """End it, and return what it wrote to standard error."""
         self._process.send_signal(number)
-        self._process.communicate(timeout=30)
+        return self._process.communicate(timeout=30)[1]
 
 
 @pytest.mark.slow
@@ -244,6 +245,27 @@ def test_a_process_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
     assert set(acknowledged) <= set(found)
     once = [value for value in found if value in set(acknowledged)]
     assert once == acknowledged, "in order, and no record twice"
+
+
+def test_what_is_logged_goes_to_standard_error_and_where_the_cluster_is_to_standard_output(
+    tmp_path: Path,
+) -> None:
+    cluster = _Process(tmp_path, "never")
+    asyncio.run(_append_to(cluster.servers, [b"one", b"two"]))
+    assert cluster.end(signal.SIGTERM) == ""
+    (segment,) = (tmp_path / "broker-1" / "orders-0").glob("*.log")
+    os.truncate(segment, 10)
+    cluster = _Process(tmp_path, "never")  # which reads the first line of standard output
+    logged = cluster.end(signal.SIGTERM)
+    assert "log_cut" in logged
+    assert "out_of_sync_at_start" in logged
+
+
+async def _append_to(servers: str, values: list[bytes]) -> None:
+    client, _ = await _connect_to_leader(servers)
+    async with client:
+        answer = await client.ask(0, 9, _produce(values))
+        assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 async def _connect_to_leader(servers: str) -> tuple[RawClient, int]:
