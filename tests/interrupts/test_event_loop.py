@@ -23,7 +23,7 @@ from purgatory import (
 )
 from purgatory.loop_reaper import AGAIN_MS
 from tests.event_loop.conftest import VirtualLoop, new_purgatory, settle
-from tests.interrupts.interruptions import Scenario, interrupt_everywhere
+from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 
 DRIVER = (str(async_purgatory.__file__), str(loop_reaper.__file__))
 """What this is about: the rest of the library has tests of its own."""
@@ -39,7 +39,7 @@ class SignalError(Exception):
 # An interrupt may come where a coroutine was just made.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
-each_error = pytest.mark.parametrize("error", [SignalError, RecursionError])
+each_error = pytest.mark.parametrize("error", [Interrupt, SignalError, RecursionError])
 
 
 class Flagged(DelayedOperation):
