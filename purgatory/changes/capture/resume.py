@@ -81,7 +81,8 @@ def find_resumption(
         CaptureError: the topics can't be written or read, or hold something else.
     """
     positions = positions_topic(topic)
-    marked = _mark(producer, [(topic, number) for number in range(partitions)] + [(positions, 0)])
+    places = [(topic, number) for number in range(partitions)] + [(positions, 0)]
+    marked = _mark(producer, places, compacted=positions)
     consumer = Consumer(kafka.reader())
     try:
         last_places = [
@@ -102,7 +103,10 @@ def find_resumption(
     return Resumption(checkpoint, last_places)
 
 
-def _mark(producer: Producer, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+def _mark(
+    producer: Producer, places: list[tuple[str, int]], compacted: str
+) -> dict[tuple[str, int], int]:
+    """Put a marker into each place; a compacted topic takes no record without a key."""
     offsets: dict[tuple[str, int], int] = {}
     errors: list[object] = []
     # No two records are to have the same value: who audits would take them for copies.
@@ -120,7 +124,11 @@ def _mark(producer: Producer, places: list[tuple[str, int]]) -> dict[tuple[str, 
         place = {"topic": topic, "partition": partition, "run": run}
         marker = {"type": _MARKER, "database": "purgatory", **place}
         producer.produce(
-            topic, json_text(marker).encode(), partition=partition, on_delivery=delivered
+            topic,
+            json_text(marker).encode(),
+            _MARKER.encode() if topic == compacted else None,
+            partition=partition,
+            on_delivery=delivered,
         )
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(places):
