@@ -24,7 +24,7 @@ from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.api import HANDLERS
 from purgatory.broker.api.sasl import BEFORE_AUTHENTICATION
 from purgatory.broker.connection import Answer, Connection, HeldBytes, Limits
-from purgatory.broker.controller import PartitionState
+from purgatory.broker.controller import LogEnd, PartitionState
 from purgatory.broker.errors import BadRequestError, ClusterError
 from purgatory.broker.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.broker.replica_fetcher import ReplicaFetcher
@@ -81,10 +81,13 @@ class Broker:
 
     # Its life.
 
-    async def load_logs(self) -> None:
+    async def load_logs(self, unsaved_epochs: int = 0) -> None:
         """Read back what is on the disk: before ``start``, and before the controller elects.
 
         Others are served meanwhile. What is left of deleted topics goes.
+
+        Args:
+            unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
         folder, config = self._folder, self.cluster.config
@@ -96,7 +99,12 @@ class Broker:
                 shutil.rmtree(place, ignore_errors=True)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
-            None, load_logs, folder, self._log_config_of, self._noted_of, config.fsync
+            None,
+            load_logs,
+            folder,
+            self._log_config_of,
+            partial(self._noted_of, unsaved_epochs),
+            config.fsync,
         )
         for topic in self._deleted_topics:  # while they were read
             self._remove_folders(topic)
@@ -104,11 +112,12 @@ class Broker:
             key: log for key, log in logs.items() if key.topic not in self._deleted_topics
         }
 
-    def log_ends(self) -> dict[TopicPartition, int]:
+    def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
+        logs = self._logs
         if self.alive:
-            return {one.topic_partition: one.log_end_offset for one in self.manager.partitions()}
-        return {topic_partition: log.end_offset for topic_partition, log in self._logs.items()}
+            logs = {one.topic_partition: one.log for one in self.manager.partitions()}
+        return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Begin to live: learn the roles, listen.
@@ -161,9 +170,11 @@ class Broker:
         on_settled = None if trace is None else partial(trace.settled, self.broker_id, name)
         return AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
 
-    def _noted_of(self, topic_partition: TopicPartition) -> Noted:
+    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> Noted:
         state = self.cluster.controller.state_of(topic_partition)
-        return Noted() if state is None else Noted(state.start_offset, state.leader_epoch)
+        if state is None:
+            return Noted()
+        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs)
 
     def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
         settings = self.cluster.settings_of(topic_partition.topic)

@@ -32,6 +32,10 @@ from purgatory.kafka import LogConfig
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
 _SEGMENTS_IN_SHARE = 64
+_UNSAVED_EPOCHS = 1_000_000
+"""What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
+put back by somebody, or by a file system after the loss of power, and that must not cost records.
+"""
 _IDLE_LOOKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
@@ -160,7 +164,7 @@ class Cluster:
         try:
             self._load_metadata()
             for broker in self.brokers.values():
-                await broker.load_logs()
+                await broker.load_logs(_UNSAVED_EPOCHS)
             self._take_stock(self.brokers)
             for broker in self.brokers.values():
                 await broker.start(tls)

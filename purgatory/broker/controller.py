@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -24,6 +24,13 @@ from purgatory.kafka import TopicPartition
 NO_LEADER = -1
 
 _log = structlog.get_logger("purgatory.broker")
+
+
+class LogEnd(NamedTuple):
+    """Where a replica's log ends, and the leader epoch of its last record, -1 without one."""
+
+    offset: int = 0
+    epoch: int = -1
 
 
 @dataclass
@@ -160,7 +167,7 @@ class Controller:
 
     # Brokers.
 
-    def take_stock(self, logs: Mapping[int, Mapping[TopicPartition, int]]) -> None:
+    def take_stock(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
         """Before brokers come up: who has less of a log than others in sync leaves the ISR.
 
         It concerns the partitions without a leader: who comes back to the others is out of sync
@@ -168,17 +175,22 @@ class Controller:
         it as long as one of them is intact, and a log that was damaged ends where it was. Where
         none has all of it and none is missing any more, the longest of all leads.
 
+        Epochs go on from the latest in any log: what was saved of them may be of a former time.
+
         Args:
             logs: where the logs of the brokers end that come up, or live, by broker.
         """
         for topic_partition, state in self.partitions():
             if state.leader == NO_LEADER:
                 ends = {
-                    broker: logs[broker].get(topic_partition, 0)
+                    broker: logs[broker].get(topic_partition, LogEnd())
                     for broker in state.replicas
                     if broker in logs
                 }
-                self._keep_the_longest(topic_partition, state, ends)
+                epochs = [end.epoch for end in ends.values()]
+                state.leader_epoch = max([state.leader_epoch, *epochs])
+                offsets = {broker: end.offset for broker, end in ends.items()}
+                self._keep_the_longest(topic_partition, state, offsets)
 
     def _keep_the_longest(
         self, topic_partition: TopicPartition, state: PartitionState, ends: Mapping[int, int]

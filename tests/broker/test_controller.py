@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from structlog.testing import capture_logs
 
-from purgatory.broker.controller import NO_LEADER, Controller, PartitionState, Topic
+from purgatory.broker.controller import NO_LEADER, Controller, LogEnd, PartitionState, Topic
 from purgatory.kafka import TopicPartition
 
 _FIRST = TopicPartition("t", 0)
@@ -154,7 +154,7 @@ def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_l
 ) -> None:
     controller = _restored(isr, committed_offset=10)
     with capture_logs() as logs:
-        controller.take_stock({broker: {_FIRST: end} for broker, end in ends.items()})
+        controller.take_stock({one: {_FIRST: LogEnd(end, 2)} for one, end in ends.items()})
     assert _state(controller).isr == remaining
     lost = [log for log in logs if log["event"] == "acknowledged_records_lost"]
     most = max(ends[broker] for broker in remaining) if set(remaining) <= ends.keys() else 10
@@ -163,6 +163,20 @@ def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_l
         controller.broker_up(broker, _Broker())
     leader = _state(controller).leader
     assert leader == next((b for b in remaining if b in ends), NO_LEADER)
+
+
+def test_a_partition_of_which_no_replica_comes_stays_as_it_is() -> None:
+    controller = _restored((1, 2), committed_offset=10)
+    controller.take_stock({})
+    assert (_state(controller).isr, _state(controller).leader_epoch) == ((1, 2), 4)
+
+
+def test_epochs_go_on_from_the_latest_in_any_log() -> None:
+    controller = _restored((1, 2), committed_offset=10)
+    ends = {1: LogEnd(10, 6), 2: LogEnd(10, 9), 3: LogEnd(3, 2)}
+    controller.take_stock({broker: {_FIRST: end} for broker, end in ends.items()})
+    controller.broker_up(1, _Broker())
+    assert (_state(controller).leader, _state(controller).leader_epoch) == (1, 10)
 
 
 def test_an_isr_that_cannot_be_saved_is_refused() -> None:

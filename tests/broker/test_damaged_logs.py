@@ -546,6 +546,29 @@ def test_logs_without_the_metadata_that_know_them_are_not_taken_for_left_over(
     asyncio.run(main())
 
 
+def test_metadata_of_a_former_time_cost_no_record(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _cluster(tmp_path / "data"):
+            pass
+        former = (tmp_path / "data" / "cluster.json").read_bytes()
+        values = await _fill(tmp_path / "data")  # in later epochs
+        (tmp_path / "data" / "cluster.json").write_bytes(former)
+        for _ in range(2):
+            async with _cluster(tmp_path / "data") as cluster:
+                await _all_have(cluster, values)
+        damaged = _segments(tmp_path / "data", 1)[-1]
+        data = bytearray(damaged.read_bytes())
+        data[12:16] = (2**31 - 1).to_bytes(4, "big")  # an epoch that no election made
+        damaged.write_bytes(bytes(data))
+        async with _cluster(tmp_path / "data") as cluster:
+            await _all_have(cluster, values)
+            state = cluster.controller.state_of(_ORDERS)
+            assert state is not None
+            assert state.leader_epoch < 1_000
+
+    asyncio.run(main())
+
+
 def test_nothing_is_acknowledged_by_an_isr_that_could_not_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ class Noted(NamedTuple):
 
     Args:
         start_offset: where its log began, when that was last noted.
-        leader_epoch: the latest one. No batch can have a later one.
+        leader_epoch: the latest one that there can be in its log.
     """
 
     start_offset: int = 0
