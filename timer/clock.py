@@ -7,9 +7,9 @@ move while one waits for it.
 Ground rules
 ------------
 * ``now_ns`` takes no lock and may be called from anywhere.
-* ``wait`` is called with the condition's lock held, as ``threading.Condition.wait`` is.
-* A ``ManualClock`` never touches a waiter's condition while it holds its own lock, so the two
-  locks have no order.
+* ``wait`` is called with no lock held. Whoever waits brings a queue of its own; what is put into it
+  wakes the waiter. Put and get are single steps, which a signal or a finalizer can't break in two,
+  as it can ``threading.Condition`` and ``Event``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from timer.errors import checked_ms
 
 NS_PER_MS = 1_000_000
+
+Wake: TypeAlias = SimpleQueue[None]
+"""What a thread waits at; ``wake.put(None)`` wakes it."""
 
 
 class Clock(ABC):
@@ -31,8 +36,8 @@ class Clock(ABC):
         """Return the time in nanoseconds. It never goes backwards."""
 
     @abstractmethod
-    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-        """Wait, holding ``condition``, until notified or until the time is ``until_ns``.
+    def wait(self, wake: Wake, until_ns: int) -> bool:
+        """Wait until there is something in ``wake``, or until the time is ``until_ns``.
 
         Returns:
             Whether it is worth looking again: False says that the wait was given up.
@@ -49,8 +54,8 @@ class SystemClock(Clock):
     # The built-in function itself: a call of now_ns costs no Python frame.
     now_ns = staticmethod(time.monotonic_ns)
 
-    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-        condition.wait(_timeout_s(until_ns - time.monotonic_ns()))
+    def wait(self, wake: Wake, until_ns: int) -> bool:
+        _is_woken(wake, until_ns - time.monotonic_ns())
         return True
 
 
@@ -72,10 +77,10 @@ class ManualClock(Clock):
         if checked_ms("start_ms", start_ms) < 0:
             raise ValueError(f"start_ms must be at least 0, not {start_ms!r}")
         self._now_ns = start_ms * NS_PER_MS
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # One item for each thread that waits. A list, changed in single steps of the interpreter:
         # a finalizer that runs in the middle meets no lock.
-        self._waiting: list[threading.Condition] = []
+        self._waiting: list[Wake] = []
 
     def now_ns(self) -> int:
         return self._now_ns
@@ -118,22 +123,27 @@ class ManualClock(Clock):
         if self._waiting:
             self._wake()
 
-    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-        self._waiting.append(condition)
+    def wait(self, wake: Wake, until_ns: int) -> bool:
         try:
+            self._waiting.append(wake)
             # Registered first, then looked: a move before this line is seen here, and one after
-            # it needs the condition's lock, which the caller holds, to wake us.
+            # it finds us registered.
             missing_ns = until_ns - self._now_ns
-            return missing_ns <= 0 or condition.wait(_timeout_s(missing_ns))
+            return missing_ns <= 0 or _is_woken(wake, missing_ns)
         finally:
-            self._waiting.remove(condition)
+            if wake in self._waiting:  # an interrupt may have come before it was
+                self._waiting.remove(wake)
 
     def _wake(self) -> None:
-        for condition in set(self._waiting):
-            with condition:
-                condition.notify_all()
+        for wake in list(self._waiting):
+            if wake.empty():  # whom an interrupt left here must not be filled for ever
+                wake.put(None)
 
 
-def _timeout_s(timeout_ns: int) -> float:
-    """Return the timeout in seconds, within what a thread can wait."""
-    return min(max(0, timeout_ns) / 1e9, threading.TIMEOUT_MAX)
+def _is_woken(wake: Wake, timeout_ns: int) -> bool:
+    """Wait at most ``timeout_ns``, within what a thread can wait, and say whether we were woken."""
+    try:
+        wake.get(timeout=min(max(0, timeout_ns) / 1e9, threading.TIMEOUT_MAX))
+    except Empty:
+        return False
+    return True

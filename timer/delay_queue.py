@@ -8,14 +8,20 @@ Ground rules
 ------------
 * Plain data: changed under the lock of the timer that drives the wheel. It never waits; who wants
   to wait asks for ``first_expiration_ms`` and is told of an earlier one by ``on_earlier``.
+* An interrupt between any two steps leaves a bucket in the queue once too often, never once too
+  rarely: it enters before it gets its expiration, and leaves after it was emptied.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from timer.timer_task_list import TimerTaskList
+
+Queued: TypeAlias = tuple[int, int, int, TimerTaskList]
+"""A bucket in the queue, after its expiration, level and index."""
 
 
 class DelayQueue:
@@ -29,7 +35,7 @@ class DelayQueue:
     __slots__ = ("_heap", "_on_earlier")
 
     def __init__(self, on_earlier: Callable[[], object] | None = None) -> None:
-        self._heap: list[tuple[int, int, int, TimerTaskList]] = []
+        self._heap: list[Queued] = []
         self._on_earlier = on_earlier
 
     def __len__(self) -> int:
@@ -37,24 +43,39 @@ class DelayQueue:
 
     def __iter__(self) -> Iterator[TimerTaskList]:
         """Iterate over the buckets in no order."""
-        return (item[3] for item in self._heap)
+        return iter([item[3] for item in self._heap])
 
     @property
     def first_expiration_ms(self) -> int | None:
         """When the first bucket is due, or None. O(1)."""
         return self._heap[0][0] if self._heap else None
 
-    def offer(self, bucket: TimerTaskList) -> None:
-        """Put in a bucket whose expiration was just set. O(log buckets)."""
-        heapq.heappush(self._heap, (bucket.expiration_ms, bucket.level, bucket.index, bucket))
-        if self._on_earlier is not None and self._heap[0][3] is bucket:
+    def offer(self, bucket: TimerTaskList, expiration_ms: int) -> None:
+        """Put in a bucket that comes into use, and set its expiration. O(log buckets)."""
+        queued = (expiration_ms, bucket.level, bucket.index, bucket)
+        if bucket.expiration_ms == expiration_ms:
+            return  # a finalizer that ran while the tuple was made was faster
+        heapq.heappush(self._heap, queued)
+        if self._on_earlier is not None and self._heap[0] is queued:
             self._on_earlier()
+        # Last: who finds the bucket with this expiration relies on all the above.
+        bucket.expiration_ms = expiration_ms
 
-    def poll(self, now_ms: int) -> TimerTaskList | None:
-        """Take out the first bucket if it is due at ``now_ms``. O(log buckets)."""
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the first bucket is due at ``now_ms``; needs no lock. O(1)."""
+        first = self._heap[:1]  # one step: another thread may empty the heap
+        return bool(first) and first[0][0] <= now_ms
+
+    def first_due(self, now_ms: int) -> Queued | None:
+        """Return the first bucket, which stays, if it is due at ``now_ms``. O(1)."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
-        return heapq.heappop(self._heap)[3]
+        return self._heap[0]
+
+    def remove(self, queued: Queued) -> None:
+        """Take out what ``first_due`` returned, unless another came before it. O(log buckets)."""
+        if self._heap and self._heap[0] is queued:
+            heapq.heappop(self._heap)
 
     def in_order(self) -> list[TimerTaskList]:
         """Return the buckets as they will fall due, without taking them out."""

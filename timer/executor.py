@@ -9,17 +9,24 @@ Ground rules
 * Both run one task at a time. What is submitted from inside a task runs after it: no recursion.
 * ``submit`` may be interrupted by a finalizer that submits as well: no lock is waited for that the
   same thread may hold.
+* An exception may come between any two steps (a signal's handler that raises): no lock stays held,
+  since only ``with`` takes one, and what is queued is taken off and begun in one step.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from _thread import LockType
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import call
 from typing import Any, Protocol
 
 from timer.safe_log import log_safely
+
+Calls = deque[Callable[[], Any]]
 
 
 class TaskExecutor(Protocol):
@@ -35,25 +42,46 @@ class InlineExecutor:
     A task submitted while another one runs waits for that one's end and runs on its thread.
     """
 
-    __slots__ = ("_busy", "_due")
+    __slots__ = ("_calls", "_due", "_gate", "_runner")
 
     def __init__(self) -> None:
         self._after_fork()
 
     def _after_fork(self) -> None:
-        self._due: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._busy = threading.Lock()
+        self._due: Calls = deque()
+        self._calls = _calls(self._due)
+        self._gate = threading.RLock()
+        self._runner: dict[None, LockType] = {}
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
-        self._due.append((function, args))
-        # Looked at again after each release: what was appended while we held the lock is ours.
-        while self._due and self._busy.acquire(False):
-            try:
-                while self._due:
-                    due, due_args = self._due.popleft()
-                    due(*due_args)
-            finally:
-                self._busy.release()
+        due = self._due
+        due.append(partial(function, *args) if args else function)
+        # Looked at again after each turn: what was appended while we had it is ours.
+        while due:
+            turn = threading.Lock()
+            # Whatever ends this turn, even between two steps, ends it with the lock unlocked: so
+            # others see that it is over.
+            with turn:
+                if self._runner.setdefault(None, turn) is not turn and not self._replace(turn):
+                    return
+                self._run_due()
+                self._runner.pop(None)
+
+    def _run_due(self) -> None:
+        # A function of its own: from Python 3.12 on, an exception at a loop's backward jump would
+        # not be seen by a ``with`` around it.
+        calls, due = self._calls, self._due
+        while due:
+            next(calls)
+
+    def _replace(self, turn: LockType) -> bool:
+        """Have ``turn`` be the one that counts, if the one that does was broken off."""
+        with self._gate:
+            before = self._runner.get(None)
+            if before is None or before.locked():
+                return self._runner.setdefault(None, turn) is turn
+            self._runner[None] = turn
+        return True
 
 
 class SingleThreadExecutor:
@@ -70,24 +98,24 @@ class SingleThreadExecutor:
 
     def _after_fork(self) -> None:
         """In the child: nothing is queued, and the next task starts a thread."""
-        self._due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._due: Calls = deque()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.RLock()
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Queue the call.
 
         Raises:
-            RuntimeError: the executor was shut down.
+            RuntimeError: the executor was shut down, or has no thread and can't start one.
         """
+        if not self._has_worker() and not self._closed:
+            self._start()
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"executor {self._name!r} was shut down")
-            if self._thread is None:
-                self._start()
-            self._due.put((function, args))
+            self._due.append(partial(function, *args))
+        self._wake.put(None)
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Run what is queued, then end the thread; wait for it, unless this is that thread.
@@ -96,29 +124,58 @@ class SingleThreadExecutor:
             timeout_s: the longest wait, in seconds; by default there is no limit.
         """
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._due.put(None)
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+            self._closed = True
+        self._wake.put(None)
+        thread = self._worker
+        if thread is None or not thread.is_alive():
+            self._work()  # what a thread left that could not go on
+        elif thread is not threading.current_thread():
             thread.join(timeout_s)
             if thread.is_alive():
                 log_safely("timer", "error", "executor_still_runs", executor=self._name)
 
+    def _has_worker(self) -> bool:
+        worker = self._worker
+        return worker is not None and worker.is_alive()
+
     def _start(self) -> None:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         # Looked at again: a finalizer that ran while the thread was made may have started one.
-        if self._thread is None:
-            self._thread = thread
+        if not self._has_worker():
             thread.start()
+            self._take_up_work(thread)
+
+    def _take_up_work(self, thread: threading.Thread) -> bool:
+        """Make a thread that was started the worker, if there is none. Say whether it is."""
+        with self._lock:
+            if not self._has_worker():
+                self._worker = thread
+            return self._worker is thread
 
     def _work(self) -> None:
-        while (item := self._due.get()) is not None:
-            function, args = item
+        # If two threads were started at the same time, one is too many.
+        if not self._take_up_work(threading.current_thread()):
+            return
+        calls = _calls(self._due)
+        while True:
             try:
-                function(*args)
+                closed = self._closed  # looked at first: nothing is queued after that
+                while self._due:
+                    next(calls)
+                if closed:
+                    return
+                self._wake.get()
             except BaseException as error:
                 # A SystemExit raised in one task must not end the worker of all the others.
                 log_safely(
                     "timer", "error", "executor_task_failed", executor=self._name, exc_info=error
                 )
+
+
+def _calls(due: Calls) -> Iterator[Any]:
+    """Return an iterator whose ``next`` takes the first call off ``due`` and makes it.
+
+    Both happen in one step of the interpreter, and an exception can come only before or in the
+    call, not between: what is taken off is called.
+    """
+    return map(call, iter(due.popleft, None))

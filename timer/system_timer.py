@@ -2,28 +2,38 @@
 
 Ground rules
 ------------
-* One lock guards the wheel, its buckets and the delay queue. It is held for one insertion, one move
-  of an entry or one swap of a bucket's contents: never while user code runs, and never while a
-  whole bucket cascades. It is reentrant, because a finalizer that the garbage collector runs in the
-  middle of ``add`` may use the timer. ``cancel`` goes without it (see ``timer_task``).
+* One lock guards the moves of the wheel, its buckets and the delay queue. It is held for one
+  insertion, one move of an entry or one swap of a bucket's contents: never while user code runs,
+  and never while a whole bucket cascades. It is reentrant, because a finalizer that the garbage
+  collector runs in the middle may use the timer. ``cancel`` goes without it, and so does nearly
+  every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
 * Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
   one usually does.
-* What the bucket that is due holds is taken out of the wheel in one step and kept in hand: a dict
-  in ``_in_hand``. Its entries are then moved to finer buckets one at a time, each under the lock
-  anew; until then they are pending, can be cancelled, and are counted.
-* An expired entry is popped at the moment its task begins to run, on the executor's thread, so a
-  task can be cancelled until then.
+* What the bucket that is due holds goes from the wheel to ``_taken``, and one entry at a time to
+  finer buckets or to ``_due``; that of a finest bucket goes to ``_due`` at once. Until its task
+  begins, an entry stays at home in the dict to which it was added, which is kept in ``_in_hand``:
+  there it is counted, and can be cancelled.
+* *An exception may come between any two steps* (a signal's handler that raises), and leaves no lock
+  held and no task lost. Locks are taken by ``with`` only, and no loop is written within one: from
+  Python 3.12 on, an exception at its backward jump would leave the lock held. Every step puts an
+  entry in its next place before it takes it out of the one before, so what was broken off is found
+  by the next call of ``advance_clock``, which goes on; what stands in two places is passed over the
+  second time.
+* A task is taken out of its home and begun in one step of the interpreter, on the executor's
+  thread. It can be cancelled until then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from itertools import count
+from operator import attrgetter, call
+from queue import SimpleQueue
 from typing import Any
 
 from timer import forking
-from timer.clock import NS_PER_MS, Clock, SystemClock
+from timer.clock import NS_PER_MS, Clock, SystemClock, Wake
 from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError, checked_delay_ms, checked_ms
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
@@ -31,12 +41,14 @@ from timer.histogram import Histogram
 from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
-from timer.timer_task import CallLater, Entries, TimerTask, TimerTaskEntry
-from timer.timer_task_list import TimerTaskList
+from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
 from timer.timing_wheel import TimingWheel
 
 MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
+
+MANY_IN_HAND = 8
+"""How many dicts are in hand before those are let go of whose tasks have all begun."""
 
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 
@@ -81,32 +93,38 @@ class SystemTimer(Timer):
         self._start_empty()
         self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
         self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
+        self._one_at_a_time = isinstance(self._executor, (InlineExecutor, SingleThreadExecutor))
         self._closed = False
         forking.protect(self)
 
     def _start_empty(self) -> None:
         self._lock = threading.RLock()
-        self._earlier = threading.Condition(self._lock)
+        self._sleepers: dict[int, Wake] = {}
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(self._tick_ms, self._wheel_size, self.clock.now_ms(), self._queue)
-        self._in_hand: dict[int, Entries] = {}
-        self._due = TimerTaskList()
-        self._hold(self._due.entries)
-        self._unsubmitted: deque[TimerTaskEntry] = deque()
+        self._due_at_once: Entries = {}
+        self._numbers = count()
+        self._in_hand = {id(self._due_at_once): self._due_at_once}
+        self._taken: dict[int, _Taken] = {}
+        self._due: dict[int, tuple[list[TimerTaskEntry], Entries]] = {}
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.failures = 0
 
     def _wake_driver(self) -> None:
-        self._earlier.notify_all()
+        if self._sleepers:
+            self._wake_sleepers()
         if self.on_earlier is not None:
             self.on_earlier()
 
+    def _wake_sleepers(self) -> None:
+        for wake in list(self._sleepers.values()):
+            if wake.empty():  # whom an interrupt left here must not be filled for ever
+                wake.put(None)
+
     def _after_fork(self) -> None:
         """In the child: forget the parent's tasks, with a lock that its threads may hold."""
-        for entries in (*(bucket.entries for bucket in self._queue), *self._in_hand.values()):
-            for entry in entries.values():
-                entry.task = None  # a cancel in the child finds nothing, and takes no lock
-            entries.clear()
+        for entries in self._homes():
+            entries.clear()  # a cancel in the child finds nothing
         self._start_empty()
         if isinstance(self._executor, (InlineExecutor, SingleThreadExecutor)):
             self._executor._after_fork()
@@ -128,25 +146,12 @@ class SystemTimer(Timer):
         expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
         if expiration_ms > MAX_EXPIRATION_MS:
             expiration_ms = MAX_EXPIRATION_MS
-        if task._timer_entry is not None:
-            self._check_open()  # a task that can't be taken stays where it is
-            task.cancel()  # outside the lock: the other timer may be waiting for its own
-        # acquire and release, since ``with`` costs twice as much.
-        lock = self._lock
-        lock.acquire()
-        try:
-            if self._closed:
-                self._check_open()
-            if task._timer_entry is not None:
-                task._timer_entry.remove()  # another thread added it since
-            entry = TimerTaskEntry(task, expiration_ms, lock)
+        entry = TimerTaskEntry(task, expiration_ms)
+        if task._timer_entry is None and not self._closed:
             task._timer_entry = entry
-            if self._wheel.add(entry):
+            if self._wheel.add_if_queued(entry):
                 return
-            self._due.add(entry)
-        finally:
-            lock.release()
-        self._submit(entry)
+        self._add_under_lock(task, entry)
 
     def call_later(
         self, delay_ms: int, function: Callable[..., object], *args: object
@@ -175,15 +180,12 @@ class SystemTimer(Timer):
             timeout_ms = checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
-        if self._unsubmitted:
-            self._submit_due()
-        entries = self._wait_for_due(timeout_ms)
-        was_due = entries is not None
-        while entries is not None:
-            self._reinsert(entries)
-            self._submit_due()
-            with self._lock:
-                entries = self._poll(self.clock.now_ms())
+        self._go_on()  # with what an interrupt broke off, if any
+        was_due = due = self._wait_for_due(timeout_ms)
+        while due:
+            self._go_on()
+            now_ms = self.clock.now_ms()
+            due = self._queue.is_due(now_ms) and self._poll(now_ms)
         return was_due
 
     @property
@@ -194,7 +196,7 @@ class SystemTimer(Timer):
         use), whatever the number of tasks.
         """
         with self._lock:
-            return sum(map(len, self._queue)) + sum(map(len, self._in_hand.values()))
+            return sum(map(len, self._homes()))
 
     @property
     def levels_in_use(self) -> int:
@@ -209,6 +211,8 @@ class SystemTimer(Timer):
     def next_expiration_ms(self) -> int | None:
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         with self._lock:
+            if self._is_behind():
+                return -(-self._now_ns() // NS_PER_MS)
             return self._queue.first_expiration_ms
 
     def snapshot(self, label: Callable[[TimerTask], Any] = repr) -> TimerSnapshot:
@@ -232,119 +236,276 @@ class SystemTimer(Timer):
         Returns:
             How many tasks were dropped.
         """
-        dropped: list[TimerTaskEntry] = []
         with self._lock:
             self._closed = True
-            for bucket in self._queue:
-                bucket.flush(dropped.append)
+            self._take_all()
             self._queue.clear()
-            for entries in self._in_hand.values():
-                dropped += [
-                    entry
-                    for entry in list(entries.values())
-                    if entries.pop(entry.number, None) is not None
-                ]
-            self._earlier.notify_all()
-        for entry in dropped:
-            entry.task = None
+        self._wake_sleepers()
+        dropped = sum(map(_drop_all, list(self._in_hand.values())))
+        self._taken.clear()
+        self._due.clear()
         if self._own_executor is not None:
             self._own_executor.shutdown(timeout_s)
         if dropped:
-            log_safely("timer", "info", "timer_closed", timer=self.name, dropped_tasks=len(dropped))
-        return len(dropped)
+            log_safely("timer", "info", "timer_closed", timer=self.name, dropped_tasks=dropped)
+        return dropped
 
     def _check_open(self) -> None:
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
 
-    def _wait_for_due(self, timeout_ms: int) -> Entries | None:
-        clock = self.clock
-        with self._earlier:
-            deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
+    def _homes(self) -> list[Entries]:
+        """Return all dicts that entries are at home in, each once. O(buckets in use)."""
+        homes = dict(self._in_hand)
+        homes.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
+        return list(homes.values())
+
+    def _take_all(self) -> None:
+        for entries in self._homes():
+            self._in_hand[id(entries)] = entries
+        for level in self._wheel.levels():
+            for bucket in level.buckets:
+                bucket.empty()  # an add that goes without the lock sees that it came too late
+
+    def _is_behind(self) -> bool:
+        """Whether something is left that only a driver can go on with."""
+        left_due = self._own_executor is None and len(self._due) > 0
+        return left_due or len(self._taken) > 0
+
+    def _add_under_lock(self, task: TimerTask, entry: TimerTaskEntry) -> None:
+        with self._lock:
+            if entry.home is not NOWHERE:
+                # It came too late into a bucket that was just emptied, and may have been found.
+                if not entry.remove():
+                    return
+                entry = TimerTaskEntry(task, entry.expiration_ms)
+            self._check_open()
+            due = not self._wheel.add(entry)
+            if due:
+                number = entry.number = next(self._numbers)
+                entry.home = self._due_at_once
+                # Noted twice, as in _poll.
+                self._due[id(entry)] = [entry], NOWHERE
+                self._due_at_once[number] = entry
+                self._due[id(entry)] = [entry], NOWHERE
+            # From here on the new entry counts, and the old one, perhaps another timer's, is void.
+            replaced, task._timer_entry = task._timer_entry, entry
+            if replaced is not None and replaced is not entry:
+                replaced.remove()
+        if due:
+            self._submit_due()
+
+    # Driving. Each step may be broken off, and is then taken again by the next call.
+
+    def _wait_for_due(self, timeout_ms: int) -> bool:
+        deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
+        if self._poll(self._now_ns() // NS_PER_MS):
+            return True
+        if timeout_ms <= 0:
+            return False
+        wake: Wake = SimpleQueue()
+        try:
+            self._sleepers[id(wake)] = (
+                wake  # first, then looked: a bucket that comes later wakes us
+            )
             while not self._closed:
                 now_ns = self._now_ns()
-                entries = self._poll(now_ns // NS_PER_MS)
-                if entries is not None or now_ns >= deadline_ns:
-                    return entries
-                first_ms = self._queue.first_expiration_ms
+                if self._poll(now_ns // NS_PER_MS):
+                    return True
+                if now_ns >= deadline_ns:
+                    return False
+                first_ms = self.next_expiration_ms()
                 until_ns = deadline_ns
                 if first_ms is not None:
                     until_ns = min(deadline_ns, first_ms * NS_PER_MS)
-                if not clock.wait(self._earlier, until_ns):
+                if not self.clock.wait(wake, until_ns):
                     break
-        return None
+        finally:
+            self._sleepers.pop(id(wake), None)
+        return False
 
-    def _poll(self, now_ms: int) -> Entries | None:
-        """Take in hand what the first due bucket holds, and move the wheels; under the lock."""
-        bucket = self._queue.poll(now_ms)
-        if bucket is None:
-            return None
-        self._wheel.advance_clock(bucket.expiration_ms)
-        return self._hold(bucket.take())
+    def _poll(self, now_ms: int) -> bool:
+        """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        with self._lock:
+            queued = self._queue.first_due(now_ms)
+            if queued is None:
+                return False
+            begin_ms, level, _, bucket = queued
+            entries, fallen = bucket.entries, bucket.fallen
+            key = id(entries)
+            if len(self._in_hand) > MANY_IN_HAND:
+                self._let_go_of_empty()
+            self._in_hand[key] = entries
+            if level == 1 and bucket.expiration_ms == begin_ms:
+                # All are due. Noted before the bucket is emptied, lest an interrupt lose them, and
+                # after it, lest another driver has run them all but for the last that came in.
+                self._due[key] = fallen, entries
+                bucket.empty()
+                self._due[key] = fallen, entries
+            else:
+                self._taken[key] = taken = _Taken(fallen, entries)
+                bucket.empty()
+                self._taken[key] = taken
+            self._wheel.advance_clock(begin_ms)
+            self._queue.remove(queued)
+        return True
 
-    def _hold(self, entries: Entries) -> Entries:
-        self._in_hand[id(entries)] = entries
-        return entries
+    def _let_go_of_empty(self) -> None:
+        for key, entries in list(self._in_hand.items()):
+            if not entries and entries is not self._due_at_once:
+                self._in_hand.pop(key, None)
 
-    def _reinsert(self, entries: Entries) -> None:
-        """Move each entry to a finer bucket, or, where there is none, to those that are due."""
-        lock = self._lock
-        add = self._wheel.add
-        # The lock is taken for each entry, not for the bucket: an add from another thread gets
-        # its turn in the middle of a cascade of 100,000.
-        for entry in list(entries.values()):
-            with lock:
-                if entries.pop(entry.number, None) is None or add(entry):
-                    continue
-                self._due.add(entry)
-            self._unsubmitted.append(entry)
-        with lock:
-            del self._in_hand[id(entries)]
+    def _go_on(self) -> None:
+        """Let all that is in hand fall to where it belongs, and have what is due run."""
+        if self._taken:
+            for key, taken in list(self._taken.items()):
+                if taken.turn.locked():
+                    continue  # another driver is at it
+                with taken.turn:
+                    self._let_fall(_held(taken.fallen, taken.entries))
+                    self._taken.pop(key, None)
+        if self._due:
+            self._submit_due()
+
+    def _let_fall(self, entries: list[TimerTaskEntry]) -> None:
+        add_if_queued = self._wheel.add_if_queued
+        for entry in entries:
+            if entry.task is None or add_if_queued(entry):
+                continue
+            with self._lock:
+                if not self._wheel.add(entry):
+                    self._due[id(entry)] = [entry], NOWHERE
 
     def _submit_due(self) -> None:
-        # A queue of the timer's, not a local one: if a task that runs inline is interrupted, the
-        # next call goes on with the others.
-        unsubmitted = self._unsubmitted
-        while unsubmitted:
-            self._submit(unsubmitted.popleft())
+        due = self._due
+        if self._one_at_a_time:
+            self._submit(self._run_due)  # one call will do for all
+            return
+        while due:
+            for key, (fallen, entries) in list(due.items()):
+                for entry in _held(fallen, entries):
+                    self._submit(self._run, entry)
+                due.pop(key, None)
 
-    def _submit(self, entry: TimerTaskEntry) -> None:
+    def _submit(self, function: Callable[..., object], *args: TimerTaskEntry) -> None:
         try:
-            self._executor.submit(self._run, entry)
+            self._executor.submit(function, *args)
         except Exception as error:
             # A pool that is full, broken or shut down: on the wrong thread is better than never.
             log_safely(
                 "timer", "error", "timer_executor_refused", timer=self.name, error=str(error)
             )
-            self._run(entry)
+            function(*args)
+
+    def _run_due(self) -> None:
+        due = self._due
+        run = self._run
+        try:
+            while due:
+                for key, (fallen, entries) in list(due.items()):
+                    for entry in _held(fallen, entries):
+                        run(entry)
+                    due.pop(key, None)
+                    if not entries:
+                        self._in_hand.pop(key, None)
+        except BaseException:
+            if self._own_executor is not None:
+                self._own_executor.submit(self._run_due)  # this call ends; not the others
+            raise
 
     def _run(self, entry: TimerTaskEntry) -> None:
-        if self._due.entries.pop(entry.number, None) is None:
+        task = entry.task
+        if task is None:
             return
-        task, entry.task = entry.task, None
-        assert task is not None, "only who popped the entry clears it"
-        self.lateness.observe(self._now_ns() - entry.expiration_ms * NS_PER_MS)
+        number = entry.number
+        if task._timer_entry is not entry:
+            with self._lock:  # an add that is under way has ended
+                if entry.cancelled:
+                    entry.remove()
+                    return
+        late_ns = self._now_ns() - entry.expiration_ms * NS_PER_MS
+        self.lateness.observe(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         try:
-            task.run()
+            # entry.home.pop(number).task.run(), or nothing if a cancel was faster: in one step of
+            # the interpreter, so that no interrupt comes between. What is taken out is begun.
+            next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+        except (RecursionError, MemoryError) as error:
+            # There may be no room for any call, so nothing is called here.
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                entry.home[number] = entry  # it was not begun: whoever comes next does
+            if number in entry.home:
+                raise
+            self._note_failure(task, error)
         except Exception as error:
-            with self._lock:
-                self.failures += 1
-            log_safely(
-                "timer",
-                "error",
-                "timer_task_failed",
-                timer=self.name,
-                task=safe_repr(task),
-                exc_info=error,
-            )
+            self._note_failure(task, error)
+        # Entry and task would otherwise keep each other alive.
+        entry.task = None
+
+    def _note_failure(self, task: TimerTask, error: Exception) -> None:
+        with self._lock:
+            self.failures += 1
+        log_safely(
+            "timer",
+            "error",
+            "timer_task_failed",
+            timer=self.name,
+            task=safe_repr(task),
+            exc_info=error,
+        )
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside the timer. O(buckets + tasks)."""
         with self._lock:
             self._wheel._check()
             assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
-            for held in self._in_hand.values():
-                assert not any(entry.cancelled for entry in held.values())
+            for home in self._homes():
+                assert not any(entry.cancelled for entry in home.values())
+
+
+class _Taken:
+    """What a bucket held whose tasks have finer buckets to fall to.
+
+    Args:
+        fallen: those that had fallen into it.
+        entries: those at home in it.
+    """
+
+    __slots__ = ("entries", "fallen", "turn")
+
+    def __init__(self, fallen: list[TimerTaskEntry], entries: Entries) -> None:
+        self.fallen = fallen
+        self.entries = entries
+        self.turn = threading.Lock()
+        """Locked while a driver is at it; whatever ends that, ends it unlocked."""
+
+
+def _held(fallen: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
+    return [*fallen, *entries.values()]
+
+
+class _Nobody:
+    """Stands for an entry that was cancelled at the last moment, and for its task."""
+
+    task: _Nobody
+
+    def run(self) -> None:
+        """Do nothing."""
+
+
+_NOBODY: tuple[Any] = (_Nobody(),)
+_NOBODY[0].task = _NOBODY[0]
+_RUN_OF = attrgetter("task.run")
+
+
+def _drop_all(entries: Entries) -> int:
+    """Empty ``entries``, and return how many this call took out."""
+    dropped = 0
+    for number in list(entries):
+        entry = entries.pop(number, None)
+        if entry is not None:
+            entry.task = None
+            dropped += 1
+    return dropped
 
 
 def _check_at_least(name: str, value: int, least: int) -> None:

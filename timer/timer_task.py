@@ -2,16 +2,15 @@
 
 Ground rules
 ------------
-* A waiting entry is in exactly one dict, under its number: its bucket's, or, once its bucket fell
-  due, that of the entries which its timer has in hand. ``entry.held_in`` and ``entry.number`` say
-  where. No two dicts of a timer ever use the same number, so a thread that reads one of the two
-  from before a move and the other from after it finds nothing, rather than another entry.
-* *Whoever pops the entry out of that dict decides the task's fate*: ``cancel``, or the timer, which
-  moves it to another bucket or runs it. ``dict.pop`` is one atomic step of the interpreter (and
-  locks the dict where there is no global lock), so ``cancel`` needs no lock of its own.
-* The timer moves an entry from dict to dict under ``guard``, its lock. A ``cancel`` that found
-  nothing to pop may have met such a move: it looks again under the guard, where the entry is either
-  in a dict or gone for good.
+* An entry has one home for life: the dict of the bucket that it was added to, under a number that
+  no other entry gets there. ``home`` and ``number`` never change once it is in.
+* *Whoever pops the entry out of its home decides the task's fate*: ``cancel``, or the timer, as it
+  begins the task, or ``close``. ``dict.pop`` is one atomic step of the interpreter (and locks the
+  dict where there is no global lock), so ``cancel`` needs no lock.
+* All else that refers to entries (buckets into which they fall, what is due) is a list of whom to
+  look at: what is no longer at home there is passed over, and what stands there twice is harmless.
+* A task points at the one entry that counts. An entry at which its task does not point is what was
+  left of an ``add`` that was interrupted, or outrun by another: whoever meets it drops it.
 * The private attribute of a task starts with ``_timer_``: users derive from it, and theirs must not
   collide.
 """
@@ -20,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from threading import RLock
+from functools import partial
 from typing import Any, TypeAlias
 
 
@@ -54,7 +53,7 @@ class TimerTask(ABC):
         if entry is None:
             return False
         # entry.remove(), written out: this is where most timeouts end.
-        if entry.held_in.pop(entry.number, None) is None and not entry.remove_under_guard():
+        if entry.home.pop(entry.number, None) is None:
             return False
         entry.task = None
         return True
@@ -66,16 +65,15 @@ class TimerTask(ABC):
 class CallLater(TimerTask):
     """A task that calls a function."""
 
-    __slots__ = ("args", "function")
+    # Not a method: the function is what is begun, with no step of ours before it.
+    __slots__ = ("run",)
+
+    run: Callable[[], object]  # type: ignore[assignment]
 
     def __init__(self, delay_ms: int, function: Callable[..., object], args: tuple[Any, ...]):
         self.delay_ms = delay_ms
         self._timer_entry = None
-        self.function = function
-        self.args = args
-
-    def run(self) -> None:
-        self.function(*self.args)
+        self.run = partial(function, *args) if args else function
 
 
 class TimerTaskEntry:
@@ -84,41 +82,38 @@ class TimerTaskEntry:
     Args:
         task: what is to be run.
         expiration_ms: when, in milliseconds of the timer's clock.
-        guard: the lock of the timer, under which the entry is moved.
     """
 
-    __slots__ = ("expiration_ms", "guard", "held_in", "number", "task")
+    __slots__ = ("expiration_ms", "home", "number", "task")
 
-    def __init__(self, task: TimerTask, expiration_ms: int, guard: RLock) -> None:
+    def __init__(self, task: TimerTask, expiration_ms: int) -> None:
         self.task: TimerTask | None = task
         self.expiration_ms = expiration_ms
         self.number = 0
-        self.guard = guard
-        self.held_in: Entries = NOWHERE
+        self.home: Entries = NOWHERE
 
     @property
     def cancelled(self) -> bool:
         """Whether the task no longer points at this entry: cancelled, run, or added anew."""
-        return self.task is None or self.task._timer_entry is not self
+        task = self.task
+        return task is None or task._timer_entry is not self
+
+    @property
+    def waits(self) -> bool:
+        """Whether the task's fate is open."""
+        return self.number in self.home and not self.cancelled
 
     def remove(self) -> bool:
-        """Take the entry out of where it waits, and say whether it was there. O(1)."""
-        if self.held_in.pop(self.number, None) is None and not self.remove_under_guard():
+        """Take the entry out of its home, and say whether it was there. O(1)."""
+        if self.home.pop(self.number, None) is None:
             return False
         # Entry and task would otherwise keep each other alive.
         self.task = None
         return True
-
-    def remove_under_guard(self) -> bool:
-        """Look again where no move can be under way. O(1)."""
-        if self.task is None:
-            return False
-        with self.guard:
-            return self.held_in.pop(self.number, None) is not None
 
 
 Entries: TypeAlias = dict[int, TimerTaskEntry]
 """Waiting entries by number, in the order of insertion."""
 
 NOWHERE: Entries = {}
-"""Where an entry is held before it is placed; always empty."""
+"""The home of an entry that was not added yet; always empty."""

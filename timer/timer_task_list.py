@@ -1,31 +1,33 @@
 """A bucket of the wheel: the tasks of one slot, and the time at which the slot begins.
 
-The entries are in a dict: it keeps the order of insertion, and adds and removes any entry in O(1),
-as Kafka's cyclic linked list does, but in one step of the interpreter instead of four pointer
-assignments, and without reference cycles for the garbage collector to follow. What was removed
-leaves a gap, which the dict closes when it next grows: it is never larger than three times what it
-holds. The keys are numbers that ascend, so that neighbours in time are neighbours in the dict's
-table: with a million tasks pending, the place of one that was added just now is still in the
-processor's cache when it is cancelled.
+The entries that were added here are in a dict, their home: it keeps the order of insertion, and
+adds and removes any entry in O(1), as Kafka's cyclic linked list does, but in one step of the
+interpreter instead of four pointer assignments, and without reference cycles for the garbage
+collector to follow. What was removed leaves a gap, which the dict closes when it next grows: it is
+never larger than three times what it held. The keys are numbers that ascend, so that neighbours in
+time are neighbours in the dict's table: with a million tasks pending, the place of one that was
+added just now is still in the processor's cache when it is cancelled.
+
+Those that fell from a coarser level keep their home, and are only listed here.
 
 Ground rules
 ------------
-* A bucket changes under the lock of the timer that drives the wheel. Only ``TimerTask.cancel`` pops
-  an entry without it (see ``timer_task``), so nothing may iterate over ``entries`` itself in Python
-  while other threads may cancel: iterate over a copy.
+* A bucket changes under the lock of the timer that drives the wheel, but for two single steps of
+  the interpreter: ``TimerTask.cancel`` pops an entry out of ``entries``, ``add`` puts one in. So
+  nothing may iterate over ``entries`` itself in Python: iterate over a copy.
+* Whoever puts an entry into ``entries`` without the lock looks at the bucket afterwards (see
+  ``TimingWheel.add_if_queued``). For that look, ``empty`` puts new containers in place of the old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import count
 
-from timer.timer_task import Entries, TimerTaskEntry
+from timer.timer_task import NOWHERE, Entries, TimerTaskEntry
 
 IDLE_MS = -1
 """The expiration of a bucket that is not in the delay queue."""
-
-NUMBERS = 2**50
-"""How many numbers a bucket has for its entries: enough for a million a second for 35 years."""
 
 
 class TimerTaskList:
@@ -34,51 +36,42 @@ class TimerTaskList:
     Args:
         level: of its wheel; the finest is 1.
         index: in its wheel.
-        number: tells the buckets of one timer apart.
     """
 
-    __slots__ = ("entries", "expiration_ms", "index", "level", "next_number")
+    __slots__ = ("entries", "expiration_ms", "fallen", "index", "level", "numbers")
 
-    def __init__(self, level: int = 1, index: int = 0, number: int = 0) -> None:
+    def __init__(self, level: int = 1, index: int = 0) -> None:
         self.level = level
         self.index = index
         self.expiration_ms = IDLE_MS
         self.entries: Entries = {}
-        self.next_number = number * NUMBERS
+        self.fallen: list[TimerTaskEntry] = []
+        self.numbers = count()
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self._waiting())
 
     def __iter__(self) -> Iterator[TimerTaskEntry]:
-        return iter(list(self.entries.values()))
+        """Iterate over a copy of those whose fate is open."""
+        return iter(self._waiting())
+
+    def _waiting(self) -> list[TimerTaskEntry]:
+        return [entry for entry in [*self.fallen, *self.entries.values()] if entry.waits]
 
     def add(self, entry: TimerTaskEntry) -> None:
-        """Append ``entry``, which is in no bucket. O(1)."""
-        number = entry.number = self.next_number
-        self.next_number = number + 1
-        entry.held_in = self.entries
-        self.entries[number] = entry
+        """Put in ``entry``: it gets its home here, or, if it has one, it falls here. O(1)."""
+        if entry.home is NOWHERE:
+            number = entry.number = next(self.numbers)
+            entry.home = self.entries
+            self.entries[number] = entry
+        else:
+            self.fallen.append(entry)
 
-    def set_expiration(self, expiration_ms: int) -> bool:
-        """Set when the bucket is due, and say whether that changed its value. O(1)."""
-        if self.expiration_ms == expiration_ms:
-            return False
-        self.expiration_ms = expiration_ms
-        return True
-
-    def take(self) -> Entries:
-        """Make the bucket empty and idle, and return what it held. O(1).
-
-        The entries are still held in the dict that is returned, and can be cancelled there.
-        """
-        entries = self.entries
-        self.entries = {}
+    def empty(self) -> None:
+        """Make the bucket empty and idle; what it held is left in the old containers. O(1)."""
+        entries: Entries = {}
+        fallen: list[TimerTaskEntry] = []
+        # First idle, then empty: who adds without the lock looks at the containers, then at this.
         self.expiration_ms = IDLE_MS
-        return entries
-
-    def flush(self, f: Callable[[TimerTaskEntry], object]) -> None:
-        """Make the bucket empty and idle, and give each entry that it held to ``f``. O(n)."""
-        entries = self.take()
-        for entry in list(entries.values()):
-            if entries.pop(entry.number, None) is not None:
-                f(entry)
+        self.entries = entries
+        self.fallen = fallen

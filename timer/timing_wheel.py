@@ -11,7 +11,9 @@ gave it: a queue of the occupied buckets moves the wheel, so empty ticks cost no
 Ground rules
 ------------
 * A data structure: it has no clock and no thread, takes no lock and does no I/O. Its driver calls
-  it under one lock (or from one event loop, or one simulation) and tells it the time.
+  it under one lock (or from one event loop, or one simulation) and tells it the time. Only
+  ``add_if_queued`` may be called without the lock, at any time.
+* An interrupt may leave any of the steps here undone: taking them again puts it right.
 * ``current_time_ms`` is a multiple of ``tick_ms`` and never goes back. Every occupied bucket's
   expiration lies in [current_time_ms, current_time_ms + interval_ms).
 """
@@ -19,7 +21,7 @@ Ground rules
 from __future__ import annotations
 
 from timer.delay_queue import DelayQueue
-from timer.timer_task import TimerTaskEntry
+from timer.timer_task import NOWHERE, TimerTaskEntry
 from timer.timer_task_list import IDLE_MS, TimerTaskList
 
 
@@ -56,49 +58,81 @@ class TimingWheel:
         self.end_ms = self.current_time_ms + self.interval_ms
         self.queue = queue
         self.level = level
-        self.buckets = [
-            TimerTaskList(level, index, level * wheel_size + index) for index in range(wheel_size)
-        ]
+        self.buckets = [TimerTaskList(level, index) for index in range(wheel_size)]
         self.overflow_wheel: TimingWheel | None = None
 
     def add(self, entry: TimerTaskEntry) -> bool:
         """Put ``entry`` into the bucket of its expiration. O(m), m = number of levels.
 
         Returns:
-            False if it was not taken, because it is cancelled or has expired already.
+            False if it was not taken, because it has expired already.
         """
-        task = entry.task
-        if task is None or task._timer_entry is not entry:
-            return False
         expiration_ms = entry.expiration_ms
         if expiration_ms < self.current_time_ms + self.tick_ms:
             return False
         wheel = self
         while expiration_ms >= wheel.end_ms:
             wheel = wheel.overflow_wheel or wheel._add_overflow_wheel()
+        virtual_id = expiration_ms // wheel.tick_ms
+        bucket = wheel.buckets[virtual_id % wheel.wheel_size]
+        begin_ms = virtual_id * wheel.tick_ms
+        # Queued first, then filled: an interrupt leaves an empty bucket in the queue, and not a
+        # full one outside.
+        if bucket.expiration_ms != begin_ms:
+            self.queue.offer(bucket, begin_ms)
+        bucket.add(entry)
+        return True
+
+    def add_if_queued(self, entry: TimerTaskEntry) -> bool:
+        """Put ``entry`` into its bucket if that is in the queue, as it nearly always is. O(m).
+
+        It needs no lock. The time of the wheel may move meanwhile, and the bucket be emptied:
+        looked at before and after, its containers and its expiration tell whether the entry went in
+        before that. As it is queued for just that expiration, it is the right one.
+
+        Returns:
+            Whether it went in. If not, it may have come too late: it is in a container at which
+            nobody will look, or else somebody did look.
+        """
+        expiration_ms = entry.expiration_ms
+        wheel = self
+        while expiration_ms >= wheel.end_ms:
+            above = wheel.overflow_wheel
+            if above is None:
+                return False
+            wheel = above
         tick_ms = wheel.tick_ms
         virtual_id = expiration_ms // tick_ms
         bucket = wheel.buckets[virtual_id % wheel.wheel_size]
+        entries, fallen = bucket.entries, bucket.fallen
+        if bucket.expiration_ms != virtual_id * tick_ms:
+            return False
         # bucket.add(entry), written out: this is the hot path.
-        number = entry.number = bucket.next_number
-        bucket.next_number = number + 1
-        entries = bucket.entries
-        entry.held_in = entries
-        entries[number] = entry
-        if bucket.expiration_ms != virtual_id * tick_ms and bucket.set_expiration(
-            virtual_id * tick_ms
-        ):
-            wheel.queue.offer(bucket)
-        return True
+        if entry.home is NOWHERE:
+            number = entry.number = next(bucket.numbers)
+            entry.home = entries
+            entries[number] = entry
+        else:
+            fallen.append(entry)
+        return (
+            bucket.entries is entries
+            and bucket.fallen is fallen
+            and bucket.expiration_ms == virtual_id * tick_ms
+        )
 
     def advance_clock(self, time_ms: int) -> None:
         """Move this wheel, and those above whose tick is over, to ``time_ms``. O(m)."""
+        # From the top down, and the end of a level before its time: after an interrupt the lower
+        # ones are late, and the next call begins with them.
+        late: list[TimingWheel] = []
         wheel: TimingWheel | None = self
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
-            wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
-            wheel.end_ms = wheel.current_time_ms + wheel.interval_ms
-            time_ms = wheel.current_time_ms
+            late.append(wheel)
             wheel = wheel.overflow_wheel
+        for wheel in reversed(late):
+            begin_ms = time_ms - time_ms % wheel.tick_ms
+            wheel.end_ms = begin_ms + wheel.interval_ms
+            wheel.current_time_ms = begin_ms
 
     def levels(self) -> list[TimingWheel]:
         """Return this wheel and those above it, the finest first."""
@@ -137,12 +171,11 @@ class TimingWheel:
             in_queue = any(bucket is other for other in queued)
             assert in_queue == (bucket.expiration_ms != IDLE_MS), "idle if and only if not queued"
             if bucket.expiration_ms == IDLE_MS:
-                assert not bucket.entries, "a bucket that holds tasks is in the queue"
+                assert not bucket.entries and not len(bucket), "what holds tasks is in the queue"
                 continue
             assert bucket.expiration_ms // self.tick_ms % self.wheel_size == bucket.index
             assert self.current_time_ms <= bucket.expiration_ms < self.end_ms
+            assert all(entry.home is bucket.entries for entry in bucket.entries.values())
             for entry in bucket:
-                assert entry.held_in is bucket.entries
-                assert not entry.cancelled, "a cancelled task is still in a bucket"
                 late_ms = entry.expiration_ms - bucket.expiration_ms
                 assert 0 <= late_ms < self.tick_ms, "a task lies outside its bucket"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ import uvloop
 
 from purgatory import AsyncPurgatory
 from timer import Clock
+from timer.clock import Wake
 
 T = TypeVar("T")
 Main = Callable[[], Coroutine[Any, Any, T]]
@@ -59,7 +59,7 @@ class LoopClock(Clock):
     def now_ns(self) -> int:
         return self._loop.now_ns
 
-    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+    def wait(self, wake: Wake, until_ns: int) -> bool:
         raise AssertionError("a loop's purgatory never waits on a thread")
 
 

@@ -38,7 +38,7 @@ FLAGS = frozenset(
         "_op_thresholds",
         "_op_verdict",
         "_timer_entry",
-        "held_in",
+        "home",
         "number",
         "task",
     }

@@ -25,6 +25,7 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     TimerTask,
+    TimerTaskEntry,
     TimerTaskList,
 )
 
@@ -118,39 +119,32 @@ def test_a_cancel_that_returned_true_never_runs_and_any_other_ran_once(workers: 
     assert wins.total() == ROUNDS * 200
 
 
-def test_a_cancel_that_meets_the_move_of_its_task_to_another_level_looks_again() -> None:
-    """The cancel comes in the middle of the move, each time: it waits for the lock, and wins."""
+def test_a_cancel_that_meets_the_move_of_its_task_to_another_level_wins_without_waiting() -> None:
+    """The cancel comes in the middle of the move, while the mover holds the lock."""
     clock = ManualClock()
     timer = SystemTimer("moved", clock=clock, executor=InlineExecutor())
     task = Counted(450)
     timer.add(task)
     found: list[bool] = []
-    moving, looked = threading.Event(), threading.Event()
-    add_to_wheel = timer._wheel.add
 
-    class StoppedWheel:
-        """Stops in the middle of a move, when the entry is in neither bucket."""
+    class MetByACancel:
+        """Another thread cancels just before and just after an entry is put into its bucket."""
 
         def __getattr__(self, name: str) -> object:
             return getattr(timing_wheel, name)
 
-        def add(self, entry: object) -> bool:
-            moving.set()
-            looked.wait(0.05)  # the cancel cannot end before the move does
-            return add_to_wheel(entry)  # type: ignore[arg-type]
+        def add(self, entry: TimerTaskEntry) -> bool:
+            run_together(lambda: found.append(task.cancel()))
+            answer = timing_wheel.add(entry)
+            run_together(lambda: found.append(task.cancel()))
+            return answer
 
     timing_wheel = timer._wheel
-    timer._wheel = StoppedWheel()  # type: ignore[assignment]
-
-    def cancel() -> None:
-        assert moving.wait(LONG_S)
-        found.append(task.cancel())
-        looked.set()
-
-    run_together(lambda: drive(clock, timer, 400, step_ms=400), cancel)
+    timer._wheel = MetByACancel()  # type: ignore[assignment]
+    drive(clock, timer, 400, step_ms=400)
     timer._wheel = timing_wheel
     drive(clock, timer, 1_000, step_ms=10)
-    assert found == [True]
+    assert found == [True, False]
     assert task.runs == 0
     assert timer.size == 0
 
@@ -312,7 +306,7 @@ def test_finalizers_that_add_and_cancel_in_the_middle_of_anything_do_no_harm() -
     run_together(add_and_drive)
     stop.set()
     gc.collect()
-    assert finalized > 100, "the collector did not get in between"
+    assert finalized > 50, "the collector did not get in between"
     while timer.size:
         clock.advance(100)
         timer.advance_clock(0)
@@ -341,21 +335,27 @@ def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
     assert timer.size == 2
 
 
-def test_a_finalizer_that_adds_while_a_bucket_comes_into_use_does_not_queue_it_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_finalizer_that_adds_while_a_bucket_comes_into_use_does_not_queue_it_twice() -> None:
     timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
-    set_expiration = TimerTaskList.set_expiration
     finalizers: list[Callable[[], object]] = [lambda: timer.call_later(5, int)]
 
-    def set_after_a_finalizer(bucket: TimerTaskList, expiration_ms: int) -> bool:
-        if finalizers:
-            finalizers.pop()()
-        return set_expiration(bucket, expiration_ms)
+    class Bucket(TimerTaskList):
+        """A finalizer runs while the tuple is made that is put into the queue."""
 
-    monkeypatch.setattr(TimerTaskList, "set_expiration", set_after_a_finalizer)
+        @property
+        def level(self) -> int:
+            if finalizers:
+                finalizers.pop()()
+            return 1
+
+        @level.setter
+        def level(self, level: int) -> None:
+            pass
+
+    timer._wheel.buckets[5] = Bucket(1, 5)
     timer.call_later(5, int)
     timer._check()
+    assert not finalizers
     assert timer.buckets_occupied == 1
     assert timer.size == 2
 

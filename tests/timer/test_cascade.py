@@ -14,35 +14,39 @@ TASKS = 1_000
 
 
 class Watch:
-    """Stands in for a timer's lock and its wheel's ``add``: counts moves for each hold."""
+    """Stands in for a timer's lock and its wheel: counts moves for each hold.
+
+    Args:
+        timer: whose; its wheel says of each other entry that its bucket is not queued.
+        monkeypatch: puts the timer right afterwards.
+    """
 
     def __init__(self, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lock = timer._lock
         self.moves_in_this_hold = 0
         self.most_moves_in_a_hold = 0
+        self.moves = 0
         self.holds = 0
         self.wheel = timer._wheel
         monkeypatch.setattr(timer, "_lock", self)
         monkeypatch.setattr(timer, "_wheel", self)
 
     def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def acquire(self) -> bool:
         self.moves_in_this_hold = 0
         self.holds += 1
-        return self.lock.acquire()
+        self.lock.acquire()
 
-    def release(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.most_moves_in_a_hold = max(self.most_moves_in_a_hold, self.moves_in_this_hold)
         self.lock.release()
 
     def add(self, entry: TimerTaskEntry) -> bool:
         self.moves_in_this_hold += 1
         return self.wheel.add(entry)
+
+    def add_if_queued(self, entry: TimerTaskEntry) -> bool:
+        self.moves += 1
+        return self.moves % 2 == 0 and self.wheel.add_if_queued(entry)
 
     def advance_clock(self, time_ms: int) -> None:
         self.wheel.advance_clock(time_ms)
@@ -59,9 +63,27 @@ def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
         clock.advance_to(16_000)
         timer.advance_clock()
     assert watch.most_moves_in_a_hold == 1
-    assert watch.holds >= TASKS
+    assert watch.moves == TASKS
+    assert watch.holds >= TASKS // 2
     timer._check()
-    assert len(timer._in_hand) == 1, "what was moved is no longer held, but for what is due"
+
+
+def test_a_cascade_takes_the_lock_only_where_a_bucket_comes_into_use(
+    clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.advance_to(8_000)
+    for number in range(TASKS):
+        timer.call_later(8_000 + number % 400, int)
+
+    class Plain(Watch):
+        def add_if_queued(self, entry: TimerTaskEntry) -> bool:
+            return self.wheel.add_if_queued(entry)
+
+    with monkeypatch.context() as patch:
+        watch = Plain(timer, patch)
+        clock.advance_to(16_000)
+        timer.advance_clock()
+    assert watch.holds < 60, "20 buckets come into use, and each is taken once"
 
 
 def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(
@@ -78,9 +100,9 @@ def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(
         answers.extend([tasks[0].cancel(), tasks[-1].cancel(), timer.size])
 
     class StopInTheMiddle(Watch):
-        def release(self) -> None:
-            super().release()
-            if self.holds == TASKS // 2:
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            if self.moves == TASKS // 2 + 1:
                 other = threading.Thread(target=meanwhile)
                 other.start()
                 other.join(LONG_S)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from queue import SimpleQueue
 
 import pytest
 
 from timer import Clock, ManualClock, SystemClock
+from timer.clock import Wake
 
 MS = 1_000_000
 LONG_S = 60
@@ -27,37 +29,29 @@ def test_a_clock_is_abstract() -> None:
 
 def test_the_system_clock_waits_until_the_time_and_not_less() -> None:
     clock = SystemClock()
-    condition = threading.Condition()
     until_ns = clock.now_ns() + 2 * MS
-    with condition:
-        while clock.now_ns() < until_ns:
-            assert clock.wait(condition, until_ns)
+    while clock.now_ns() < until_ns:
+        assert clock.wait(SimpleQueue(), until_ns)
     assert clock.now_ns() >= until_ns
 
 
 @pytest.mark.parametrize("until_ns", [-(10**30), 0])
 def test_the_system_clock_does_not_wait_for_the_past(until_ns: int) -> None:
-    condition = threading.Condition()
-    with condition:
-        assert SystemClock().wait(condition, until_ns)
+    assert SystemClock().wait(SimpleQueue(), until_ns)
 
 
-def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_notified() -> None:
-    condition = threading.Condition()
+def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_woken() -> None:
+    wake: Wake = SimpleQueue()
     woken = threading.Event()
 
     def wait() -> None:
-        with condition:
-            entered.set()
-            SystemClock().wait(condition, 10**40)
+        SystemClock().wait(wake, 10**40)
         woken.set()
 
-    entered = threading.Event()
     waiter = threading.Thread(target=wait)
     waiter.start()
-    assert entered.wait(LONG_S)
-    with condition:
-        condition.notify_all()
+    assert not woken.wait(0.01)
+    wake.put(None)
     assert woken.wait(LONG_S)
     waiter.join(LONG_S)
 
@@ -124,24 +118,18 @@ def test_moves_from_many_threads_add_up() -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> None:
     clock = ManualClock()
-    condition = threading.Condition()
     woken: list[bool] = []
-    ready = threading.Semaphore(0)
 
     def wait() -> None:
-        with condition:
-            ready.release()
-            while clock.now_ms() < 3_600_000:
-                clock.wait(condition, 3_600_000 * MS)
-            woken.append(True)
+        while clock.now_ms() < 3_600_000:
+            clock.wait(SimpleQueue(), 3_600_000 * MS)
+        woken.append(True)
 
     waiters = [threading.Thread(target=wait) for _ in range(threads)]
     for waiter in waiters:
         waiter.start()
-    for _ in waiters:
-        assert ready.acquire(timeout=LONG_S)
-    with condition:
-        pass  # each waiter has given the lock back: it waits
+    while len(clock._waiting) < threads:
+        time.sleep(0.001)
     clock.advance(1_800_000)
     clock.advance_to(3_600_000)
     for waiter in waiters:
@@ -149,17 +137,30 @@ def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> Non
     assert woken == [True] * threads
 
 
+def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
+    """Whoever looked at the time before registering would sleep through the move."""
+    clock = ManualClock()
+
+    class MovesBeforeAppend(list[Wake]):
+        def append(self, wake: Wake) -> None:
+            clock.advance(3_600_000)
+            super().append(wake)
+
+    clock._waiting = MovesBeforeAppend()
+    began = time.monotonic()
+    assert clock.wait(SimpleQueue(), 3_600_000 * MS)
+    assert time.monotonic() - began < LONG_S
+    assert not clock._waiting, "who waits no longer is not registered"
+
+
 def test_a_wait_for_the_past_of_a_manual_clock_returns_at_once() -> None:
     clock = ManualClock(10)
-    condition = threading.Condition()
-    with condition:
-        assert clock.wait(condition, 10 * MS)
-        assert clock.wait(condition, 0)
+    assert clock.wait(SimpleQueue(), 10 * MS)
+    assert clock.wait(SimpleQueue(), 0)
 
 
 def test_a_wait_on_a_clock_that_nobody_moves_is_given_up() -> None:
     clock = ManualClock()
-    condition = threading.Condition()
-    with condition:
-        assert not clock.wait(condition, 1 * MS)
+    assert not clock.wait(SimpleQueue(), 1 * MS)
     assert clock.now_ns() == 0
+    assert not clock._waiting

@@ -8,36 +8,48 @@ from hypothesis import strategies as st
 from timer import DelayQueue, TimerTaskList
 
 
-def bucket_at(expiration_ms: int, level: int = 1, index: int = 0) -> TimerTaskList:
+def offer(queue: DelayQueue, expiration_ms: int, level: int = 1, index: int = 0) -> TimerTaskList:
+    """Put in a new bucket, and return it."""
     bucket = TimerTaskList(level, index)
-    assert bucket.set_expiration(expiration_ms)
+    queue.offer(bucket, expiration_ms)
+    assert bucket.expiration_ms == expiration_ms
     return bucket
+
+
+def poll(queue: DelayQueue, now_ms: int) -> TimerTaskList | None:
+    """Take out the first bucket if it is due."""
+    queued = queue.first_due(now_ms)
+    assert queue.is_due(now_ms) == (queued is not None)
+    if queued is None:
+        return None
+    assert queue.first_due(now_ms) is queued, "it stays until it is removed"
+    queue.remove(queued)
+    return queued[3]
 
 
 def test_an_empty_queue_has_nothing_due() -> None:
     queue = DelayQueue()
     assert len(queue) == 0
     assert queue.first_expiration_ms is None
-    assert queue.poll(2**63) is None
+    assert poll(queue, 2**63) is None
 
 
 def test_a_bucket_is_due_at_its_expiration_and_not_before() -> None:
     queue = DelayQueue()
-    bucket = bucket_at(10)
-    queue.offer(bucket)
-    assert queue.poll(9) is None
+    bucket = offer(queue, 10)
+    assert poll(queue, 9) is None
     assert queue.first_expiration_ms == 10
-    assert queue.poll(10) is bucket
-    assert queue.poll(10) is None
+    assert poll(queue, 10) is bucket
+    assert poll(queue, 10) is None
 
 
 def test_buckets_of_one_expiration_come_by_level_then_index() -> None:
     queue = DelayQueue()
     places = [(3, 2), (1, 1), (2, 5), (1, 0), (2, 4)]
     for level, index in places:
-        queue.offer(bucket_at(400, level, index))
+        offer(queue, 400, level, index)
     assert [(bucket.level, bucket.index) for bucket in queue.in_order()] == sorted(places)
-    polled = [queue.poll(400) for _ in places]
+    polled = [poll(queue, 400) for _ in places]
     assert [(bucket.level, bucket.index) for bucket in polled if bucket is not None] == sorted(
         places
     )
@@ -47,12 +59,12 @@ def test_buckets_of_one_expiration_come_by_level_then_index() -> None:
 def test_buckets_come_in_the_order_of_their_expiration(expirations: list[int]) -> None:
     queue = DelayQueue()
     for expiration_ms in expirations:
-        queue.offer(bucket_at(expiration_ms))
+        offer(queue, expiration_ms)
     assert [bucket.expiration_ms for bucket in queue.in_order()] == sorted(expirations)
     assert len(queue) == len(expirations), "in_order takes nothing out"
     assert sorted(bucket.expiration_ms for bucket in queue) == sorted(expirations)
     polled: list[int] = []
-    while (bucket := queue.poll(10**6)) is not None:
+    while (bucket := poll(queue, 10**6)) is not None:
         polled.append(bucket.expiration_ms)
     assert polled == sorted(expirations)
 
@@ -61,13 +73,43 @@ def test_who_waits_is_told_of_an_earlier_bucket_only() -> None:
     told: list[int | None] = []
     queue = DelayQueue(on_earlier=lambda: told.append(queue.first_expiration_ms))
     for index, expiration_ms in enumerate([50, 60, 40, 45, 10]):
-        queue.offer(bucket_at(expiration_ms, index=index))
+        offer(queue, expiration_ms, index=index)
     assert told == [50, 40, 10]
 
 
 def test_a_cleared_queue_is_empty() -> None:
     queue = DelayQueue()
-    queue.offer(bucket_at(5))
+    offer(queue, 5)
     queue.clear()
     assert len(queue) == 0
     assert queue.first_expiration_ms is None
+
+
+def test_a_bucket_that_has_its_expiration_is_not_queued_again() -> None:
+    queue = DelayQueue()
+    bucket = offer(queue, 5)
+    queue.offer(bucket, 5)
+    assert len(queue) == 1
+
+
+def test_what_is_no_longer_first_is_not_removed() -> None:
+    """A finalizer may add between the look and the removal; the bucket comes round once more."""
+    queue = DelayQueue()
+    late = offer(queue, 10)
+    queued = queue.first_due(10)
+    assert queued is not None
+    early = offer(queue, 5)
+    queue.remove(queued)
+    assert poll(queue, 10) is early
+    assert poll(queue, 10) is late
+    queue.remove(queued)
+    assert len(queue) == 0
+
+
+def test_who_waits_is_told_before_the_bucket_counts_as_queued() -> None:
+    """So an interrupt in between has the next add tell again."""
+    bucket = TimerTaskList()
+    told: list[int] = []
+    queue = DelayQueue(on_earlier=lambda: told.append(bucket.expiration_ms))
+    queue.offer(bucket, 5)
+    assert told == [-1]

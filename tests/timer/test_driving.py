@@ -10,6 +10,7 @@ import pytest
 
 from tests.timer.named_task import inline_timer
 from timer import Clock, ManualClock, SystemClock, SystemTimer
+from timer.clock import Wake
 
 NS_PER_MS = 1_000_000
 LONG_MS = 60_000
@@ -130,7 +131,7 @@ class Jumping(Clock):
     def now_ns(self) -> int:
         return self.jumps_ms[-1] * NS_PER_MS if self.jumps_ms else 0
 
-    def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+    def wait(self, wake: Wake, until_ns: int) -> bool:
         self.jumps_ms.append(until_ns // NS_PER_MS)
         return True
 
@@ -151,9 +152,9 @@ def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task(
     waits = threading.Event()
 
     class Telling(SystemClock):
-        def wait(self, condition: threading.Condition, until_ns: int) -> bool:
-            waits.set()  # the caller holds the timer's lock: no add before it sleeps
-            return super().wait(condition, until_ns)
+        def wait(self, wake: Wake, until_ns: int) -> bool:
+            waits.set()
+            return super().wait(wake, until_ns)
 
     timer = SystemTimer("woken", clock=Telling())
     timer.call_later(10 * LONG_MS, int)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from _thread import LockType
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import structlog
@@ -62,28 +63,36 @@ def test_inline_leaves_what_another_thread_submits_to_the_one_that_is_running() 
     assert ran == [("first", here), ("other", here)]
 
 
-def test_inline_runs_what_comes_between_its_last_look_and_its_release() -> None:
+def test_inline_runs_what_comes_between_its_last_look_and_the_end_of_its_turn() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
-    busy = executor._busy
+    others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
 
-    class SubmitsBeforeRelease:
-        """The lock of the executor; another thread submits just before it is released."""
+    class SubmitsBeforeTheEnd(dict[None, LockType]):
+        """Another thread submits just before a turn is over."""
 
-        def __init__(self) -> None:
-            self.acquire = busy.acquire
-            self.others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
-
-        def release(self) -> None:
-            if self.others:
-                other = self.others.pop()
+        def pop(self, *args: Any) -> Any:
+            if others:
+                other = others.pop()
                 other.start()
                 other.join(LONG_S)
-            busy.release()
+            return super().pop(*args)
 
-    executor._busy = SubmitsBeforeRelease()  # type: ignore[assignment]
+    executor._runner = SubmitsBeforeTheEnd()
     executor.submit(ran.append, "first")
     assert ran == ["first", "late"]
+
+
+def test_inline_takes_over_from_a_turn_that_was_broken_off_but_not_from_one_that_goes_on() -> None:
+    executor = InlineExecutor()
+    ran: list[str] = []
+    turn = threading.Lock()
+    executor._runner[None] = turn
+    with turn:
+        executor.submit(ran.append, "left to whoever has the turn")
+        assert ran == []
+    executor.submit(ran.append, "next")
+    assert ran == ["left to whoever has the turn", "next"]
 
 
 def test_inline_goes_on_after_an_interrupt() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.timer.named_task import NamedTask, inline_timer, move, name_of
 from timer import Clock, ManualClock, SystemClock, SystemTimer, Timer, TimerTask
+from timer.clock import Wake
 
 MS = 1_000_000
 
@@ -232,7 +233,7 @@ def test_any_clock_will_do() -> None:
         def now_ns(self) -> int:
             return self.frame * 40 * MS
 
-        def wait(self, condition: threading.Condition, until_ns: int) -> bool:
+        def wait(self, wake: Wake, until_ns: int) -> bool:
             self.frame += 1
             return True
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from tests.timer.named_task import (
@@ -23,13 +21,11 @@ from timer import (
     TimingWheel,
 )
 
-GUARD = threading.RLock()
-
 
 def entry_at(expiration_ms: int) -> TimerTaskEntry:
     """Return an entry as the timer makes it: its task points back at it."""
     task: TimerTask = NamedTask(0, expiration_ms, [])
-    entry = TimerTaskEntry(task, expiration_ms, GUARD)
+    entry = TimerTaskEntry(task, expiration_ms)
     task._timer_entry = entry
     return entry
 
@@ -62,13 +58,15 @@ def turn(wheel: TimingWheel, now_ms: int) -> list[int]:
     """Do as a timer does at ``now_ms``: poll, advance, flush; return what expired."""
     expired: list[int] = []
 
-    def reinsert(entry: TimerTaskEntry) -> None:
-        if not wheel.add(entry):
-            expired.append(entry.expiration_ms)
-
-    while (bucket := wheel.queue.poll(now_ms)) is not None:
-        wheel.advance_clock(bucket.expiration_ms)
-        bucket.flush(reinsert)
+    while (queued := wheel.queue.first_due(now_ms)) is not None:
+        begin_ms, _, _, bucket = queued
+        held = list(bucket)
+        bucket.empty()
+        wheel.advance_clock(begin_ms)
+        wheel.queue.remove(queued)
+        for entry in held:
+            if not wheel.add(entry):
+                expired.append(entry.expiration_ms)
         wheel._check()
     return expired
 
@@ -198,17 +196,51 @@ def test_what_expires_within_the_present_tick_is_refused(expiration_ms: int) -> 
     assert wheel.add(entry_at(120))
 
 
-def test_a_cancelled_entry_is_refused() -> None:
+def test_an_entry_goes_in_without_the_lock_only_where_the_bucket_is_queued() -> None:
     wheel = new_wheel()
-    entry = entry_at(5)
-    assert wheel.add(entry)
-    assert entry.remove()
-    assert entry.cancelled
-    assert not wheel.add(entry)
-    moved_on = entry_at(5)
-    assert moved_on.task is not None
-    moved_on.task._timer_entry = None
-    assert not wheel.add(moved_on)
+    refused = entry_at(7)
+    assert not wheel.add_if_queued(refused)
+    assert not wheel.add_if_queued(entry_at(450)), "there is no such level yet"
+    assert place(wheel, 7) == (1, 7, 7)
+    assert wheel.add_if_queued(refused)
+    wheel._check()
+    assert len(wheel.buckets[7]) == 2
+    assert not wheel.add_if_queued(entry_at(27)), "the bucket is queued for 7, not for 27"
+
+
+@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("queued_again", [False, True])
+def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
+    falls: bool, queued_again: bool
+) -> None:
+    """The bucket is emptied between the look at it and the insertion."""
+    wheel = new_wheel()
+    place(wheel, 7)
+    bucket = wheel.buckets[7]
+    old = bucket.entries, bucket.fallen
+
+    class EmptiedMeanwhile:
+        """Its expiration is asked for just before the insertion, and just after."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(bucket, name)
+
+        @property
+        def expiration_ms(self) -> int:
+            answer = bucket.expiration_ms
+            if bucket.entries is old[0]:
+                bucket.empty()
+                if queued_again:
+                    wheel.queue.offer(bucket, 7)
+            return answer
+
+    wheel.buckets[7] = EmptiedMeanwhile()  # type: ignore[call-overload]
+    entry = entry_at(7)
+    if falls:
+        TimerTaskList().add(entry)
+    assert not wheel.add_if_queued(entry)
+    assert len(bucket) == 0, "it went into what the bucket held before"
+    assert entry in old[1] if falls else entry.home is old[0]
 
 
 def test_a_bucket_is_queued_once_whatever_it_holds() -> None:
@@ -296,15 +328,3 @@ def test_the_range_of_each_level_is_told_in_the_snapshot() -> None:
     timer = inline_timer(clock)
     timer.call_later(500, print)
     assert covers_ms(timer) == [[1_234, 1_254], [1_220, 1_620], [1_200, 9_200]]
-
-
-def test_no_two_entries_of_a_timer_have_the_same_number_on_whatever_level() -> None:
-    """A cancel that read a bucket before a move and a number after it must find nothing."""
-    wheel = new_wheel()
-    entries = [entry_at(expiration_ms) for expiration_ms in range(1, 8_000)]
-    for entry in entries:
-        assert wheel.add(entry)
-    assert len({entry.number for entry in entries}) == len(entries)
-    due = TimerTaskList()
-    due.add(late := entry_at(0))
-    assert late.number not in {entry.number for entry in entries}
