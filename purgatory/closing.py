@@ -43,6 +43,9 @@ POLL_S = 0.002
 
 _LEAST_JOIN_S = 1.0
 
+LISTS = ((None,),)
+"""The note that the lists are to be mended, and that values may have been told to nobody."""
+
 _LET_GO: Me = []
 """The server, for good, of what was let go of."""
 
@@ -108,9 +111,12 @@ class Closing:
             while not self._is_drained(closer, deadline_s):
                 time.sleep(POLL_S)
             self._end_threads(deadline_s)
-        finally:
             self._leave(closer)
-        return pending
+            return pending
+        except BaseException:
+            self._purgatory._broken_off += LISTS
+            self._leave(closer)
+            raise
 
     async def close_on_loop(self, timeout_s: float) -> int:
         """Settle everything and wait for it, on an event loop. Returns how many were pending."""
@@ -121,9 +127,12 @@ class Closing:
             pending = self._settle_all(closer)
             while not self._is_drained(closer, deadline_s):
                 await asyncio.sleep(POLL_S)
-        finally:
             self._leave(closer)
-        return pending
+            return pending
+        except BaseException:
+            self._purgatory._broken_off += LISTS
+            self._leave(closer)
+            raise
 
     def _enter(self, closer: _Closer) -> None:
         self._purgatory._turn.run(lambda: self._closers.append(closer))
@@ -186,7 +195,8 @@ class Closing:
         def take_keys() -> bool:
             if operation._op_outcome is not Outcome.PENDING:
                 return False
-            purgatory._watchers.unwatch(operation)
+            if purgatory._watchers.unwatch(operation) is not None:
+                purgatory._broken_off += LISTS
             operation._op_keys = ()
             operation._op_thresholds = None
             return True

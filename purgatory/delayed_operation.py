@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.callback_check import check_callbacks
 from purgatory.error_frames import drop_tracebacks
-from purgatory.errors import FAULTS, PurgatoryFullError
+from purgatory.errors import FAULTS
 from purgatory.lock_like import LockLike
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
@@ -83,8 +83,8 @@ Verdict: TypeAlias = tuple[Outcome, BaseException | None]
 FOREVER_MS = 2**63 - 1
 """A delay that never ends: the operation waits for its condition alone."""
 
-REFUSED = -1
-"""The number of the thread that submitted an operation which its purgatory did not take."""
+REFUSED: Me = []
+"""What submitted an operation that its purgatory then did not take."""
 
 # How far settling has come, in this order.
 _LEAVING = 0  # the timer, the lists: may be done again
@@ -264,10 +264,6 @@ class DelayedOperation(TimerTask):
             if self._op_check_due or self._op_expiry_due or self._op_verdict is not None:
                 completed = self._op_serve() or completed
             return completed
-        except PurgatoryFullError:
-            if claims["server"] is me:
-                del claims["server"]
-            raise  # who submits it cancels it
         except BaseException:
             if "server" in claims and claims["server"] is me:
                 del claims["server"]
@@ -279,8 +275,8 @@ class DelayedOperation(TimerTask):
     def _op_check_twice(self, f: Callable[[DelayedOperation], object]) -> bool:
         if self._op_serve_noted():
             return True
-        if self._op_outcome is _PENDING:
-            f(self)
+        if self._op_outcome is _PENDING and f(self) is REFUSED:
+            return False
         self._op_check_due = True
         return self._op_serve_noted()
 
@@ -310,10 +306,10 @@ class DelayedOperation(TimerTask):
             try:
                 self.call_when_settled(event.set)
                 event.wait(timeout_s)
-            finally:  # the time is up, or a signal interrupts it
-                if not event.is_set():
-                    with suppress(ValueError):  # it was told just now
-                        (self._op_listeners or []).remove(event.set)
+                self._op_unlisten(event.set)
+            except BaseException:
+                self._op_unlisten(event.set)
+                raise
         return self._op_outcome if self._op_settled else _PENDING
 
     def call_when_settled(self, listener: Callable[[], object]) -> None:
@@ -337,6 +333,10 @@ class DelayedOperation(TimerTask):
         if self._op_is_over():
             self._op_tell()
 
+    def _op_unlisten(self, listener: Callable[[], object]) -> None:
+        with suppress(ValueError):  # it was told
+            (self._op_listeners or []).remove(listener)
+
     def _op_tell(self) -> None:
         """Call the listeners, each once: whoever pops it calls it; broken off, he puts it back."""
         listeners = self._op_listeners
@@ -344,17 +344,21 @@ class DelayedOperation(TimerTask):
             popped: list[Callable[[], object]] = []
             try:
                 popped += map(listeners.pop, _FIRST)  # one step, which notes what it takes
-                popped[0]()
-            except FAULTS as error:
-                if not popped:
+                self._op_call_listener(popped[0])
+            except BaseException as error:
+                if not popped and error.__class__ is IndexError:
                     return  # another thread was faster
-                self._op_log("error", "listener_failed", exc_info=error)
-            except BaseException:
                 listeners[:0] = popped
                 if self._op_purgatory is not None:
                     self._op_purgatory._broken_off += ((self,),)
                 self._op_hand_over()
                 raise
+
+    def _op_call_listener(self, listener: Callable[[], object]) -> None:
+        try:
+            listener()
+        except FAULTS as error:
+            self._op_log("error", "listener_failed", exc_info=error)
 
     def _op_is_over(self) -> bool:
         """Whether nothing is to come any more."""
@@ -593,11 +597,10 @@ class DelayedOperation(TimerTask):
     def _op_counted_as(self) -> str:
         counted_as: str = self._op_outcome._value_
         submitter = self._op_submitter
-        if submitter is not None:
-            if counted_as == "completed" and submitter[0] == self._op_settler:
-                return "immediate"
-            if submitter[0] == REFUSED:
-                return "rejected"
+        if submitter is REFUSED:
+            return "rejected"
+        if counted_as == "completed" and submitter and submitter[0] == self._op_settler:
+            return "immediate"
         return counted_as
 
     def _op_become(self, outcome: Outcome) -> None:

@@ -23,7 +23,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-from purgatory.closing import ClosePolicy, Closing, check_policy
+from purgatory.closing import LISTS, ClosePolicy, Closing, check_policy
 from purgatory.counters import Counters, CountersSnapshot, bucket_of
 from purgatory.delayed_operation import FOREVER_MS, REFUSED, DelayedOperation
 from purgatory.errors import (
@@ -55,8 +55,6 @@ SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
 _PENDING = Outcome.PENDING
-_ADVANCED = ((None,),)
-"""The note that values may have been told to nobody."""
 _CANCEL = (Outcome.CANCELLED, None)
 _NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
@@ -168,17 +166,16 @@ class DelayedOperationPurgatory:
         try:
             self._register(operation, keys, thresholds, me)
             completed = operation._op_check_else(watch)
-            if not completed and operation._op_outcome is _PENDING:
+            refused = operation._op_submitter is REFUSED
+            if refused:
+                operation.cancel()
+            elif not completed and operation._op_outcome is _PENDING:
                 self._start_timeout(operation)
             if operation._op_outcome is _PENDING:
                 operation._op_submitter = None  # settled by now, it may have yet to be counted
-            return completed
-        except PurgatoryFullError:
-            operation.cancel()
-            raise
         except BaseException:
             try:
-                is_ours = operation._op_submitter is me
+                is_ours = operation._op_submitter is me or operation._op_submitter is REFUSED
             except AttributeError:
                 is_ours = False  # it is no operation
             if is_ours:  # a key that can't be compared, an interrupt: leave nothing behind
@@ -186,6 +183,9 @@ class DelayedOperationPurgatory:
                 self._broken_off += ((operation,),)
                 operation.cancel()
             raise
+        if refused:
+            raise self._full(operation)
+        return completed
 
     def future(
         self,
@@ -255,6 +255,9 @@ class DelayedOperationPurgatory:
             value = checked_number("value", key, value)
         if self._broken_off:
             self._finish_broken_off()
+        return self._advance(key, value)
+
+    def _advance(self, key: Hashable, value: int) -> int:
         values = self._values
         taken: list[Watchers | None] = []
         me = [get_ident()]
@@ -273,7 +276,7 @@ class DelayedOperationPurgatory:
         except BaseException as error:
             if "holder" in turn and turn["holder"] is me:
                 del turn["holder"]
-            self._broken_off += _ADVANCED
+            self._broken_off += LISTS
             for waiting in taken:  # the next event passes over them
                 self._broken_off += zip((waiting or {}).values())
             if isinstance(error, TypeError):
@@ -308,7 +311,11 @@ class DelayedOperationPurgatory:
             self._values.pop(key, None)
             self._watchers.wait_anew(key)
 
-        self._turn.run(forget)
+        try:
+            self._turn.run(forget)
+        except BaseException:
+            self._broken_off += LISTS
+            raise
 
     def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
         """Block this thread until the value of ``key``, as ``advance`` tells it, is ``number``.
@@ -572,16 +579,19 @@ class DelayedOperationPurgatory:
             f"purgatory {self.name!r} was closed: it does not take {safe_repr(operation)}"
         )
 
-    def _watch_if_not_full(self, operation: DelayedOperation) -> None:
+    def _watch_if_not_full(self, operation: DelayedOperation) -> Me | None:
         if not self._has_place_for(operation):
-            if operation._op_submitter is not None:
-                operation._op_submitter[0] = REFUSED
-            self._log_full(operation)
-            raise PurgatoryFullError(
-                f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
-                f"wait, and it does not take {safe_repr(operation)}"
-            )
+            operation._op_submitter = REFUSED
+            return REFUSED
         self._watchers.watch(operation)
+        return None
+
+    def _full(self, operation: DelayedOperation) -> PurgatoryFullError:
+        self._log_full(operation)
+        return PurgatoryFullError(
+            f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
+            f"wait, and it does not take {safe_repr(operation)}"
+        )
 
     def _has_place_for(self, operation: DelayedOperation) -> bool:
         """Give ``operation`` one of the places, until it is settled, if one is free."""
@@ -651,6 +661,7 @@ class DelayedOperationPurgatory:
                 del turn["holder"]
             raise
         if key_error is not None:
+            self._broken_off += LISTS
             operation._op_log("error", "key_failed", exc_info=key_error)
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
 
@@ -719,7 +730,7 @@ class DelayedOperationPurgatory:
             if operation is not None:
                 operation._op_go_on()
         for key, value in self._turn.run(self._mend_in_turn):
-            self.advance(key, value)
+            self._advance(key, value)
 
         def tidy_up() -> None:
             finished = set(map(id, notes))

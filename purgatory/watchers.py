@@ -235,13 +235,19 @@ class WatcherList:
                 yield key, operation
 
     def mend(self) -> None:
-        """Put right what an interrupt left wrong, in a turn: the count, empty lists. O(entries)."""
+        """Put right what an interrupt left wrong, in a turn: empty lists, numbers, the count.
+
+        Who waits for a number waits for it anew: a value that is known has to be told again.
+        O(entries * log numbers).
+        """
         for key, watchers in list(self.by_key.items()):
             self._drop_if_empty(key, watchers)
         for key, waiting in list(self.numbers_by_key.items()):
             waiting.mend()
             if not waiting:
                 self._drop_numbers(key)
+        for key in list(self.by_key):
+            self.wait_anew(key)
         self.entries = sum(map(len, list(self.by_key.values())))
 
     def _check(self) -> None:
