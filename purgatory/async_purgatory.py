@@ -304,9 +304,8 @@ class AsyncPurgatory:
             self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_over():
                 told = self._loop.create_future()
-                tell = partial(self._tell, operation, told)
-                operation.call_when_settled(tell)
-                operation.call_when_settled(tell)
+                operation.call_when_settled(partial(self._tell, told, operation))
+                operation.call_when_settled(partial(self._tell, told))
                 await told
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
@@ -315,7 +314,8 @@ class AsyncPurgatory:
             self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
             raise
 
-    def _tell(self, operation: DelayedOperation, told: asyncio.Future[None]) -> None:
+    def _tell(self, told: asyncio.Future[None], operation: DelayedOperation | None = None) -> None:
+        """Wake the task that waits for ``told``; the call that has the operation may log."""
         if told.done():
             return
         try:
@@ -326,10 +326,10 @@ class AsyncPurgatory:
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            # and with it the task that waits
-            log_safely(
-                "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
-            )
+            if operation is not None:  # and with the loop the task that waits
+                log_safely(
+                    "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
+                )
 
     def _note(self, key: Hashable, value: int | None) -> None:
         if self._loop.is_closed():

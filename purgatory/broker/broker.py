@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.api import HANDLERS
 from purgatory.broker.api.sasl import BEFORE_AUTHENTICATION
@@ -40,12 +38,13 @@ from purgatory.broker.storage import (
 from purgatory.broker.topic_settings import log_config, value_of
 from purgatory.broker.wire import Request
 from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
+from purgatory.safe_log import Logger
 from timer import SystemClock
 
 if TYPE_CHECKING:
     from purgatory.broker.cluster import Cluster
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 NO_LEADER = -1
 

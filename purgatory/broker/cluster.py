@@ -16,8 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from purgatory.broker.broker import Broker
 from purgatory.broker.connection import Limits
 from purgatory.broker.controller import Controller
@@ -28,6 +26,7 @@ from purgatory.broker.rounds import Rounds
 from purgatory.broker.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.broker.trace import ClusterTrace
 from purgatory.kafka import LogConfig
+from purgatory.safe_log import Logger
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
@@ -39,7 +38,7 @@ put back by somebody, or by a file system after the loss of power, and that must
 _IDLE_LOOKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 @dataclass(frozen=True)

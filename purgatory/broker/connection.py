@@ -20,13 +20,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-import structlog
-
 from purgatory.broker.errors import BadRequestError, UnsupportedVersionError
 from purgatory.broker.rounds import Part, Rounds
 from purgatory.broker.wire import API_VERSIONS, Request, decode_request, encode_response
+from purgatory.safe_log import Logger
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 _LENGTH_BYTES = 4
 _TOGETHER_BYTES = 65_536
@@ -282,9 +281,9 @@ class Connection(asyncio.Protocol):
                 self._hold(-_LENGTH_BYTES - len(frame))
         except BadRequestError as error:
             self._refuse(error)
-        except Exception:
+        except Exception as error:
             # A fault of ours: this client learns of it by the cut, the others go on.
-            _log.exception("request_failed", peer=self.peer)
+            _log.error("request_failed", peer=self.peer, exc_info=error)
             self.abort()
         else:
             self._end()

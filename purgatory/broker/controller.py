@@ -17,13 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import structlog
-
 from purgatory.kafka import TopicPartition
+from purgatory.safe_log import Logger
 
 NO_LEADER = -1
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 class LogEnd(NamedTuple):

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.broker.control import begin_fault, check_fault
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.faults import Faults
+from purgatory.safe_log import Logger
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 class PlannedFault(BaseModel):

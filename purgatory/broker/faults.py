@@ -18,8 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from purgatory.broker.errors import ClusterError
 from purgatory.broker.fault import Fault
 from purgatory.broker.fault_arguments import (
@@ -29,6 +27,7 @@ from purgatory.broker.fault_arguments import (
     check_milliseconds,
 )
 from purgatory.kafka import TopicPartition
+from purgatory.safe_log import Logger
 
 if TYPE_CHECKING:
     from purgatory.broker.cluster import Cluster
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 _RECENT = 50
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 class Faults:

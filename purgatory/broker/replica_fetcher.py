@@ -17,8 +17,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from purgatory.errors import PurgatoryClosedError
 from purgatory.kafka import (
     ErrorCode,
@@ -30,6 +28,7 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.follower_session import must_ask_anew
+from purgatory.safe_log import Logger
 
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
@@ -38,7 +37,7 @@ _BACKOFF_S = 0.05
 _MAX_WAIT_MS = 500
 _PARTITION_MAX_BYTES = 1024 * 1024
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 Fetches = dict[TopicPartition, PartitionFetch]
 Answers = dict[TopicPartition, PartitionFetchResponse]

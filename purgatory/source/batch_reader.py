@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import structlog
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.safe_log import Logger
 from purgatory.source.admission import split
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, shorter_log
@@ -22,7 +22,7 @@ from purgatory.source.positions import EARLIEST, Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log = structlog.get_logger("purgatory.source")
+_log = Logger("purgatory.source")
 
 
 class PurgatoryBatchReader(DataSourceReader):

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from purgatory.safe_log import Logger
 from purgatory.source.absence import Absence
 from purgatory.source.arrow_batches import arrow_batch, offset_of
 from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
@@ -28,7 +28,7 @@ _CONSUME_TIMEOUT_S = 0.1
 _ASK_AFTER_S = 1.0
 """After how long without a record brokers are asked, each time, whether the partition is there."""
 
-_log = structlog.get_logger("purgatory.source")
+_log = Logger("purgatory.source")
 
 
 class PartitionReader:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.safe_log import Logger
 from purgatory.source.absence import GRACE_S
 from purgatory.source.admission import admit
 from purgatory.source.broker_client import BrokerClient
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 0.5
 
-_log = structlog.get_logger("purgatory.source")
+_log = Logger("purgatory.source")
 
 
 class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

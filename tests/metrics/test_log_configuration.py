@@ -182,6 +182,20 @@ def test_its_faults_go_to_standard_error(fault: str, begin: str) -> None:
     assert ran.stderr.startswith(begin)
 
 
+CLUSTER = """
+from purgatory.broker import ClusterConfig, ThreadedCluster
+
+with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
+    with cluster.fault.lose_answers(broker=1, count=1):
+        pass
+"""
+
+
+def test_a_cluster_in_a_test_prints_nothing_either() -> None:
+    ran = run(CLUSTER)
+    assert (ran.stdout, ran.stderr) == ("", "")
+
+
 IMPORTS = """
 import logging
 import timer, purgatory, purgatory.metrics, purgatory.kafka, purgatory.simulation, purgatory.cli

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from purgatory.broker.connection import Answer, Connection
 from purgatory.broker.record_times import first_at_or_after, latest
 from purgatory.broker.records import Record
 from purgatory.broker.wire import Request
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
+from purgatory.safe_log import Logger
 
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
@@ -21,7 +20,7 @@ _OF_MAX_TIMESTAMP = -3
 _NO_TIME = -1
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:

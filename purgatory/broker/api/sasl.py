@@ -10,11 +10,10 @@ import hmac
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from purgatory.broker.connection import Answer, Connection
 from purgatory.broker.errors import BadRequestError
 from purgatory.broker.wire import API_VERSIONS, Request
+from purgatory.safe_log import Logger
 
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
@@ -30,7 +29,7 @@ _ILLEGAL_STATE = 34
 _AUTHENTICATION_FAILED = 58
 _WRONG = "the user or the password is wrong"
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 async def handshake(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -19,8 +19,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from purgatory.async_purgatory import AsyncPurgatory
 from purgatory.broker.groups.answers import (
     Answer,
@@ -44,8 +42,9 @@ from purgatory.broker.groups.group_waits import (
     InitialDelayedJoin,
 )
 from purgatory.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
+from purgatory.safe_log import Logger
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 class GroupCoordinator:

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
 from crc32c import crc32c
 
 from purgatory.broker.storage.segment_file import SUFFIX, Fsync, SegmentFile
 from purgatory.broker.storage.stored_log import StoredLog, saved_start
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
+from purgatory.safe_log import Logger
 
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 class Noted(NamedTuple):

@@ -15,15 +15,15 @@ import os
 import shutil
 from pathlib import Path
 
-import structlog
 from crc32c import crc32c
 
 from purgatory.broker.storage.segment_file import Fsync, SegmentFile, StoredBatch
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
+from purgatory.safe_log import Logger
 
 START_FILE = "start"
 
-_log = structlog.get_logger("purgatory.broker")
+_log = Logger("purgatory.broker")
 
 
 def saved_start(folder: Path, otherwise: int = 0) -> int:
