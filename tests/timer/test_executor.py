@@ -279,3 +279,51 @@ def test_when_the_pool_was_shut_down_the_task_runs_on_the_driving_thread(
     timer.advance_clock()
     assert threads == [threading.get_ident()]
     assert "timer_executor_refused" in caplog.text
+
+
+@pytest.fixture
+def _no_thread_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first worker fail to start, as where the system has no more threads."""
+    start = threading.Thread.start
+    failures = [RuntimeError("can't start new thread")]
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        if failures and thread.name.endswith("the-worker"):
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+
+
+@pytest.mark.usefixtures("_no_thread_at_first")
+def test_a_worker_that_fails_to_start_once_is_started_with_the_next_task() -> None:
+    worker = SingleThreadExecutor("the-worker")
+    ran: list[str] = []
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        worker.submit(ran.append, "refused")
+    worker.submit(ran.append, "taken")
+    worker.shutdown(LONG_S)
+    assert ran == ["taken"]
+
+
+@pytest.mark.usefixtures("_no_thread_at_first")
+def test_a_worker_that_never_started_is_shut_down_without_an_error() -> None:
+    worker = SingleThreadExecutor("the-worker")
+    with pytest.raises(RuntimeError):
+        worker.submit(int)
+    worker.shutdown(LONG_S)
+
+
+@pytest.mark.usefixtures("_no_thread_at_first")
+def test_tasks_run_on_the_driving_thread_while_the_worker_fails_to_start() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("the-worker", clock=clock)
+    threads: list[str] = []
+    for _ in range(2):
+        timer.call_later(5, lambda: threads.append(threading.current_thread().name))
+        clock.advance(5)
+        timer.advance_clock()
+    while timer.size:
+        pass  # the worker is behind
+    timer.close()
+    assert threads == [threading.current_thread().name, "executor-the-worker"]

@@ -243,3 +243,13 @@ def test_any_clock_will_do() -> None:
     timer.add(NamedTask(100, "a", ran))
     assert timer.advance_clock(10_000)  # to the bucket on level 2 that begins at 100 ms
     assert (clock.frame, ran) == (3, ["a"])
+
+
+def test_with_a_coarse_tick_a_task_that_is_early_is_not_late() -> None:
+    clock = ManualClock()
+    timer = inline_timer(clock, tick_ms=1_000)
+    for _ in range(100):
+        timer.call_later(1_999, int)
+    move(clock, timer, 1_000)
+    lateness = timer.lateness.snapshot()
+    assert (lateness.total, lateness.sum_ms) == (100, 0)
