@@ -13,7 +13,7 @@ Ground rules
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
@@ -27,6 +27,7 @@ MAX_SEQUENCE = 2**31 - 1
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max
 # timestamp, producer id, producer epoch, base sequence, record count
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: how a header begins
 _CHECKSUM_FROM = 21
 _LENGTH_FROM = 12
 _TRANSACTIONAL_BIT = 0x10
@@ -213,14 +214,7 @@ class RecordBatch:
         Raises:
             ValueError: the batch carries no bytes, only a size.
         """
-        if self.payload is None:
-            raise ValueError(f"{self!r} was made without a payload: it has a size, no bytes")
-        return (
-            self.base_offset.to_bytes(8, "big", signed=True)
-            + self.payload[8:_LENGTH_FROM]
-            + self.leader_epoch.to_bytes(4, "big", signed=True)
-            + self.payload[16:]
-        )
+        return bytes_of([self])
 
     def __repr__(self) -> str:
         parts = [f"offsets {self.base_offset}..{self.last_offset}", f"{self.size_bytes} bytes"]
@@ -232,6 +226,27 @@ class RecordBatch:
         if self.control is not None:
             parts.append(self.control.name)
         return f"<RecordBatch {', '.join(parts)}>"
+
+
+def bytes_of(batches: Sequence[RecordBatch]) -> bytes:
+    """Return the bytes of several batches, one behind the other. O(bytes).
+
+    Raises:
+        ValueError: one carries no bytes, only a size.
+    """
+    payloads = [batch.payload for batch in batches if batch.payload is not None]
+    if len(payloads) < len(batches):
+        sized = next(batch for batch in batches if batch.payload is None)
+        raise ValueError(f"{sized!r} was made without a payload: it has a size, no bytes")
+    joined = bytearray().join(payloads)
+    position = 0
+    for batch in batches:
+        size_bytes = batch.size_bytes
+        _PLACE.pack_into(
+            joined, position, batch.base_offset, size_bytes - _LENGTH_FROM, batch.leader_epoch
+        )
+        position += size_bytes
+    return bytes(joined)
 
 
 def _corrupt(why: str) -> KafkaError:

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from purgatory.kafka import EndTransaction, ErrorCode, KafkaError, RecordBatch
-from purgatory.kafka.record_batch import HEADER_BYTES, MAX_SEQUENCE
+from purgatory.kafka.record_batch import HEADER_BYTES, MAX_SEQUENCE, bytes_of
 
 
 def real_batch(
@@ -137,3 +137,12 @@ def test_a_batch_without_a_sequence_has_no_last_one() -> None:
 def test_refuses_an_empty_batch(record_count: int, size_bytes: int) -> None:
     with pytest.raises(ValueError, match=f"record_count={record_count}, size_bytes={size_bytes}"):
         RecordBatch(0, record_count, size_bytes)
+
+
+def test_the_bytes_of_several_batches_are_those_of_each() -> None:
+    batch = RecordBatch.from_bytes(real_batch())
+    placed = [batch.with_offset(7, 1), batch.with_offset(1_000_000_007, 12)]
+    assert bytes_of(placed) == placed[0].to_bytes() + placed[1].to_bytes()
+    assert bytes_of([]) == b""
+    with pytest.raises(ValueError, match="without a payload"):
+        bytes_of([placed[0], RecordBatch(0, 1, 100)])

@@ -17,6 +17,7 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
+from purgatory.kafka.record_batch import bytes_of
 
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
@@ -110,7 +111,7 @@ def _partition(partition: int, answer: PartitionFetchResponse) -> dict[str, Any]
             {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
             for aborted in answer.aborted_transactions
         ],
-        "records": b"".join([batch.to_bytes() for batch in answer.batches]),
+        "records": bytes_of(answer.batches),
     }
     if answer.diverging_epoch is not None:
         epoch, end_offset = answer.diverging_epoch
