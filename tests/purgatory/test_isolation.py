@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -279,3 +280,20 @@ def test_an_operation_whose_key_can_not_be_compared_is_answered_all_the_same(
     setting.submit(Probe(ready=False), key).cancel()
     other.cancel()
     setting.assert_empty()
+
+
+def test_a_key_that_raises_while_it_is_watched_holds_up_no_other_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = Setting()
+    setting.submit(Probe(), Contrary())
+    monkeypatch.setattr(Contrary, "raises", True)
+    with pytest.raises(Broken, match="compared"):
+        setting.submit(Probe(), Contrary())
+    checking = threading.Thread(
+        target=setting.purgatory.check_and_complete, args=("a",), daemon=True
+    )
+    checking.start()
+    checking.join(30)
+    assert not checking.is_alive()
+    assert setting.purgatory.num_delayed == setting.purgatory.watched == 1
