@@ -14,6 +14,8 @@ from purgatory.pipeline.reports.audit_report import (
     verdict_line,
     verdict_of,
 )
+from purgatory.pipeline.reports.headline import headline
+from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.witness_plots import MOST_DRAWN_EVENTS, letters, timeline
 
 Row = dict[str, Any]
@@ -74,26 +76,66 @@ def test_nothing_found_is_said_so(audit: list[Row]) -> None:
 
 
 def test_violations_are_drawn_first_and_of_each_anomaly_its_first_case() -> None:
-    witnesses = [_witness("duplicate", rank, "permitted", [SEND]) for rank in range(1, 11)]
-    witnesses += [_witness("lost_write", rank, "violation", [SEND]) for rank in (1, 2)]
-    witnesses += [
-        _witness("multi_writer", 1, "permitted", [SEND]),
-        _witness("x", 1, "violation", []),
-    ]
+    def one(anomaly: str, rank: int, verdict: str) -> Row:
+        event = {**SEND, "producer": rank, "group": anomaly}
+        return _witness(anomaly, rank, verdict, [event])
+
+    witnesses = [one("duplicate", rank, "permitted") for rank in range(1, 11)]
+    witnesses += [one("lost_write", rank, "violation") for rank in (1, 2)]
+    witnesses += [one("multi_writer", 1, "permitted"), _witness("x", 1, "violation", [])]
     page = audit_section(0, [_row("lost_write", "violation", 2)], witnesses)
     drawn = re.findall(r"<h4>([^<]*)</h4>", page)
-    assert drawn[:5] == [
-        "Lost write, case 1",
-        "Lost write, case 2",
-        "Duplicate, case 1",
-        "Multi writer, case 1",
-        "Duplicate, case 2",
-    ]
+    assert drawn == ["Lost write 1", "Lost write 2", "Duplicate 1", "Multi writer 1"]
     assert len(drawn) == MOST_DRAWN_WITNESSES
-    assert "6 more cases are in the table witnesses" in page
+    assert "10 more cases are in the table witnesses" in page
     assert "<h4>" not in audit_section(
         0, [_row("lost_write", "violation", 2)], witnesses, drawn=False
     )
+
+
+def test_cases_with_the_same_rows_are_drawn_once() -> None:
+    witnesses = [
+        _witness(anomaly, rank, "permitted", [{**SEND, "producer": rank}])
+        for anomaly in ("duplicate", "lost_ack_duplicate")
+        for rank in (1, 2)
+    ]
+    page = audit_section(0, [_row("duplicate", "permitted", 2)], witnesses)
+    assert re.findall(r"<h4>([^<]*)</h4>", page) == [
+        "Duplicate 1, lost ack duplicate 1",
+        "Duplicate 2, lost ack duplicate 2",
+    ]
+    assert "more cases are" not in page
+
+
+def test_a_run_opens_with_what_happened_and_why() -> None:
+    fault = {"kind": "follower-stall", "broker": 2, "at_ms": 4000, "duration_ms": 4000}
+    counts = {"all": 4867, "completed": 4809, "expired": 58}
+    results = Results(
+        runs=[{"run_id": "run", "faults": [fault]}],
+        waits=[
+            {"purgatory": "Produce", "kind": "all", "outcome": outcome, "operations": count}
+            for outcome, count in counts.items()
+        ],
+        latencies=[
+            {"group": "orders", "span": "attempt"}
+            | {"latency_mean_us": 82_940.0, "latency_p99_us": 1_910_000.0}
+        ],
+        audit=[
+            _row("duplicate", "permitted", 40, "idempotence=false"),
+            _row("lost_ack_duplicate", "permitted", 40, "idempotence=false"),
+            _row("lost_write", "violation", 2, "acks=all"),
+            _row("sequence_gap", "none", 0),
+        ],
+    )
+    assert headline(results) == (
+        "There was a fault: follower-stall of broker 2 from 4.000 s to 8.000 s. 58 of 4,867 "
+        "produces (1.2 %) expired. Producers of orders got an answer after 82.9 ms on average, "
+        "and one of 100 after more than 1,910 ms. 2 acknowledged records are lost, which breaks "
+        "what was promised (acks=all). 40 records are stored more than once, and the answer to an "
+        "earlier attempt at 40 of them got lost, which the settings permit (idempotence=false)."
+    )
+    quiet = Results(runs=[{"run_id": "run", "faults": []}], audit=[_row("duplicate", "none", 0)])
+    assert headline(quiet) == "Nothing was lost, doubled or out of order."
 
 
 def test_a_send_reaches_to_its_answer_and_one_without_is_a_point() -> None:

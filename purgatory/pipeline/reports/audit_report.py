@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from purgatory.pipeline.reports.page import Column, figure, table
+from purgatory.pipeline.reports.page import Column, figure, folded, table
 from purgatory.pipeline.reports.witness_plots import (
     MOST_DRAWN_EVENTS,
     letters,
@@ -15,7 +15,7 @@ from purgatory.pipeline.reports.witness_plots import (
 )
 from purgatory.pipeline.rows import Row, grouped, milliseconds
 
-MOST_DRAWN_WITNESSES = 8
+MOST_DRAWN_WITNESSES = 4
 """How many witnesses of a run are drawn; the table `witnesses` has the rest."""
 
 _UNKNOWN = "configuration unknown: "
@@ -87,7 +87,7 @@ def audit_section(
     parts = [
         '<section class="audit"><h3>Order and duplicates</h3>',
         f'<p><span class="mark{broken}">{escape(_headline(verdict))}</span> '
-        f"{escape(verdict_line(audit)).capitalize()}.</p>",
+        f"{escape(_promises(verdict))}</p>",
     ]
     if shown:
         parts.append(table("What was found, and how it is judged.", _columns(), shown))
@@ -96,6 +96,14 @@ def audit_section(
     if drawn:
         parts += _witnesses(number, witnesses)
     return "".join([*parts, "</section>"])
+
+
+def _promises(verdict: str) -> str:
+    return {
+        "violation": "What was promised is broken.",
+        "indeterminate": "What was found may or may not break what was promised.",
+        "permitted": "What was found is what the settings permit.",
+    }.get(verdict, "No anomaly of order or duplicates was found.")
 
 
 def _headline(verdict: str) -> str:
@@ -113,11 +121,14 @@ def _columns() -> list[Column]:
 
 
 def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
-    chosen = _chosen([row for row in witnesses if row["events"]])
+    chosen, left = _chosen([row for row in witnesses if row["events"]])
+    left += sum(not row["events"] for row in witnesses)
     parts = []
-    for place_, witness in enumerate(chosen):
+    for place_, cases in enumerate(chosen):
+        witness = cases[0]
         events = witness["events"]
-        heading = f"{_words(witness['anomaly']).capitalize()}, case {witness['rank']}"
+        names = ", ".join(f"{_words(one['anomaly'])} {one['rank']}" for one in cases)
+        heading = f"{names[0].upper()}{names[1:]}"
         caption = (
             "Each row is a send, from its start to its answer, a read, an application of a record "
             "or a commit of an offset."
@@ -130,16 +141,19 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         judged = f"{witness['verdict']}{_because(witness)}"
         parts.append(
             f"<div class='witness'><h4>{escape(heading)}</h4><p>{escape(judged)}: "
-            f"{escape(_what(witness))}.</p>{plot}{_events_table(heading, events)}</div>"
+            f"{escape(_what(witness))}.</p>{plot}"
+            f"{folded('The rows of the trace', _events_table(heading, events))}</div>"
         )
-    left = len(witnesses) - len(chosen)
     if left > 0:
         parts.append(f'<p class="note">{left:,} more cases are in the table witnesses.</p>')
     return parts
 
 
-def _chosen(witnesses: Sequence[Row]) -> list[Row]:
-    """The first cases of each anomaly in turn, the worst verdicts first."""
+def _chosen(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
+    """The first cases of each anomaly in turn, the worst verdicts first; and how many are left.
+
+    Cases with the same rows of the trace are one: a duplicate is often that of a lost answer too.
+    """
     order = list(_VERDICTS)
     turns = [
         (row["rank"], order.index(row["verdict"]) if row["verdict"] in order else 9, place, row)
@@ -147,8 +161,13 @@ def _chosen(witnesses: Sequence[Row]) -> list[Row]:
     ]
     worst_first = sorted(turns, key=lambda turn: (turn[1], turn[0], turn[2]))
     by_verdict = grouped([{"verdict": turn[1], "row": turn[3]} for turn in worst_first], "verdict")
-    chosen = [entry["row"] for entries in by_verdict.values() for entry in entries]
-    return chosen[:MOST_DRAWN_WITNESSES]
+    alike: dict[str, list[Row]] = {}
+    for entries in by_verdict.values():
+        for entry in entries:
+            alike.setdefault(repr(entry["row"]["events"]), []).append(entry["row"])
+    cases = list(alike.values())
+    left = sum(map(len, cases[MOST_DRAWN_WITNESSES:]))
+    return cases[:MOST_DRAWN_WITNESSES], left
 
 
 def _because(witness: Row) -> str:
@@ -175,19 +194,24 @@ def _events_table(heading: str, events: Sequence[Row]) -> str:
     letter_of = letters(events)
     numbered = [{**event, "number": number} for number, event in enumerate(events, start=1)]
     columns: list[Column] = [
-        ("", True, lambda row: str(row["number"])),
+        ("#", True, lambda row: str(row["number"])),
         ("at, ms", True, lambda row: milliseconds(row["time_us"])),
         ("answer, ms", True, lambda row: milliseconds(row["until_us"])),
-        ("event", False, lambda row: row["event"]),
+        ("event", False, _event),
         ("by", False, who),
-        ("", False, lambda row: letter_of.get(row["value_id"], "")),
-        ("value", True, lambda row: _or_dash(row["value_id"])),
+        ("value", False, lambda row: letter_of.get(row["value_id"], "-")),
         ("sequence", True, lambda row: _or_dash(row["sequence"])),
-        ("attempt", True, lambda row: _or_dash(row["attempt"])),
         ("outcome", False, lambda row: row["error"] or row["outcome"] or "-"),
         ("place", False, place),
     ]
-    return table(f"The rows of the trace: {heading}.", columns, numbered)
+    named = ", ".join(f"{letter} is {value}" for value, letter in letter_of.items())
+    values = f" Of the values, {named}." if named else ""
+    return table(f"The rows of the trace: {heading}.{values}", columns, numbered)
+
+
+def _event(row: Row) -> str:
+    again = (row["attempt"] or 1) > 1
+    return f"{row['event']}, attempt {row['attempt']}" if again else str(row["event"])
 
 
 def _or_dash(value: object) -> str:

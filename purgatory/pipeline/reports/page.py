@@ -25,7 +25,10 @@ _POLICY = (
 _FIT_PAPER = """
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
-addEventListener("beforeprint", () => fit({autosize: false, width: 700}));
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach(one => one.open = true);
+  fit({autosize: false, width: 700});
+});
 addEventListener("afterprint", () => fit({autosize: true, width: null}));
 """
 _PLOT_SETTINGS = {"displayModeBar": False, "responsive": True}
@@ -119,7 +122,14 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
     )
 
 
-def section(heading: str, *parts: str) -> str:
+def section(heading: str, *parts: str, level: int = 3) -> str:
     """A section under its heading, which is plain text; nothing at all without parts."""
     content = "".join(parts)
-    return f"<section><h3>{escape(heading)}</h3>{content}</section>" if content else ""
+    if not content:
+        return ""
+    return f"<section><h{level}>{escape(heading)}</h{level}>{content}</section>"
+
+
+def folded(summary: str, content: str) -> str:
+    """What is there for who asks for it: on paper, it is unfolded."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"

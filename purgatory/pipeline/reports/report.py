@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from purgatory.pipeline.reports.audit_report import verdict_line, verdict_of
+from purgatory.pipeline.reports.audit_report import verdict_of
 from purgatory.pipeline.reports.page import Column, page, section, table
 from purgatory.pipeline.reports.results import Results
 from purgatory.pipeline.reports.run_report import (
@@ -34,8 +34,8 @@ def report_page(results: Results, notes: Sequence[str] = ()) -> str:
         parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
     for number, run in enumerate(runs):
         run_id = run["run_id"]
-        if len(runs) != 1:
-            parts.append(f'<h2 id="run-{number}">{escape(run_id)}</h2>')
+        heading = "What happened" if len(runs) == 1 else run_id
+        parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
         plotted = number < MOST_PLOTTED_RUNS
         parts.append(run_report(number, of_runs[run_id], plotted=plotted))
     return page(f"Waits in {title}", parts)
@@ -55,19 +55,15 @@ def _heading(title: str, results: Results) -> str:
 
 
 def _verdicts(results: Results) -> str:
-    """The audit's verdict in a sentence: of the run, or over all of them."""
-    if not results.audit:
+    """The audit's verdict over all runs in a sentence; a single one has its own."""
+    if not results.audit or len(results.runs) == 1:
         return ""
     by_run = grouped(results.audit, "run_id")
-    if len(results.runs) == 1:
-        said = f"Order and duplicates: {verdict_line(results.audit)}."
-    else:
-        violated = sum(verdict_of(rows) == "violation" for rows in by_run.values())
-        said = (
-            f"Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
-            f"{'breaks' if violated == 1 else 'break'} what was promised."
-        )
-    return f"<p>{escape(said)}</p>"
+    violated = sum(verdict_of(rows) == "violation" for rows in by_run.values())
+    return (
+        f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
+        f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
+    )
 
 
 def _incomplete(runs: Sequence[Row]) -> str:
@@ -75,7 +71,7 @@ def _incomplete(runs: Sequence[Row]) -> str:
     if not names:
         return ""
     return (
-        '<section class="warning" role="note"><h3>Incomplete traces</h3>'
+        '<section class="warning" role="note"><h2>Incomplete traces</h2>'
         f"<p>These runs were interrupted: {', '.join(names)}. What their traces have is counted "
         "here; operations that were waiting when the run broke off are in no table, so waits and "
         "sizes near the end are too small.</p></section>"
@@ -95,7 +91,7 @@ def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
     ]
     if audit:
         columns.append(("audit", False, lambda row: verdict_of(audit.get(row["run_id"], ()))))
-    return section("Runs", table("The traces that were read.", columns, runs))
+    return section("Runs", table("The traces that were read.", columns, runs), level=2)
 
 
 def _count(number: int, thing: str) -> str:

@@ -8,6 +8,7 @@ from html import escape
 
 from purgatory.pipeline.latencies import SPANS
 from purgatory.pipeline.reports.audit_report import audit_section
+from purgatory.pipeline.reports.headline import fault_in_words, headline
 from purgatory.pipeline.reports.page import Column, figure, section, table
 from purgatory.pipeline.reports.plots import outcome_shares, sizes, wait_percentiles, waited
 from purgatory.pipeline.reports.results import Results
@@ -36,11 +37,12 @@ def run_report(number: int, results: Results, *, plotted: bool) -> str:
     """
     (run,) = results.runs
     audited = audit_section(number, results.audit, results.witnesses, drawn=plotted)
+    about = f'<p class="headline">{escape(headline(results))}</p>{_about(run)}'
     waits = shown_waits(results.waits)
     if not waits:
         none = '<section><p class="note">This run has no operations.</p></section>'
-        return "\n".join(part for part in (_about(run), none, audited) if part)
-    parts = [_about(run), _facts(waits, results.occupancy), _faults(run["faults"])]
+        return "\n".join(part for part in (about, none, audited) if part)
+    parts = [about, _facts(waits, results.occupancy), _faults(run["faults"])]
     parts += [*_waits(number, run, waits, plotted=plotted), _latencies(results.latencies)]
     if plotted:
         parts += [
@@ -145,13 +147,7 @@ def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
 def _faults(faults: Sequence[Row]) -> str:
     if not faults:
         return ""
-    items = []
-    for fault in faults:
-        of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
-        text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
-        if fault["duration_ms"] is not None:
-            text += f" to {(fault['at_ms'] + fault['duration_ms']) / 1000:,.3f} s"
-        items.append(f"<li>{escape(text)}</li>")
+    items = [f"<li>{escape(fault_in_words(fault))}</li>" for fault in faults]
     return section("What was made to go wrong", f"<ul>{''.join(items)}</ul>")
 
 

@@ -44,7 +44,8 @@ def sweep_page(
     """
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
-    return page(title, [header, sweep_sections(surfaces, answers, failures, failed=head["failed"])])
+    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"])
+    return page(title, [header, "<h2>What came out</h2>", sections])
 
 
 def sweep_sections(
