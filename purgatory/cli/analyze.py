@@ -47,7 +47,7 @@ def analyze(
     ] = None,
 ) -> None:
     """Analyze traces with Spark: how long requests waited, and how many did at each time."""
-    with one_line_errors("analyze"):
+    with one_line_errors("analyze", progress=progress):
         from purgatory.pipeline.analyze import analyze as analyze_traces
 
         analysis = analyze_traces(

@@ -66,7 +66,7 @@ def audit(
                 f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
                 param_hint="--expect",
             )
-    with one_line_errors("audit"):
+    with one_line_errors("audit", progress=progress):
         from purgatory.pipeline.auditing.results import audit_traces
 
         audited = audit_traces(

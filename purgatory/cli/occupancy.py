@@ -48,7 +48,7 @@ def occupancy(
     strict: Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
-    with one_line_errors("occupancy"):
+    with one_line_errors("occupancy", progress=progress):
         from purgatory.pipeline.occupancy_results import tell_occupancy
 
         results = tell_occupancy(

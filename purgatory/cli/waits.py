@@ -65,7 +65,7 @@ def waits(
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     window_us = None if window is None else microseconds(window)
-    with one_line_errors("waits"):
+    with one_line_errors("waits", progress=progress):
         from purgatory.pipeline.wait_results import tell_waits
 
         results = tell_waits(

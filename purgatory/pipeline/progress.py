@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 from py4j.protocol import Py4JError
 
 from purgatory.pipeline.connect import is_connect
+from purgatory.pipeline.starting import end_start
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
@@ -63,6 +64,7 @@ def shown_progress(
         shown: None shows it on a terminal only; True also elsewhere, as plain lines; False never.
         to: where to; standard error by default.
     """
+    end_start()
     stream = sys.stderr if to is None else to
     terminal = stream.isatty()
     if shown is False or (shown is None and not terminal):
@@ -204,7 +206,7 @@ def _bar(stream: TextIO) -> Iterator[Callable[[Progress, bool], None]]:
         def show(progress: Progress, ended: bool) -> None:
             bar.update(
                 row,
-                description=str(progress),
+                description=str(progress) if progress.stages else "planning",
                 completed=progress.tasks_done,
                 total=progress.tasks or None,
             )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import threading
+import time
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -17,6 +20,7 @@ from purgatory.pipeline.progress import (
     counted,
     shown_progress,
 )
+from purgatory.pipeline.starting import end_start, show_start
 
 
 class Terminal(io.StringIO):
@@ -151,3 +155,32 @@ def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
     with shown_progress(spark, True, said):
         spark.range(0, 100, 1, 2).collect()
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
+
+
+def test_that_spark_starts_is_shown_before_anything_of_it_is_imported() -> None:
+    program = (
+        "import sys; from purgatory.cli.pipeline_run import one_line_errors\n"
+        "with one_line_errors('waits', progress=True):\n"
+        "    print('pyspark' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == ("False\n", "Spark: starting\n")
+
+
+def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    show_start(None)
+    assert "starting" in terminal.getvalue()
+    with shown_progress(spark, None):
+        time.sleep(0.6)
+    # Nothing has begun: it isn't told as done.
+    drawn = terminal.getvalue()
+    assert "planning" in drawn
+    assert "0 of 0" not in drawn
+    end_start()
+    assert terminal.getvalue() == drawn
