@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
+from purgatory.callback_chain import this_thread
 from purgatory.closing import LISTS, ClosePolicy, Closing, check_policy
 from purgatory.counters import Counters, CountersSnapshot, bucket_of
 from purgatory.delayed_operation import FOREVER_MS, REFUSED, DelayedOperation
@@ -723,26 +725,37 @@ class DelayedOperationPurgatory:
         What is finished is taken off ``_broken_off`` only after that: an interrupt that comes here
         leaves it to the next.
         """
-        if self._turn.is_ours:
-            return  # it is only just being broken off, or not at all: further down the stack
-        notes = self._broken_off[:]
-        for (operation,) in notes:
-            if operation is not None:
-                operation._op_go_on()
-        for key, value in self._turn.run(self._mend_in_turn):
-            self._advance(key, value)
+        chain = this_thread.chain
+        if self._turn.is_ours or chain.is_going_on:
+            return  # it is only just being broken off, or finished: further down the stack
+        try:
+            chain.is_going_on = True
+            notes = self._broken_off[:]
+            for (operation,) in notes:
+                if operation is not None:
+                    operation._op_go_on()
+            for key, value in self._turn.run(self._mend_in_turn):
+                self._advance(key, value)
 
-        def tidy_up() -> None:
-            finished = set(map(id, notes))
-            self._broken_off[:] = [note for note in self._broken_off if id(note) not in finished]
+            def tidy_up() -> None:
+                finished = set(map(id, notes))
+                self._broken_off[:] = [
+                    note for note in self._broken_off if id(note) not in finished
+                ]
 
-        self._turn.run(tidy_up)
+            self._turn.run(tidy_up)
+            chain.is_going_on = False
+        except BaseException:
+            chain.is_going_on = False
+            raise
 
     def _mend_in_turn(self) -> list[tuple[Hashable, int]]:
         """Put the lists right, and return the values that may have been told to nobody."""
         self._watchers.mend()
         keys = self._watchers.numbers_by_key
-        return [(key, self._values[key]) for key in keys if key in self._values]
+        with suppress(Exception):  # a key that can't be compared
+            return [(key, self._values[key]) for key in keys if key in self._values]
+        return []
 
     def _retry_later(self, retry: RetryTask) -> None:
         try:

@@ -241,13 +241,17 @@ class WatcherList:
         O(entries * log numbers).
         """
         for key, watchers in list(self.by_key.items()):
-            self._drop_if_empty(key, watchers)
+            with suppress(Exception):  # a key that can't be compared
+                self._drop_if_empty(key, watchers)
         for key, waiting in list(self.numbers_by_key.items()):
             waiting.mend()
-            if not waiting:
-                self._drop_numbers(key)
-        for key in list(self.by_key):
-            self.wait_anew(key)
+            with suppress(Exception):
+                if not waiting:
+                    self._drop_numbers(key)
+        for key, watchers in list(self.by_key.items()):
+            if any(one._op_thresholds for one in list(watchers.values())):
+                with suppress(Exception):
+                    self.wait_anew(key)
         self.entries = sum(map(len, list(self.by_key.values())))
 
     def _check(self) -> None:
