@@ -132,6 +132,8 @@ class ReplicaFetcher:
         except PurgatoryClosedError:
             return None
         if answered.done():
+            if not answered.result():
+                await asyncio.sleep(0)  # woken at once: it would come round without end
             return answered.result()
         # A leader that dies never answers: its purgatory is closed and lets go of what waits.
         with suppress(TimeoutError):

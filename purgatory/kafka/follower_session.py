@@ -144,7 +144,7 @@ class FollowerSession:
                 given[topic_partition] = answer
             if partition.log.end_offset > fetch.fetch_offset:
                 self.told[topic_partition] = fetch  # the answer had no room for it
-            else:
+            elif topic_partition not in self.told:  # it was told of while it was read
                 self._parked[topic_partition] = parked
         return given
 

@@ -315,8 +315,12 @@ class ReplicaManager:
                 ask(topic_partition, change.leader_epoch, change.isr) is not False
             )
         finally:
-            partition.settle_isr_change(change, accepted)
-            self._waiting.check_all(topic_partition)
+            if partition.settle_isr_change(change, accepted):
+                self._waiting.check_all(topic_partition)
+            else:
+                # It holds the watermark back no more. Nobody else is told: a follower that was
+                # refused would ask again at once, and be refused again, for ever.
+                self._waiting.after_watermark(partition)
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
         """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""

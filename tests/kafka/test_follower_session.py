@@ -29,7 +29,10 @@ class Pair:
     """A leader and its follower, in a world of their own."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.leader = Broker(LEADER, clock, max_lag_ms=MAX_LAG_MS)
+        self.agrees = True
+        self.leader = Broker(
+            LEADER, clock, max_lag_ms=MAX_LAG_MS, on_isr_change=lambda *_: self.agrees
+        )
         self.follower = Broker(FOLLOWER, clock)
         self.epoch = 0
         self.asked: dict[TopicPartition, PartitionFetch] = {}
@@ -230,3 +233,23 @@ def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> No
     for _ in range(2):
         pair.fetch_changed()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
+
+
+def test_who_may_not_come_back_into_the_isr_waits_all_the_same() -> None:
+    clock = ManualClock()
+    pair = Pair(clock)
+    pair.fetch_changed()
+    pair.append(PARTITIONS[0])
+    clock.advance(MAX_LAG_MS + 1)
+    pair.leader.manager.maybe_shrink_isr()
+    pair.agrees = False
+    pair.fetch_changed()
+    pair.fetch_changed()
+    clock.advance(LOOK_EVERY_MS)
+    pair.fetch_changed()  # of the watermark
+    params = FetchParams(FOLLOWER, max_wait_ms=500)
+    for _ in range(2):
+        clock.advance(LOOK_EVERY_MS)
+        pair.leader.manager.fetch_in_session(params, {}, lambda _: None)
+        assert pair.leader.fetches.num_delayed == 1, "refused, it is not woken to ask again"
+    assert _partitions(pair.leader.manager)[0].isr == (LEADER,)
