@@ -9,8 +9,10 @@ Ground rules
 * Everything happens on the loop's thread. ``_unread`` holds what came and was not looked at yet;
   while that is more than ``limits.queued_bytes``, and a whole frame, nothing more is read from the
   client. A frame is taken out only when it is to be served.
-* What all connections of a broker hold, in requests that are not answered yet, is counted in one
-  `HeldBytes`; whoever brings it above ``limits.held_bytes`` is cut off.
+* What all connections of a broker hold, in requests that are not answered yet and answers that are
+  not taken, is counted in one `HeldBytes`. When it is above ``limits.held_bytes``, those are cut
+  off first who have taken nothing of an answer for longest; then who brought it there.
+* While a client doesn't take an answer, nothing further that it asked for is served.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
 """
 
@@ -45,7 +47,8 @@ class Limits(NamedTuple):
     Args:
         frame_bytes: the longest request.
         queued_bytes: so much of a client's requests may wait; then it is not read from.
-        held_bytes: so much may the requests of all clients of a broker take together.
+        held_bytes: so much may the requests of all clients of a broker take together, with the
+            answers that clients don't take.
         connections: how many clients a broker serves at the same time.
         frame_s: a request that isn't whole so long after it was begun never will be: clients wait
             for no more than a minute for its answer.
@@ -62,12 +65,39 @@ class Limits(NamedTuple):
 
 
 class HeldBytes:
-    """How much the requests of all clients of a broker take: begun, waiting, being served."""
+    """How much a broker holds for all its clients.
 
-    __slots__ = ("total",)
+    That is requests that are begun, wait, or are being served; and answers that are not taken.
+    """
+
+    __slots__ = ("total", "untaken")
 
     def __init__(self) -> None:
         self.total = 0
+        self.untaken: dict[Connection, int] = {}
+        """The part of it that is answers, by who doesn't take them; since longest first."""
+
+    def add_untaken(self, connection: Connection, size: int) -> None:
+        """Count an answer that a client doesn't take."""
+        self.untaken[connection] = size
+        self.total += size
+
+    def drop_untaken(self, connection: Connection) -> None:
+        """Count its answer no more. Has no effect on who takes its answers."""
+        self.total -= self.untaken.pop(connection, 0)
+
+    def make_room(self, most_bytes: int) -> None:
+        """Cut off who takes no answers, since longest first, until no more than that is held."""
+        while self.total > most_bytes and self.untaken:
+            connection = next(iter(self.untaken))
+            _log.warning(
+                "untaken_answer_dropped",
+                peer=connection.peer,
+                untaken_bytes=self.untaken[connection],
+                held_bytes=self.total,
+            )
+            self.drop_untaken(connection)
+            connection.abort()
 
 
 class Connection(asyncio.Protocol):
@@ -140,6 +170,9 @@ class Connection(asyncio.Protocol):
         self._unread += data
         self._active_s = self._rounds.now_s()
         self._hold(len(data))
+        self._all_held.make_room(self._limits.held_bytes)
+        if self.was_cut:
+            return
         if self._all_held.total > self._limits.held_bytes:
             self._refuse(
                 BadRequestError(
@@ -161,9 +194,15 @@ class Connection(asyncio.Protocol):
             self._came.set_result(None)
 
     def pause_writing(self) -> None:
-        self._may_write = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._may_write = loop.create_future()
+        if self._transport is not None:
+            self._all_held.add_untaken(self, self._transport.get_write_buffer_size())
+            # Not at once: this may be in the middle of a write of the transport's.
+            loop.call_soon(self._all_held.make_room, self._limits.held_bytes)
 
     def resume_writing(self) -> None:
+        self._all_held.drop_untaken(self)
         self._active_s = self._rounds.now_s()
         if self._may_write is not None and not self._may_write.done():
             self._may_write.set_result(None)

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 import uvloop
@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.broker import Cluster, ClusterConfig, TopicSpec
-from purgatory.broker.connection import Connection, Limits
+from purgatory.broker.connection import Connection, HeldBytes, Limits
+from purgatory.broker.rounds import Rounds
 from tests.broker.raw_client import RawClient
 from tests.broker.wire_values import record_batch, request_frame
 
@@ -277,6 +278,65 @@ def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
         assert not [task for task in asyncio.all_tasks() if "Connection._work" in repr(task)]
 
     _run(main, Limits(queued_bytes=10_000))
+
+
+def _untaken(held: HeldBytes, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
+    """Return a connection whose client doesn't take an answer of so many bytes."""
+    connection = Connection(
+        AsyncMock(), AsyncMock(), limits, held, Rounds(), lambda _: True, lambda _: None
+    )
+    transport = MagicMock(is_closing=lambda: False, get_write_buffer_size=lambda: size)
+    transport.abort = lambda: asyncio.get_running_loop().call_soon(connection.connection_lost, None)
+    connection.connection_made(transport)
+    connection.pause_writing()
+    return connection, transport
+
+
+def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
+    async def main() -> None:
+        held, limits = HeldBytes(), Limits(held_bytes=1_000_000)
+        with capture_logs() as lines:
+            clients = []
+            for _ in range(10):
+                clients.append(_untaken(held, limits, 300_000)[0])
+                await asyncio.sleep(0)
+                assert held.total <= 1_000_000
+        assert [line["event"] for line in lines] == ["untaken_answer_dropped"] * 7
+        assert [one.was_cut for one in clients] == [True] * 7 + [False] * 3, "longest first"
+        clients[7].resume_writing()
+        assert held.total == 600_000
+        for client in clients[8:]:
+            client.abort()
+        await asyncio.sleep(0.01)
+        assert (held.total, held.untaken) == (0, {})
+        clients[7].abort()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
+    async def main() -> None:
+        held, limits = HeldBytes(), Limits(held_bytes=1_000_000)
+        hoards, _ = _untaken(held, limits, 1_000_000)
+        asks = Connection(
+            AsyncMock(return_value=None),
+            AsyncMock(),
+            limits,
+            held,
+            Rounds(),
+            lambda _: True,
+            lambda _: None,
+        )
+        asks.connection_made(MagicMock(is_closing=lambda: False))
+        asks.data_received(_METADATA_FRAME)
+        assert hoards.was_cut and not asks.was_cut
+        await asyncio.sleep(0.01)
+        assert held.total == 0
+        asks.connection_lost(None)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
 
 
 def test_requests_that_all_begin_and_never_end_are_held_up_to_a_limit() -> None:

@@ -22,6 +22,11 @@ from purgatory.kafka.record_batch import bytes_of
 if TYPE_CHECKING:
     from purgatory.broker.broker import Broker
 
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_BATCHES = 1_000
+# Of one answer, whatever the client would take: while it is made, no other client is served, and
+# while it isn't taken, it is held. There is more in the next one.
+
 _NO_SESSION = 0
 _FETCH_SESSION_ID_NOT_FOUND = 70
 _NO_EPOCH = -1
@@ -45,7 +50,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
     params = FetchParams(
         max_wait_ms=milliseconds(body.max_wait),
         min_bytes=body.min_bytes,
-        max_bytes=body.max_bytes,
+        max_bytes=min(body.max_bytes, _MAX_BYTES),
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
     )
     fetches = {
@@ -58,7 +63,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
         for topic in body.topics
         for partition in topic.partitions
     }
-    answers = await _read(broker, params, fetches)
+    answers = bounded(await _read(broker, params, fetches))
     if broker.cluster.trace is not None:
         from_offsets = {key: asked.fetch_offset for key, asked in fetches.items()}
         broker.cluster.trace.fetched(connection, request, answers, from_offsets)
@@ -87,6 +92,26 @@ async def _read(
     except PurgatoryClosedError:
         await asyncio.Future()  # this broker was killed just now: nobody is answered any more
     return await answered
+
+
+def bounded(answers: Answers, most: int = _MAX_BATCHES) -> Answers:
+    """Leave out what would be more than ``most`` batches, but for one of each partition.
+
+    Partitions that have records get equal parts, so that none of them stays behind. O(answers).
+    """
+    filled = sum(1 for answer in answers.values() if answer.batches)
+    if sum(len(answer.batches) for answer in answers.values()) <= most:
+        return answers
+    part = max(1, most // filled)
+    return {
+        topic_partition: _cut(answer, part) if len(answer.batches) > part else answer
+        for topic_partition, answer in answers.items()
+    }
+
+
+def _cut(answer: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
+    batches = answer.batches[:part]
+    return answer._replace(batches=batches, size_bytes=sum(one.size_bytes for one in batches))
 
 
 def _epoch(number: int) -> int | None:
