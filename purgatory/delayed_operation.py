@@ -104,13 +104,13 @@ class DelayedOperation(TimerTask):
 
     Derive from it. ``try_complete`` is required; the other callbacks do nothing by default. The
     callbacks of one operation never overlap, unless you call ``force_complete`` yourself from
-    another thread. None of them runs under a lock of a watch list or of the timer. What one of them
-    raises is logged and counted, and leaves the operation FAILED.
+    another thread. None of them runs in a turn of the lists, or under a lock of the timer. What
+    one of them raises is logged and counted, and leaves the operation FAILED.
 
     Args:
         delay_ms: the longest wait, in milliseconds from when it is put on the watch lists.
         lock: held whenever the library runs a callback; for conditions over state that other code
-            guards by the same lock. The library only ever tries it. By default a private one.
+            guards by the same lock. The library only ever tries it. Without one, no lock is used.
 
     Raises:
         TypeError: delay_ms is not an integer.
@@ -136,6 +136,8 @@ class DelayedOperation(TimerTask):
         "_op_verdict",
         "_op_wait_ns",
     )
+
+    _timer_may_run_again = True  # what is settled once passes over what was done
 
     def __init__(self, delay_ms: int, lock: LockLike | None = None) -> None:
         self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
@@ -282,6 +284,8 @@ class DelayedOperation(TimerTask):
 
     def run(self) -> None:
         """Expire: called by the timer. The condition is checked once more before."""
+        if self._op_is_broken_off():
+            self._op_go_on()  # the timer comes again to what was broken off
         self._op_expiry_due = True
         self._op_serve()
 

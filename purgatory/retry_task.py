@@ -19,6 +19,8 @@ class RetryTask(TimerTask):
 
     __slots__ = ("operation",)
 
+    _timer_may_run_again = True
+
     def __init__(self, operation: DelayedOperation) -> None:
         super().__init__(_FIRST_RETRY_MS)
         self.operation = operation

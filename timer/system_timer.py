@@ -20,13 +20,15 @@ Ground rules
   by the next call of ``advance_clock``, which goes on; what stands in two places is passed over the
   second time.
 * A task is taken out of its home and begun in one step of the interpreter, on the executor's
-  thread. It can be cancelled until then.
+  thread. It can be cancelled until then. Whether what breaks its ``run`` off came before its first
+  step can't be told: a task that may run again is put back, any other counts as run.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from operator import attrgetter, call
 from queue import SimpleQueue
@@ -430,14 +432,26 @@ class SystemTimer(Timer):
             # the interpreter, so that no interrupt comes between. What is taken out is begun.
             next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
         except (RecursionError, MemoryError) as error:
-            # There may be no room for any call, so nothing is called here.
-            if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                entry.home[number] = entry  # it was not begun: whoever comes next does
-            if number in entry.home:
+            # There may be no room for any call, so nothing is called before it is put back.
+            not_begun = error.__traceback__ is None or error.__traceback__.tb_next is None
+            if not_begun or task._timer_may_run_again:
+                entry.home[number] = entry
+            if number in entry.home:  # whoever comes next runs it
+                self._due[id(entry)] = [entry], NOWHERE
                 raise
             self._note_failure(task, error)
         except Exception as error:
+            if task._timer_may_run_again:
+                entry.home[number] = entry  # first, in case that this is broken off as well
             self._note_failure(task, error)
+            if task._timer_may_run_again:
+                with suppress(Exception):  # once more only: it may be here to stay
+                    next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+        except BaseException:
+            if task._timer_may_run_again:
+                entry.home[number] = entry
+                self._due[id(entry)] = [entry], NOWHERE
+            raise
         # Entry and task would otherwise keep each other alive.
         entry.task = None
 

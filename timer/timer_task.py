@@ -11,7 +11,7 @@ Ground rules
   look at: what is no longer at home there is passed over, and what stands there twice is harmless.
 * A task points at the one entry that counts. An entry at which its task does not point is what was
   left of an ``add`` that was interrupted, or outrun by another: whoever meets it drops it.
-* The private attribute of a task starts with ``_timer_``: users derive from it, and theirs must not
+* The private attributes of a task start with ``_timer_``: users derive from it, and theirs must not
   collide.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 
 class TimerTask(ABC):
@@ -33,6 +33,9 @@ class TimerTask(ABC):
     """
 
     __slots__ = ("__weakref__", "_timer_entry", "delay_ms")
+
+    _timer_may_run_again: ClassVar[bool] = False
+    """Whether ``run`` does no harm when it is called again after an interrupt broke it off."""
 
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms

@@ -1,0 +1,62 @@
+"""Too little room on the stack: what does not fit is broken off, and gone on with by what follows.
+
+Python raises RecursionError where the stack is at its end, be it in the middle of the library. Each
+call is made with ever more room: where nothing fits, where some of it does, where all of it does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.interrupts.test_purgatory import SHORT_MS, THEN, World
+from tests.timer.test_interrupts import at_depth, depth
+
+ROOMS = range(1, 60)
+
+
+def an_event(world: World) -> None:
+    world.ready = True
+    world.purgatory.check_and_complete("a")
+
+
+def submit(world: World) -> None:
+    world.park()
+
+
+def advance(world: World) -> None:
+    world.ready = True
+    world.purgatory.advance("n", 9)
+
+
+def expire(world: World) -> None:
+    world.timer.advance_clock(0)
+
+
+def close(world: World) -> None:
+    world.purgatory.close("fail")
+
+
+@pytest.mark.parametrize("call", [an_event, submit, advance, expire, close])
+def test_too_little_room_on_the_stack_leaves_nothing_stuck_or_lost(
+    call: Callable[[World], None],
+) -> None:
+    raised = 0
+    for room in ROOMS:
+        world = World()
+        # What logs an error, and who is told, may find no room either.
+        world.a_listener_may_fail = True
+        world.interrupts = 10
+        world.park(), world.park(lock=world.lock()), world.park_for(5), world.park(SHORT_MS)
+        world.clock.advance(SHORT_MS)
+        with suppress(RecursionError):
+            at_depth(sys.getrecursionlimit() - depth() - room, lambda: call(world))  # noqa: B023
+            raised -= 1
+        raised += 1
+        THEN[room % 3](world)
+        world.purgatory.close("fail")
+        world.assert_over()
+    assert raised > 5
