@@ -193,6 +193,7 @@ def _apply_files(
 
 def _apply_topics(settings: object, master: str) -> Applied:
     from purgatory.changes.streaming import StreamSettings, apply_stream
+    from purgatory.live.quick_start import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
     from purgatory.pipeline.session import spark_session
 
     assert isinstance(settings, StreamSettings), "made above"
@@ -200,7 +201,13 @@ def _apply_topics(settings: object, master: str) -> Applied:
     import_module("confluent_kafka")
     if settings.target_url.startswith("postgres"):
         import_module("psycopg")
-    with spark_session(master) as session:
+    of_spark = dict(STREAM_SETTINGS)
+    if master.startswith("local"):  # elsewhere the workers may have this package sent to them
+        of_spark["spark.python.daemon.module"] = "purgatory.changes.python_daemon"
+    with (
+        spark_session(master, java_options=JAVA_OPTIONS, settings=of_spark) as session,
+        warmed_up(session),
+    ):
         return apply_stream(session, settings, progress=_tell)
 
 

@@ -8,6 +8,7 @@ A worker would import all of it before its first row, for half a second of a pro
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 _OF_TASKS = (
@@ -21,10 +22,10 @@ _OF_TASKS = (
 _TASKS = "pyspark.worker"
 
 
-def main() -> None:
-    """Import, and be the daemon that Spark asks for; the last argument names its workers."""
+def begin(modules: Sequence[str]) -> None:
+    """Import modules, and be the daemon that Spark asks for: the last argument says of whom."""
     if sys.argv[-1] == _TASKS:
-        for name in _OF_TASKS:
+        for name in modules:
             import_module(name)
     from pyspark.daemon import manager
 
@@ -32,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(_OF_TASKS)

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.order import order_findings
-from purgatory.live.quick_start import warmed_up
+from purgatory.live.quick_start import STREAM_SETTINGS, warmed_up
 from purgatory.live.result_places import ResultPlaces
 from purgatory.live.rows import rows_of
 from purgatory.live.topic_records import Records
@@ -33,11 +33,7 @@ _STATE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The other one asks the shell about links, ten times for each file.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.metricsEnabled": "false",
+    **STREAM_SETTINGS,
 }
 _LOOK_EVERY_S = 0.5
 _WAITS_EVERY_US = 5_000_000

@@ -40,6 +40,25 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
     assert said[0].startswith("purgatory apply: Spark's Java process was killed by signal 9")
 
 
+def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() -> None:
+    program = (
+        "import sys; from unittest.mock import patch; from purgatory.changes import python_daemon\n"
+        "sys.argv.append('pyspark.worker')\n"
+        "with patch('pyspark.daemon.manager'):\n"
+        "    python_daemon.begin(python_daemon.OF_TASKS)\n"
+        "before = set(sys.modules)\n"
+        "from purgatory.changes.streaming import _Task\n"
+        "from purgatory.changes.targets import open_target\n"
+        "from purgatory.source.partition_reader import PartitionReader\n"
+        "open_target('sqlite:///:memory:').close()\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == "[]\n"
+
+
 def _java_of(pid: int) -> int:
     """The child of a process that runs Java."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
