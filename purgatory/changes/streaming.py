@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from purgatory.changes.applier import RETRY_FOR_S, Applier
 from purgatory.changes.apply import Applied
@@ -38,6 +39,13 @@ _ARROW_RESULT = pa.schema(
         ("passes", pa.bool_()),
     ]
 )
+
+_SLOW_START = "Python worker failed to connect back"
+"""What Spark says when the process that reads for a query isn't up in ten seconds.
+
+The time can't be set, and on a machine that others keep busy, the imports alone may take it.
+"""
+_MOST_STARTS = 5
 
 
 @dataclass(frozen=True)
@@ -115,16 +123,27 @@ def apply_stream(
             .writeStream.foreachBatch(batches)
             .option("checkpointLocation", checkpoint)
         )
-        query = (writer.trigger(availableNow=True) if settings.once else writer).start()
+        _run(writer.trigger(availableNow=True) if settings.once else writer, batches)
+    return batches.total
+
+
+def _run(writer: DataStreamWriter, batches: _Batches) -> None:
+    """Start a query and wait for its end; again, if Spark lost patience with a process of its own.
+
+    What was applied before is skipped the second time: the target knows of it.
+    """
+    for starts_left in reversed(range(_MOST_STARTS)):
+        query = writer.start()
         try:
             query.awaitTermination()
+            return
         except PySparkException as error:
             if batches.failure is not None:
                 raise batches.failure from None
-            raise _stream_failure(error) from error
+            if _SLOW_START not in str(error) or not starts_left:
+                raise _stream_failure(error) from error
         finally:
             query.stop()
-    return batches.total
 
 
 def _check_topics(settings: StreamSettings) -> None:
