@@ -7,7 +7,6 @@ Ground rules
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
@@ -23,7 +22,8 @@ WAIT_BOUNDS_MS = (
 )
 """Upper bounds of the waits' histograms, from 1 ms to 5 min; one more bucket is above them."""
 
-_WAIT_BOUNDS_NS = [bound_ms * 1_000_000 for bound_ms in WAIT_BOUNDS_MS]
+WAIT_BOUNDS_NS = [bound_ms * 1_000_000 for bound_ms in WAIT_BOUNDS_MS]
+"""The same in nanoseconds: where a wait stands among them is the number of its bucket."""
 
 
 class OutcomeCounter:
@@ -35,11 +35,6 @@ class OutcomeCounter:
         self.total = 0
         self.bucket_counts = [0] * (len(WAIT_BOUNDS_MS) + 1)
         self.wait_sum_ns = 0
-
-
-def bucket_of(wait_ns: int) -> int:
-    """Return which bucket of the histogram counts this wait. O(log buckets)."""
-    return bisect_left(_WAIT_BOUNDS_NS, wait_ns)
 
 
 @dataclass(frozen=True)

@@ -583,7 +583,8 @@ class DelayedOperation(TimerTask):
                 counted_as = self._op_counted_as()
                 if self._op_stage < _OBSERVING:
                     self._op_stage = _OBSERVING
-                    purgatory._observe(self, counted_as)
+                    if purgatory._on_settled is not None:
+                        purgatory._observe(self, counted_as, purgatory._on_settled)
                 purgatory._count_settled(self, counted_as, me)
             self._op_stage = _COUNTING
             self._op_settled = True

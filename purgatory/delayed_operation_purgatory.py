@@ -17,6 +17,7 @@ Ground rules
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,7 +27,7 @@ from typing import Any, Self
 
 from purgatory.callback_chain import this_thread
 from purgatory.closing import LISTS, ClosePolicy, Closing, check_policy
-from purgatory.counters import Counters, CountersSnapshot, bucket_of
+from purgatory.counters import WAIT_BOUNDS_NS, Counters, CountersSnapshot
 from purgatory.delayed_operation import FOREVER_MS, REFUSED, DelayedOperation
 from purgatory.errors import (
     FAULTS,
@@ -228,8 +229,11 @@ class DelayedOperationPurgatory:
         try:
             if turn.setdefault("holder", me) is not me:
                 turn = turn.wait(me)
-            operations += self._watchers.operations_on(key)
-            self._counters.checks += len(operations)
+            # WatcherList.operations_on(key), written out.
+            watchers = self._watchers.by_key.get(key)
+            if watchers is not None:
+                operations += watchers.values()
+                self._counters.checks += len(operations)
             del turn["holder"]
             return _check_each(operations)
         except BaseException as error:
@@ -667,11 +671,12 @@ class DelayedOperationPurgatory:
             operation._op_log("error", "key_failed", exc_info=key_error)
         operation._op_wait_ns = self._now_ns() - operation._op_start_ns
 
-    def _observe(self, operation: DelayedOperation, counted_as: str) -> None:
+    def _observe(
+        self, operation: DelayedOperation, counted_as: str, on_settled: SettledObserver
+    ) -> None:
         """Tell the observer."""
         try:
-            if self._on_settled is not None:
-                self._on_settled(operation, counted_as, operation._op_wait_ns)
+            on_settled(operation, counted_as, operation._op_wait_ns)
         except FAULTS as error:
             log_safely(
                 "error",
@@ -687,7 +692,7 @@ class DelayedOperationPurgatory:
         wait_ns = operation._op_wait_ns
         counters = self._counters
         counter = counters.by_outcome.get(counted_as)
-        bucket = bucket_of(wait_ns)
+        bucket = bisect_left(WAIT_BOUNDS_NS, wait_ns)
         turn = self._turn
         try:
             if turn.setdefault("holder", me) is not me:

@@ -116,11 +116,12 @@ class WatcherList:
         self._put(key, operation)
 
     def _put_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
+        numbers_by_key = self.numbers_by_key
         waiting = None
-        while waiting is None or self.numbers_by_key.get(key) is not waiting:
-            waiting = self.numbers_by_key.get(key)
+        while waiting is None or numbers_by_key.get(key) is not waiting:
+            waiting = numbers_by_key.get(key)
             if waiting is None:
-                waiting = self.numbers_by_key.setdefault(key, ThresholdWatchers())
+                waiting = numbers_by_key.setdefault(key, ThresholdWatchers())
             waiting.add(operation, number)
         if operation._op_outcome is not _PENDING:
             self._take_number(key, operation, number)
@@ -156,8 +157,10 @@ class WatcherList:
             watchers = self.by_key.get(key)
             if watchers is not None and watchers.pop(id(operation), None) is not None:
                 self.entries -= 1
-                self._drop_if_empty(key, watchers)
-            self._take_number(key, operation, number)
+                if not watchers:
+                    self._drop_if_empty(key, watchers)
+            if key in self.numbers_by_key:  # its number was not reached, nor that of all others
+                self._take_number(key, operation, number)
 
     def _take_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
         waiting = self.numbers_by_key.get(key)
@@ -166,7 +169,7 @@ class WatcherList:
 
     def _drop_numbers(self, key: Hashable) -> None:
         dropped = self.numbers_by_key.pop(key, None)
-        if dropped:
+        if dropped is not None and dropped.by_number:
             for operation, number in dropped.pairs():
                 self._put_number(key, operation, number)
 
@@ -215,7 +218,7 @@ class WatcherList:
         waiting = self.numbers_by_key.get(key)
         if waiting is not None:
             waiting.take_reached(value, taken)
-            if not waiting:
+            if not waiting.by_number:  # without a call of __bool__
                 self._drop_numbers(key)
 
     def wait_anew(self, key: Hashable) -> None:
