@@ -8,8 +8,9 @@ Ground rules
 ------------
 * Plain data: changed under the lock of the timer that drives the wheel. It never waits; who wants
   to wait asks for ``first_expiration_ms`` and is told of an earlier one by ``on_earlier``.
-* An interrupt between any two steps leaves a bucket in the queue once too often, never once too
-  rarely: it enters before it gets its expiration, and leaves after it was emptied.
+* An interrupt between any two steps, or a finalizer that adds a task, leaves a bucket in the queue
+  once too often, never once too rarely: it enters before it gets its expiration, and leaves after
+  it was emptied. The driver finds nothing in it the second time.
 """
 
 from __future__ import annotations
