@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory import Outcome
+from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
+from purgatory.waiting import delay_of
 from tests.purgatory.probe import Probe, Setting
 
 
@@ -135,3 +136,30 @@ def test_a_check_noted_while_the_function_raises_is_not_lost(
     with pytest.raises(LookupError, match="broken on purpose"):
         operation.safe_try_complete_or_else(check_from_elsewhere_and_raise)
     assert operation.outcome is Outcome.COMPLETED
+
+
+class ReadyTooLate(DelayedOperation):
+    """Its time is up in the middle of a check, and its condition holds after that look."""
+
+    looks = 0
+
+    def try_complete(self) -> bool:
+        self.looks += 1
+        if self.looks == 3:  # the first event's
+            self.run()  # as the timer would, on another thread
+        return self.looks > 3 and self.force_complete()
+
+
+def test_an_expiry_in_the_middle_of_a_check_has_a_check_of_its_own() -> None:
+    with DelayedOperationPurgatory("Produce", reaper_enabled=False) as purgatory:
+        operation = ReadyTooLate(60_000)
+        purgatory.try_complete_else_watch(operation, ["key"])
+        purgatory.check_and_complete("key")
+        assert (operation.outcome, operation.looks) == (Outcome.COMPLETED, 4)
+
+
+@pytest.mark.parametrize(("timeout_s", "delay_ms"), [(0.0001, 1), (0.0015, 2), (0.002, 2), (0, 0)])
+def test_a_timeout_in_seconds_is_rounded_up_to_a_millisecond(
+    timeout_s: float, delay_ms: int
+) -> None:
+    assert delay_of(timeout_s) == delay_ms

@@ -8,6 +8,7 @@ import threading
 from functools import partial
 
 from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory.expired_operation_reaper import ExpiredOperationReaper
 from tests.purgatory.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 
@@ -46,6 +47,26 @@ def test_many_threads_start_one_new_reaper() -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
+        alive = [t for t in threading.enumerate() if t.name == "ExpirationReaper-0-Produce"]
+        assert len(alive) == 1
+        assert reaper.restarts == 1
+
+
+def test_a_reaper_that_is_replaced_while_its_successor_is_made_is_replaced_once() -> None:
+    """A finalizer may run just then, and submit an operation."""
+    with DelayedOperationPurgatory("Produce") as purgatory:
+        kill(purgatory)
+        reaper = purgatory.reaper
+        assert isinstance(reaper, ExpiredOperationReaper)
+        make = reaper._new_thread
+
+        def make_with_a_finalizer() -> threading.Thread:
+            reaper._new_thread = make  # type: ignore[method-assign]
+            reaper.restart_if_dead()
+            return make()
+
+        reaper._new_thread = make_with_a_finalizer  # type: ignore[method-assign]
+        assert not reaper.restart_if_dead()
         alive = [t for t in threading.enumerate() if t.name == "ExpirationReaper-0-Produce"]
         assert len(alive) == 1
         assert reaper.restarts == 1
