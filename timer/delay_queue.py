@@ -62,16 +62,12 @@ class DelayQueue:
         # Last: who finds the bucket with this expiration relies on all the above.
         bucket.expiration_ms = expiration_ms
 
-    def is_due(self, now_ms: int) -> bool:
-        """Whether the first bucket is due at ``now_ms``; needs no lock. O(1)."""
-        first = self._heap[:1]  # one step: another thread may empty the heap
-        return bool(first) and first[0][0] <= now_ms
-
     def first_due(self, now_ms: int) -> Queued | None:
-        """Return the first bucket, which stays, if it is due at ``now_ms``. O(1)."""
-        if not self._heap or self._heap[0][0] > now_ms:
-            return None
-        return self._heap[0]
+        """Return the first bucket, which stays, if it is due at ``now_ms``; needs no lock. O(1)."""
+        for first in self._heap[:1]:  # one step: another thread may empty the heap
+            if first[0] <= now_ms:
+                return first
+        return None
 
     def remove(self, queued: Queued) -> None:
         """Take out what ``first_due`` returned, unless another came before it. O(log buckets)."""

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import queue
 import threading
-from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import call
-from typing import Any, Protocol
+from types import GeneratorType
+from typing import Any, Protocol, TypeAlias, cast
 
 from timer.safe_log import log_safely
 
 Calls = deque[Callable[[], Any]]
+Runner: TypeAlias = "GeneratorType[bool, None, None]"
 
 
 class TaskExecutor(Protocol):
@@ -42,46 +43,50 @@ class InlineExecutor:
     A task submitted while another one runs waits for that one's end and runs on its thread.
     """
 
-    __slots__ = ("_calls", "_due", "_gate", "_runner")
+    __slots__ = ("_due", "_gate", "_runner")
 
     def __init__(self) -> None:
         self._after_fork()
 
     def _after_fork(self) -> None:
         self._due: Calls = deque()
-        self._calls = _calls(self._due)
         self._gate = threading.RLock()
-        self._runner: dict[None, LockType] = {}
+        self._runner = _new_runner(self._due)
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
         due = self._due
         due.append(partial(function, *args) if args else function)
         # Looked at again after each turn: what was appended while we had it is ours.
         while due:
-            turn = threading.Lock()
-            # Whatever ends this turn, even between two steps, ends it with the lock unlocked: so
-            # others see that it is over.
-            with turn:
-                if self._runner.setdefault(None, turn) is not turn and not self._replace(turn):
-                    return
-                self._run_due()
-                self._runner.pop(None)
+            runner = self._runner
+            # No other thread can come between these two lines: neither calls Python.
+            if runner.gi_running:
+                return
+            if not next(runner, False):
+                self._replace(runner)
 
-    def _run_due(self) -> None:
-        # A function of its own: from Python 3.12 on, an exception at a loop's backward jump would
-        # not be seen by a ``with`` around it.
-        calls, due = self._calls, self._due
+    def _replace(self, ended: Runner) -> None:
+        """Have a new runner, if ``ended``, which was broken off, is still the one that counts."""
+        with self._gate:
+            if self._runner is ended:
+                self._runner = _new_runner(self._due)
+
+
+def _new_runner(due: Calls) -> Runner:
+    return cast(Runner, _make_all_calls(due))
+
+
+def _make_all_calls(due: Calls) -> Iterator[bool]:
+    """Make all calls that are due whenever the next value is asked for.
+
+    It serves as a lock that nothing can leave taken: while it runs nobody else can have it run, and
+    an exception that breaks it off ends it, so that others see that this turn is over.
+    """
+    calls = _calls(due)
+    while True:
         while due:
             next(calls)
-
-    def _replace(self, turn: LockType) -> bool:
-        """Have ``turn`` be the one that counts, if the one that does was broken off."""
-        with self._gate:
-            before = self._runner.get(None)
-            if before is None or before.locked():
-                return self._runner.setdefault(None, turn) is turn
-            self._runner[None] = turn
-        return True
+        yield True
 
 
 class SingleThreadExecutor:

@@ -3,10 +3,10 @@
 Ground rules
 ------------
 * One lock guards the moves of the wheel, its buckets and the delay queue. It is held for one
-  insertion, one move of an entry or one swap of a bucket's contents: never while user code runs,
-  and never while a whole bucket cascades. It is reentrant, because a finalizer that the garbage
-  collector runs in the middle may use the timer. ``cancel`` goes without it, and so does nearly
-  every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
+  insertion, one swap of a bucket's contents or the moves of a few entries: never while user code
+  runs, and never while a large bucket cascades. It is reentrant, because a finalizer that the
+  garbage collector runs in the middle may use the timer. ``cancel`` goes without it, and so does
+  nearly every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
 * Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
   one usually does.
 * What the bucket that is due holds goes from the wheel to ``_taken``, and one entry at a time to
@@ -19,6 +19,9 @@ Ground rules
   entry in its next place before it takes it out of the one before, so what was broken off is found
   by the next call of ``advance_clock``, which goes on; what stands in two places is passed over the
   second time.
+* A dict that others change is copied by ``dict(x)`` or ``list(x)`` before it is iterated over. The
+  garbage collector, and so a finalizer or another thread, may come in the middle of
+  ``list(x.items())``, and on Python 3.11 of ``x.copy()``, which then may be of no use.
 * A task is taken out of its home and begun in one step of the interpreter, on the executor's
   thread. It can be cancelled until then. Whether what breaks its ``run`` off came before its first
   step can't be told: a task that may run again is put back, any other counts as run.
@@ -48,6 +51,9 @@ from timer.timing_wheel import TimingWheel
 
 MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
+
+FEW_TO_FALL = 8
+"""How many entries may fall to finer buckets within one section."""
 
 MANY_IN_HAND = 8
 """How many dicts are in hand before those are let go of whose tasks have all begun."""
@@ -182,13 +188,18 @@ class SystemTimer(Timer):
             timeout_ms = checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
-        self._go_on()  # with what an interrupt broke off, if any
-        was_due = due = self._wait_for_due(timeout_ms)
-        while due:
-            self._go_on()
-            now_ms = self.clock.now_ms()
-            due = self._queue.is_due(now_ms) and self._poll(now_ms)
-        return was_due
+        was_due = False
+        while True:
+            # At first, this is what an interrupt broke off.
+            if self._taken:
+                self._let_taken_fall()
+            if self._due:
+                self._submit_due()
+            if not self._poll() and (
+                was_due or timeout_ms <= 0 or not self._wait_for_due(timeout_ms)
+            ):
+                return was_due
+            was_due = True
 
     @property
     def size(self) -> int:
@@ -281,7 +292,8 @@ class SystemTimer(Timer):
                 if not entry.remove():
                     return
                 entry = TimerTaskEntry(task, entry.expiration_ms)
-            self._check_open()
+            if self._closed:
+                self._check_open()
             due = not self._wheel.add(entry)
             if due:
                 number = entry.number = next(self._numbers)
@@ -301,18 +313,13 @@ class SystemTimer(Timer):
 
     def _wait_for_due(self, timeout_ms: int) -> bool:
         deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
-        if self._poll(self._now_ns() // NS_PER_MS):
-            return True
-        if timeout_ms <= 0:
-            return False
         wake: Wake = SimpleQueue()
         try:
-            self._sleepers[id(wake)] = (
-                wake  # first, then looked: a bucket that comes later wakes us
-            )
+            # First, then looked: a bucket that comes later wakes us.
+            self._sleepers[id(wake)] = wake
             while not self._closed:
                 now_ns = self._now_ns()
-                if self._poll(now_ns // NS_PER_MS):
+                if self._poll():
                     return True
                 if now_ns >= deadline_ns:
                     return False
@@ -326,10 +333,14 @@ class SystemTimer(Timer):
             self._sleepers.pop(id(wake), None)
         return False
 
-    def _poll(self, now_ms: int) -> bool:
+    def _poll(self) -> bool:
         """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        now_ms = self._now_ns() // NS_PER_MS
+        queue = self._queue
+        if queue.first_due(now_ms) is None:
+            return False
         with self._lock:
-            queued = self._queue.first_due(now_ms)
+            queued = queue.first_due(now_ms)
             if queued is None:
                 return False
             begin_ms, level, _, bucket = queued
@@ -349,25 +360,32 @@ class SystemTimer(Timer):
                 bucket.empty()
                 self._taken[key] = taken
             self._wheel.advance_clock(begin_ms)
-            self._queue.remove(queued)
+            queue.remove(queued)
+            if level > 1 and len(entries) + len(fallen) <= FEW_TO_FALL:
+                self._let_few_fall(_held(fallen, entries))
+                self._taken.pop(key, None)
         return True
 
+    def _let_few_fall(self, entries: list[TimerTaskEntry]) -> None:
+        """Let them fall in the section in which their bucket was taken; under the lock."""
+        add = self._wheel.add
+        for entry in entries:
+            if entry.task is not None and not add(entry):
+                self._due[id(entry)] = [entry], NOWHERE
+
     def _let_go_of_empty(self) -> None:
-        for key, entries in list(self._in_hand.items()):
+        for key, entries in dict(self._in_hand).items():
             if not entries and entries is not self._due_at_once:
                 self._in_hand.pop(key, None)
 
-    def _go_on(self) -> None:
-        """Let all that is in hand fall to where it belongs, and have what is due run."""
-        if self._taken:
-            for key, taken in list(self._taken.items()):
-                if taken.turn.locked():
-                    continue  # another driver is at it
-                with taken.turn:
-                    self._let_fall(_held(taken.fallen, taken.entries))
-                    self._taken.pop(key, None)
-        if self._due:
-            self._submit_due()
+    def _let_taken_fall(self) -> None:
+        """Let all that was taken from large buckets fall to where it belongs."""
+        for key, taken in dict(self._taken).items():
+            if taken.turn.locked():
+                continue  # another driver is at it
+            with taken.turn:
+                self._let_fall(_held(taken.fallen, taken.entries))
+                self._taken.pop(key, None)
 
     def _let_fall(self, entries: list[TimerTaskEntry]) -> None:
         add_if_queued = self._wheel.add_if_queued
@@ -381,31 +399,34 @@ class SystemTimer(Timer):
     def _submit_due(self) -> None:
         due = self._due
         if self._one_at_a_time:
-            self._submit(self._run_due)  # one call will do for all
+            try:
+                self._executor.submit(self._run_due)  # one call will do for all
+            except Exception as error:
+                self._run_here(error, self._run_due)
             return
         while due:
-            for key, (fallen, entries) in list(due.items()):
+            for key, (fallen, entries) in dict(due).items():
                 for entry in _held(fallen, entries):
-                    self._submit(self._run, entry)
+                    try:
+                        self._executor.submit(self._run, entry)
+                    except Exception as error:
+                        self._run_here(error, self._run, entry)
                 due.pop(key, None)
 
-    def _submit(self, function: Callable[..., object], *args: TimerTaskEntry) -> None:
-        try:
-            self._executor.submit(function, *args)
-        except Exception as error:
-            # A pool that is full, broken or shut down: on the wrong thread is better than never.
-            log_safely(
-                "timer", "error", "timer_executor_refused", timer=self.name, error=str(error)
-            )
-            function(*args)
+    def _run_here(
+        self, error: Exception, function: Callable[..., object], *args: TimerTaskEntry
+    ) -> None:
+        # A pool that is full, broken or shut down: on the wrong thread is better than never.
+        log_safely("timer", "error", "timer_executor_refused", timer=self.name, error=str(error))
+        function(*args)
 
     def _run_due(self) -> None:
         due = self._due
         run = self._run
         try:
             while due:
-                for key, (fallen, entries) in list(due.items()):
-                    for entry in _held(fallen, entries):
+                for key, (fallen, entries) in dict(due).items():
+                    for entry in [*fallen, *entries.values()]:
                         run(entry)
                     due.pop(key, None)
                     if not entries:

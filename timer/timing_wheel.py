@@ -80,7 +80,13 @@ class TimingWheel:
         # full one outside.
         if bucket.expiration_ms != begin_ms:
             self.queue.offer(bucket, begin_ms)
-        bucket.add(entry)
+        # bucket.add(entry), written out: where few tasks wait, this is the hot path.
+        if entry.home is NOWHERE:
+            number = entry.number = next(bucket.numbers)
+            entry.home = bucket.entries
+            bucket.entries[number] = entry
+        else:
+            bucket.fallen.append(entry)
         return True
 
     def add_if_queued(self, entry: TimerTaskEntry) -> bool:
@@ -122,17 +128,17 @@ class TimingWheel:
 
     def advance_clock(self, time_ms: int) -> None:
         """Move this wheel, and those above whose tick is over, to ``time_ms``. O(m)."""
+        tick_ms = self.tick_ms
+        if time_ms < self.current_time_ms + tick_ms:
+            return
         # From the top down, and the end of a level before its time: after an interrupt the lower
         # ones are late, and the next call begins with them.
-        late: list[TimingWheel] = []
-        wheel: TimingWheel | None = self
-        while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
-            late.append(wheel)
-            wheel = wheel.overflow_wheel
-        for wheel in reversed(late):
-            begin_ms = time_ms - time_ms % wheel.tick_ms
-            wheel.end_ms = begin_ms + wheel.interval_ms
-            wheel.current_time_ms = begin_ms
+        above = self.overflow_wheel
+        if above is not None and time_ms >= above.current_time_ms + above.tick_ms:
+            above.advance_clock(time_ms)
+        begin_ms = time_ms - time_ms % tick_ms
+        self.end_ms = begin_ms + self.interval_ms
+        self.current_time_ms = begin_ms
 
     def levels(self) -> list[TimingWheel]:
         """Return this wheel and those above it, the finest first."""

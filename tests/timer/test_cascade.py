@@ -8,6 +8,7 @@ import pytest
 
 from tests.timer.named_task import NamedTask
 from timer import ManualClock, SystemTimer, TimerTaskEntry
+from timer.system_timer import FEW_TO_FALL
 
 LONG_S = 60
 TASKS = 1_000
@@ -65,6 +66,21 @@ def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
     assert watch.most_moves_in_a_hold == 1
     assert watch.moves == TASKS
     assert watch.holds >= TASKS // 2
+    timer._check()
+
+
+@pytest.mark.parametrize("tasks", [FEW_TO_FALL, FEW_TO_FALL + 1])
+def test_only_a_few_entries_fall_within_one_hold_of_the_lock(
+    clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch, tasks: int
+) -> None:
+    for number in range(tasks):
+        timer.call_later(600 + 20 * number, int)
+    with monkeypatch.context() as patch:
+        watch = Watch(timer, patch)
+        clock.advance_to(1_600)
+        timer.advance_clock()
+    assert watch.most_moves_in_a_hold == (tasks if tasks == FEW_TO_FALL else 1)
+    assert watch.moves == (0 if tasks == FEW_TO_FALL else tasks)
     timer._check()
 
 

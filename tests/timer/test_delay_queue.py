@@ -19,7 +19,6 @@ def offer(queue: DelayQueue, expiration_ms: int, level: int = 1, index: int = 0)
 def poll(queue: DelayQueue, now_ms: int) -> TimerTaskList | None:
     """Take out the first bucket if it is due."""
     queued = queue.first_due(now_ms)
-    assert queue.is_due(now_ms) == (queued is not None)
     if queued is None:
         return None
     assert queue.first_due(now_ms) is queued, "it stays until it is removed"

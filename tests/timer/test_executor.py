@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from _thread import LockType
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -13,6 +13,7 @@ import structlog
 
 from tests.timer.named_task import NamedTask
 from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
+from timer.executor import _new_runner
 
 LONG_S = 60
 
@@ -68,31 +69,32 @@ def test_inline_runs_what_comes_between_its_last_look_and_the_end_of_its_turn() 
     ran: list[str] = []
     others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
 
-    class SubmitsBeforeTheEnd(dict[None, LockType]):
-        """Another thread submits just before a turn is over."""
+    class SubmitsBeforeTheEnd(deque[Callable[[], Any]]):
+        """Another thread submits when a turn has had its last look, and is not over yet."""
 
-        def pop(self, *args: Any) -> Any:
-            if others:
+        def __bool__(self) -> bool:
+            filled = len(self) > 0
+            if others and not filled:
                 other = others.pop()
                 other.start()
                 other.join(LONG_S)
-            return super().pop(*args)
+                assert ran == ["first"], "it was not for the other thread to run"
+            return filled
 
-    executor._runner = SubmitsBeforeTheEnd()
+    executor._due = SubmitsBeforeTheEnd()
+    executor._runner = _new_runner(executor._due)
     executor.submit(ran.append, "first")
     assert ran == ["first", "late"]
 
 
-def test_inline_takes_over_from_a_turn_that_was_broken_off_but_not_from_one_that_goes_on() -> None:
+def test_inline_has_one_runner_after_two_threads_found_the_last_one_broken_off() -> None:
     executor = InlineExecutor()
-    ran: list[str] = []
-    turn = threading.Lock()
-    executor._runner[None] = turn
-    with turn:
-        executor.submit(ran.append, "left to whoever has the turn")
-        assert ran == []
-    executor.submit(ran.append, "next")
-    assert ran == ["left to whoever has the turn", "next"]
+    ended = executor._runner
+    executor._replace(ended)
+    replaced = executor._runner
+    assert replaced is not ended
+    executor._replace(ended)
+    assert executor._runner is replaced
 
 
 def test_inline_goes_on_after_an_interrupt() -> None:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from timer import Histogram
+from timer.histogram import MANY_NOTED
 
 MS = 1_000_000
 
@@ -53,3 +54,13 @@ def test_values_from_many_threads_are_all_counted() -> None:
     for thread in threads:
         thread.join(60)
     assert histogram.snapshot() == ((1, 2), (0, 0, 4_000), 12_000.0)
+
+
+def test_what_is_noted_stays_bounded_when_nobody_looks() -> None:
+    histogram = Histogram([1])
+    most = 0
+    for _ in range(10 * MANY_NOTED):
+        histogram.observe(MS)
+        most = max(most, len(histogram._noted_ns))
+    assert most == MANY_NOTED
+    assert histogram.snapshot() == ((1,), (10 * MANY_NOTED, 0), 10.0 * MANY_NOTED)

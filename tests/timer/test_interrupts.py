@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
+from unittest import mock
 
 import pytest
 
@@ -30,6 +31,7 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     TimerTask,
+    system_timer,
 )
 
 TIMER = (str(Path(str(timer_package.__file__)).parent),)
@@ -185,6 +187,12 @@ def advance() -> Scenario:
     bench.check()
 
 
+def advance_with_large_buckets() -> Scenario:
+    """What a coarse bucket held falls one by one, rather than within the section that took it."""
+    with mock.patch.object(system_timer, "FEW_TO_FALL", 0):
+        yield from advance()
+
+
 def advance_with_a_pool() -> Scenario:
     """An executor of the user's: each task is submitted by itself."""
 
@@ -277,6 +285,7 @@ SCENARIOS = [
     call_later,
     cancel,
     advance,
+    advance_with_large_buckets,
     advance_with_a_pool,
     advance_with_an_executor_that_refuses,
     advance_and_wait,
@@ -286,7 +295,13 @@ SCENARIOS = [
 ]
 
 
-LONG = {advance, advance_with_a_pool, a_task_that_adds_and_cancels, look}
+LONG = {
+    advance,
+    advance_with_large_buckets,
+    advance_with_a_pool,
+    a_task_that_adds_and_cancels,
+    look,
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
