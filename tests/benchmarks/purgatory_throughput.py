@@ -106,6 +106,36 @@ def operations_per_s(operations: int) -> dict[str, float]:
     return {name: operations / times["s"] for name, times in spent.items()}
 
 
+def seconds_by_threads(threads: int, operations: int) -> float:
+    """Return how long so many threads take for all, by the clock, on one purgatory."""
+    timer = SystemTimer("Threads")
+    with DelayedOperationPurgatory("Threads", timer=timer, reaper_enabled=False) as purgatory:
+        workers = [
+            threading.Thread(target=by_event, args=(purgatory, operations // threads))
+            for _ in range(threads)
+        ]
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        spent_s = time.perf_counter() - start
+    timer.close()
+    return spent_s
+
+
+def throughput_to_one_thread(operations: int) -> dict[int, float]:
+    """Return the throughput of 2 and of 4 threads on one purgatory, as multiples of one's."""
+    spent = in_turns(
+        {
+            str(threads): lambda threads=threads: {"s": seconds_by_threads(threads, operations)}  # type: ignore[misc]
+            for threads in (1, 2, 4)
+        },
+        ROUNDS,
+    )
+    return {threads: spent["1"]["s"] / spent[str(threads)]["s"] for threads in (2, 4)}
+
+
 def check_finds_nothing_us(repeats: int) -> float:
     """Return microseconds for each of 1,000 waiting operations that can't complete."""
     with DelayedOperationPurgatory("Check") as purgatory:
@@ -123,6 +153,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     per_s = operations_per_s(size.pick(200, 20_000))
     for name, value in per_s.items():
         say(f"{name:<18} {value:>9,.0f} operations/s, {value / per_s['by hand']:.2f} x by hand")
+    by_threads = throughput_to_one_thread(size.pick(200, 20_000))
     watch = "watch on 3 of 100 keys, complete"
     return [
         Figure(f"{watch} by an event", per_s["by an event"], "op/s", 150_000, "higher"),
@@ -133,6 +164,10 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             check_finds_nothing_us(size.pick(1, 50)),
             "us",
             0.5,
+        ),
+        *(
+            Figure(f"{threads} threads on one purgatory / one thread", ratio, "x", 0.9, "higher")
+            for threads, ratio in by_threads.items()
         ),
     ]
 
