@@ -52,6 +52,10 @@ class CallbackChain:
                     work[1]()
                 except BaseException as error:
                     interrupt = interrupt or error
+                    # It may have come before the work began: whoever comes next goes on with it.
+                    purgatory = work[0]._op_purgatory
+                    if purgatory is not None:
+                        purgatory._broken_off += ((work[0],),)
                 # Only now: broken off before, it is done again, which does nothing if it was done.
                 if left and left[0] is work:
                     left.popleft()

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MANY_NOTED = 200
+MANY_NOTED = 50
 """How many values are noted before they are counted."""
 
 

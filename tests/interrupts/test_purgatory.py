@@ -97,6 +97,8 @@ class Waiting(DelayedOperation):
 class World:
     """A purgatory on a clock that stands still, and all that was given to it."""
 
+    a_listener_may_fail = False
+
     def __init__(self, max_pending: int | None = None) -> None:
         self.clock = ManualClock()
         self.timer = SystemTimer("test", clock=self.clock, executor=InlineExecutor())
@@ -111,7 +113,6 @@ class World:
         self.ready = False
         self.locks: list[Any] = []
         self.made: list[Waiting] = []
-        self.a_listener_may_fail = False
         self.interrupts = 1
 
     def lock(self) -> Any:

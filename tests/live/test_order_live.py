@@ -9,11 +9,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.topic_records import Records
+from purgatory.pipeline.errors import FaultError
 from tests.live.conftest import Feed, Row
 from tests.live.live_rows import SECOND_US, in_batches, random_log
 from tests.live.test_waits_live import rows_in, run_once
@@ -53,7 +53,7 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
             run_once(spark, records, out, **TIMES)  # and is stopped
         if number == 4:
             written = len(rows_in(out / "order"))
-            with patch.object(LiveMetrics, "batch_done", fail), pytest.raises(PySparkException):
+            with patch.object(LiveMetrics, "batch_done", fail), pytest.raises(FaultError):
                 run_once(spark, records, out, **TIMES)
             assert len(rows_in(out / "order")) > written
     # A reader that sends nothing moves the time on, past all that is remembered.
