@@ -37,8 +37,10 @@ def test_ctrl_c_ends_an_analysis_cleanly(
         text=True,
     ) as process:
         assert process.stderr is not None
-        first = process.stderr.readline()
-        assert first.startswith("Spark: "), first
+        for line in process.stderr:  # it starts, plans, and then tells of stages
+            assert line.startswith("Spark: "), line
+            if " stages" in line:
+                break
         process.send_signal(signal.SIGINT)
         printed, said = process.communicate(timeout=300)
     assert process.returncode == 130
