@@ -5,9 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CORE_TESTS := tests/timer tests/purgatory tests/event_loop
-# From Python 3.12 on it watches instructions, and what other tests watch gets in its way.
-ALONE := tests/timer/test_interrupts.py
+CORE_TESTS := tests/timer tests/purgatory tests/event_loop tests/interrupts
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
 SECONDS ?= 900
@@ -75,8 +73,7 @@ test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
 test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
 	@$(PYTHON) -m venv $(CORE_VENV)
 	@$(subst $(BIN),$(CORE_VENV)/bin,$(PIP)) install --constraint constraints.txt --editable '.[core-tests]'
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) $(CORE_TESTS) --ignore $(ALONE)
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive' $(ALONE)
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) $(CORE_TESTS)
 
 demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)

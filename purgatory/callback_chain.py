@@ -41,30 +41,35 @@ class CallbackChain:
 
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
-        interrupt: BaseException | None = None
-        left = self.left
         length = self.length
         try:
             self.length = 1  # nothing that runs here takes itself for the outermost
-            while left:
-                work = left[0]
-                try:
-                    work[1]()
-                except BaseException as error:
-                    interrupt = interrupt or error
-                    # It may have come before the work began: whoever comes next goes on with it.
-                    purgatory = work[0]._op_purgatory
-                    if purgatory is not None:
-                        purgatory._broken_off += ((work[0],),)
-                # Only now: broken off before, it is done again, which does nothing if it was done.
-                if left and left[0] is work:
-                    left.popleft()
+            interrupt = self._run_all_left()
             self.length = length
         except BaseException:
             self.length = length
             raise
         if interrupt is not None:
             raise interrupt
+
+    def _run_all_left(self) -> BaseException | None:
+        """Run what was left, and return the first interrupt."""
+        interrupt: BaseException | None = None
+        left = self.left
+        while left:
+            work = left[0]
+            try:
+                work[1]()
+            except BaseException as error:
+                interrupt = interrupt or error
+                # It may have come before the work began: whoever comes next goes on with it.
+                purgatory = work[0]._op_purgatory
+                if purgatory is not None:
+                    purgatory._broken_off += ((work[0],),)
+            # Only now: broken off before, it is done again, which does nothing if it was done.
+            if left and left[0] is work:
+                left.popleft()
+        return interrupt
 
 
 class _ThisThread(threading.local):

@@ -108,8 +108,7 @@ class Closing:
         try:
             self._enter(closer)
             pending = self._settle_all(closer)
-            while not self._is_drained(closer, deadline_s):
-                time.sleep(POLL_S)
+            self._wait_until_drained(closer, deadline_s)
             self._end_threads(deadline_s)
             self._leave(closer)
             return pending
@@ -125,14 +124,21 @@ class Closing:
         try:
             self._enter(closer)
             pending = self._settle_all(closer)
-            while not self._is_drained(closer, deadline_s):
-                await asyncio.sleep(POLL_S)
+            await self._drained(closer, deadline_s)
             self._leave(closer)
             return pending
         except BaseException:
             self._purgatory._broken_off += LISTS
             self._leave(closer)
             raise
+
+    def _wait_until_drained(self, closer: _Closer, deadline_s: float) -> None:
+        while not self._is_drained(closer, deadline_s):
+            time.sleep(POLL_S)
+
+    async def _drained(self, closer: _Closer, deadline_s: float) -> None:
+        while not self._is_drained(closer, deadline_s):
+            await asyncio.sleep(POLL_S)
 
     def _enter(self, closer: _Closer) -> None:
         self._purgatory._turn.run(lambda: self._closers.append(closer))
@@ -155,17 +161,20 @@ class Closing:
         inner = outer if self._is_on_this_stack() else _ClosingChain(self, outer)
         try:
             this_thread.chain = inner
-            for operation in operations:
-                if not operation.is_completed:
-                    self._settle(operation, closer)
-                elif operation._op_is_broken_off():
-                    operation._op_go_on()
+            self._settle_in_turn(operations, closer)
             this_thread.chain = outer
         except BaseException:
             this_thread.chain = outer
             if inner is not outer:
                 outer.left += inner.left
             raise
+
+    def _settle_in_turn(self, operations: list[DelayedOperation], closer: _Closer) -> None:
+        for operation in operations:
+            if not operation.is_completed:
+                self._settle(operation, closer)
+            elif operation._op_is_broken_off():
+                operation._op_go_on()
 
     def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
         """Settle one operation by the policy, or note it where its locks are taken."""

@@ -388,16 +388,20 @@ class DelayedOperation(TimerTask):
 
     def _op_serve(self) -> bool:
         """Serve what is noted, if the locks are free. True if a check here completed it."""
-        completed = False
-        lock = self._op_lock
         claims = self._op_claims
         me: Me = []
         try:
-            while (
-                self._op_outcome is _PENDING
-                and (self._op_check_due or self._op_expiry_due or self._op_verdict is not None)
-                and claims.setdefault("server", me) is me
-            ):
+            completed = False
+            lock = self._op_lock
+            while True:  # with no condition, see ``turn``
+                if (
+                    self._op_outcome is not _PENDING
+                    or not (
+                        self._op_check_due or self._op_expiry_due or self._op_verdict is not None
+                    )
+                    or claims.setdefault("server", me) is not me
+                ):
+                    break
                 if lock is None:
                     completed = self._op_serve_noted() or completed
                     del claims["server"]

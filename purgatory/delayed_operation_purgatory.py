@@ -61,6 +61,7 @@ _PENDING = Outcome.PENDING
 _CANCEL = (Outcome.CANCELLED, None)
 _NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
+_NOBODY: Watchers = {}
 
 
 class DelayedOperationPurgatory:
@@ -275,7 +276,7 @@ class DelayedOperationPurgatory:
             if known is None or value > known:
                 values[key] = value
             self._watchers.take_reached(key, value, taken)
-            operations = [one for waiting in taken if waiting for one in waiting.values()]
+            operations = [one for waiting in taken for one in (waiting or _NOBODY).values()]
             self._counters.checks += len(operations)
             del turn["holder"]
             return _check_each(operations) if operations else 0
@@ -284,7 +285,7 @@ class DelayedOperationPurgatory:
                 del turn["holder"]
             self._broken_off += LISTS
             for waiting in taken:  # the next event passes over them
-                self._broken_off += zip((waiting or {}).values())
+                self._broken_off += zip((waiting or _NOBODY).values())
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -736,9 +737,7 @@ class DelayedOperationPurgatory:
         try:
             chain.is_going_on = True
             notes = self._broken_off[:]
-            for (operation,) in notes:
-                if operation is not None:
-                    operation._op_go_on()
+            _go_on_with(notes)
             for key, value in self._turn.run(self._mend_in_turn):
                 self._advance(key, value)
 
@@ -791,6 +790,12 @@ class DelayedOperationPurgatory:
         assert found == expected, "the lists hold what is pending, under all its keys"
         assert not self._settling
         self._watchers._check()
+
+
+def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:
+    for (operation,) in notes:
+        if operation is not None:
+            operation._op_go_on()
 
 
 def _check_each(operations: list[DelayedOperation]) -> int:

@@ -29,6 +29,9 @@ Ground rules
 * The turn is given back inside the ``try`` as well, so that no instruction lies between. The
   ``except`` only looks and stores: CPython looks for signals after calls, where a function begins
   and where a loop jumps back, so none comes in there.
+* No loop inside the ``try`` has a condition or ends with an ``if``: from Python 3.12 on the
+  compiler leaves the jump back that it makes of these out of the ``try``, and a signal may come
+  just there. Such a loop goes into a function of its own.
 * Nothing is waited for, and no code of a user runs, in a turn; but for ``__hash__`` and ``__eq__``
   of keys.
 * A finalizer or a signal handler that comes in the middle of its own thread's turn gets in: what is

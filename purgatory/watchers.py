@@ -74,9 +74,9 @@ class WatcherList:
                         self.entries += 1
                         continue
                 watchers[identity] = operation
-                self.entries += 1
                 if by_key.get(key) is not watchers:
                     self._put_elsewhere(key, operation, watchers)
+                self.entries += 1  # last: a loop in a ``try`` ends with no ``if``, see ``turn``
             if operation._op_thresholds is not None:
                 self._watch_thresholds(operation, operation._op_thresholds)
             if operation._op_outcome is not _PENDING:
@@ -111,8 +111,8 @@ class WatcherList:
         self, key: Hashable, operation: DelayedOperation, watchers: Watchers
     ) -> None:
         """A finalizer emptied ``watchers``, and so threw them away, before ``operation`` came."""
-        if watchers.pop(id(operation), None) is not None:
-            self.entries -= 1
+        watchers.pop(id(operation), None)
+        self.entries -= 1
         self._put(key, operation)
 
     def _put_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:

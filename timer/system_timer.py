@@ -317,20 +317,23 @@ class SystemTimer(Timer):
         try:
             # First, then looked: a bucket that comes later wakes us.
             self._sleepers[id(wake)] = wake
-            while not self._closed:
-                now_ns = self._now_ns()
-                if self._poll():
-                    return True
-                if now_ns >= deadline_ns:
-                    return False
-                first_ms = self.next_expiration_ms()
-                until_ns = deadline_ns
-                if first_ms is not None:
-                    until_ns = min(deadline_ns, first_ms * NS_PER_MS)
-                if not self.clock.wait(wake, until_ns):
-                    break
+            return self._sleep_until_due(wake, deadline_ns)
         finally:
             self._sleepers.pop(id(wake), None)
+
+    def _sleep_until_due(self, wake: Wake, deadline_ns: int) -> bool:
+        while not self._closed:
+            now_ns = self._now_ns()
+            if self._poll():
+                return True
+            if now_ns >= deadline_ns:
+                return False
+            first_ms = self.next_expiration_ms()
+            until_ns = deadline_ns
+            if first_ms is not None:
+                until_ns = min(deadline_ns, first_ms * NS_PER_MS)
+            if not self.clock.wait(wake, until_ns):
+                break
         return False
 
     def _poll(self) -> bool:
@@ -421,20 +424,23 @@ class SystemTimer(Timer):
         function(*args)
 
     def _run_due(self) -> None:
-        due = self._due
-        run = self._run
         try:
-            while due:
-                for key, (fallen, entries) in dict(due).items():
-                    for entry in [*fallen, *entries.values()]:
-                        run(entry)
-                    due.pop(key, None)
-                    if not entries:
-                        self._in_hand.pop(key, None)
+            self._run_all_due()
         except BaseException:
             if self._own_executor is not None:
                 self._own_executor.submit(self._run_due)  # this call ends; not the others
             raise
+
+    def _run_all_due(self) -> None:
+        due = self._due
+        run = self._run
+        while due:
+            for key, (fallen, entries) in dict(due).items():
+                for entry in [*fallen, *entries.values()]:
+                    run(entry)
+                due.pop(key, None)
+                if not entries:
+                    self._in_hand.pop(key, None)
 
     def _run(self, entry: TimerTaskEntry) -> None:
         task = entry.task

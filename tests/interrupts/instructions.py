@@ -8,6 +8,7 @@ listed by ``uncovered``: no code could be correct there, and CPython never looks
 from __future__ import annotations
 
 import dis
+import sys
 from functools import cache
 from types import CodeType
 from typing import NamedTuple
@@ -75,3 +76,45 @@ def _mark(
 ) -> None:
     for instruction in made[first : last + 1]:
         found[instruction.offset] = reason
+
+
+def jumps_left_out(code: CodeType) -> list[Place]:
+    """Return the loops' backward jumps that an enclosing ``try`` does not cover.
+
+    CPython looks for signals there. From 3.12 on the compiler leaves some of them out of the
+    ``try``: those that it makes of a loop's condition, or of an ``if`` at a loop's end. Before 3.13
+    what a handler raises there counts as raised by the instruction before the jump's target.
+    """
+    tries = _exception_table(code)
+    found = []
+    for one in dis.get_instructions(code):
+        if one.opname.startswith("JUMP_BACKWARD") and "NO_INTERRUPT" not in one.opname:
+            raises_at = one.offset if sys.version_info >= (3, 13) else one.argval - 2
+            around_the_loop = {target for first, end, target in tries if first <= one.argval < end}
+            around_the_jump = {target for first, end, target in tries if first <= raises_at < end}
+            if around_the_loop - around_the_jump:
+                found.append(place_of(code, one.offset))
+    return found
+
+
+def _exception_table(code: CodeType) -> list[tuple[int, int, int]]:
+    """Return first offset, end and handler of what each ``try`` covers.
+
+    The format: Objects/exception_handling_notes.txt of CPython. Each number is written in groups of
+    six bits, the most significant first; 64 marks that more follow, 128 that an entry begins.
+    """
+    table = iter(code.co_exceptiontable)
+
+    def number(first: int) -> int:
+        value = first & 63
+        while first & 64:
+            first = next(table)
+            value = value << 6 | first & 63
+        return value
+
+    entries = []
+    for byte in table:
+        start, length, target = number(byte) * 2, number(next(table)) * 2, number(next(table)) * 2
+        number(next(table))  # depth and whether the offset is pushed: of no concern here
+        entries.append((start, start + length, target))
+    return entries

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -109,11 +108,6 @@ class Storm(World):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-@pytest.mark.xfail(
-    sys.version_info >= (3, 12),
-    reason="there a turn stays taken after one in some ten thousand alarms: not mended yet",
-    strict=False,
-)
 # An alarm may come in a callback of a weak reference, where Python only prints it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("_alarms")

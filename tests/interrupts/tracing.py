@@ -135,26 +135,28 @@ def _folder(file: str) -> str:
 
 if sys.version_info >= (3, 12):
     _TOOL = 3
-    _watched: set[CodeType] = set()
+    # By identity: two copies of a module, such as those that other tests load, have equal code.
+    _watched: dict[int, CodeType] = {}
 
     def _watch_all_code(where: Collection[str]) -> None:
         """Have the interpreter report each instruction of the library's functions."""
         monitoring = sys.monitoring
         if monitoring.get_tool(_TOOL) is None:
             monitoring.use_tool_id(_TOOL, "interrupts")
-        for code in _code_of(tuple(sorted(sys.modules)), tuple(where)) - _watched:
-            monitoring.set_local_events(_TOOL, code, monitoring.events.INSTRUCTION)
-            _watched.add(code)
+        for identity, code in _code_of(tuple(sorted(sys.modules)), tuple(where)).items():
+            if identity not in _watched:
+                monitoring.set_local_events(_TOOL, code, monitoring.events.INSTRUCTION)
+                _watched[identity] = code
 
     @cache
-    def _code_of(modules: tuple[str, ...], where: tuple[str, ...]) -> set[CodeType]:
+    def _code_of(modules: tuple[str, ...], where: tuple[str, ...]) -> dict[int, CodeType]:
         """Return the code of all functions there, and of those within them."""
         functions = [found for found in gc.get_objects() if isinstance(found, FunctionType)]
         left = [one.__code__ for one in functions if _is_in(one.__code__.co_filename, where)]
-        found: set[CodeType] = set()
+        found: dict[int, CodeType] = {}
         while left:
             code = left.pop()
-            if code not in found:
-                found.add(code)
+            if id(code) not in found:
+                found[id(code)] = code
                 left += [const for const in code.co_consts if isinstance(const, CodeType)]
         return found

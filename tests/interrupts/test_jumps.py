@@ -1,0 +1,81 @@
+"""No signal finds a loop's jump back outside of the ``try`` that gives back what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from tests.interrupts.instructions import jumps_left_out
+from tests.interrupts.tracing import LIBRARY
+
+HOLD_NOTHING = {
+    "AsyncPurgatory.__aexit__": "3.12's second way out of an await",
+    "AsyncPurgatory._result": "3.12's second way out of an await",
+    "AsyncPurgatory._settled": "3.12's second way out of an await",
+    "AsyncPurgatory.aclose": "3.12's second way out of an await",
+    "AsyncPurgatory.submit": "3.12's second way out of an await",
+    "AsyncPurgatory.wait": "3.12's second way out of an await",
+    "AsyncPurgatory.wait_for_threshold": "3.12's second way out of an await",
+    "Closing._drained": "a coroutine; its caller gives back",
+    "Closing._give_up_on": "a comprehension, which puts a local back",
+    "Closing._leave.<locals>.leave": "a comprehension, which puts a local back",
+    "Closing._put_off": "a comprehension, which puts a local back",
+    "Closing._settle_all": "a comprehension, which puts a local back",
+    "Closing._waited_for.<locals>.waited_for": "a comprehension, which puts a local back",
+    "Closing.close_on_loop": "3.12's second way out of an await",
+    "Counters.__init__": "a comprehension, which puts a local back",
+    "DelayedOperationPurgatory._finish_broken_off.<locals>.tidy_up": "a comprehension",
+    "DelayedOperationPurgatory._mend_in_turn": "passes over a key that can't be compared",
+    "DelayedOperationPurgatory._oldest": "looks again after a change in between",
+    "DelayedOperationPurgatory.cancel_for_key": "a comprehension, which puts a local back",
+    "SingleThreadExecutor._work": "on a thread that no signal comes to",
+    "SystemTimer._check": "a comprehension, which puts a local back",
+    "TimerTaskList._waiting": "a comprehension, which puts a local back",
+    "WatcherList.unwatch": "passes over a key that can't be compared",
+    "_chains": "a generator",
+    "_level": "a comprehension, which puts a local back",
+    "_make_all_calls": "a generator: whatever breaks it off ends it",
+    "_with_linked": "cuts tracebacks, and holds nothing",
+}
+"""The functions in which a jump is left out, and why that does no harm."""
+
+
+def _code_of(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code_of(constant)
+
+
+def _compiled(source: str) -> list[CodeType]:
+    return list(_code_of(compile(source, "source", "exec")))
+
+
+@pytest.mark.parametrize("folder", LIBRARY, ids=lambda folder: Path(folder).name)
+def test_a_jump_back_lies_inside_the_try_of_its_loop(folder: str) -> None:
+    found = [
+        place
+        for file in Path(folder).glob("*.py")
+        for code in _compiled(file.read_text(encoding="utf-8"))
+        for place in jumps_left_out(code)
+        if code.co_qualname not in HOLD_NOTHING
+    ]
+    assert not found
+
+
+def test_a_jump_that_was_left_out_is_found() -> None:
+    held = """
+def held():
+    take()
+    try:
+        while more():
+            if again():
+                continue
+            work()
+    except BaseException:
+        give_back()
+"""
+    assert [place for code in _compiled(held) for place in jumps_left_out(code)]
