@@ -153,7 +153,7 @@ class DelayedOperation(TimerTask):
         self._op_settled = False
         self._op_listeners: list[Callable[[], object]] | None = None
         self._op_purgatory: DelayedOperationPurgatory | None = None
-        self._op_keys: tuple[Hashable, ...] = ()
+        self._op_keys: tuple[Hashable, ...] = ()  # for any event and for numbers, each once
         self._op_thresholds: Mapping[Hashable, int] | None = None
         self._op_retry: RetryTask | None = None
         self._op_start_ns = 0
@@ -370,7 +370,7 @@ class DelayedOperation(TimerTask):
 
     def _op_was_let_go(self) -> bool:
         """Whether its purgatory was closed and left it pending: only that takes all its keys."""
-        return self._op_purgatory is not None and not (self._op_keys or self._op_thresholds)
+        return self._op_purgatory is not None and not self._op_keys
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -533,21 +533,21 @@ class DelayedOperation(TimerTask):
             if self._op_outcome is _PENDING:
                 self._op_settler = me[0]
                 self._op_error = error
-                self._op_become(outcome)
+                self._op_outcome = outcome  # anything may follow PENDING: no look at TRANSITIONS
             else:
                 if self._op_settled or (self._op_stage == _PUT_OFF and not going_on):
                     del claims["settler"]
                     return False
                 going_on = True
+            chain = this_thread.chain
             if self._op_stage <= _PUT_OFF:
                 self._op_leave(me)
-                chain = this_thread.chain
                 if chain.length >= LONGEST_CHAIN:
                     self._op_stage = _PUT_OFF
                     chain.left.append((self, self._op_go_on))
                     del claims["settler"]
                     return not going_on
-            self._op_finish(this_thread.chain, me)
+            self._op_finish(chain, me)
             return not going_on
         except BaseException as interrupt:
             if "settler" in claims and claims["settler"] is me:
@@ -585,10 +585,9 @@ class DelayedOperation(TimerTask):
                 self._op_call_back()
             if purgatory is not None:
                 counted_as = self._op_counted_as()
-                if self._op_stage < _OBSERVING:
+                if purgatory._on_settled is not None and self._op_stage < _OBSERVING:
                     self._op_stage = _OBSERVING
-                    if purgatory._on_settled is not None:
-                        purgatory._observe(self, counted_as, purgatory._on_settled)
+                    purgatory._observe(self, counted_as, purgatory._on_settled)
                 purgatory._count_settled(self, counted_as, me)
             self._op_stage = _COUNTING
             self._op_settled = True
@@ -613,7 +612,7 @@ class DelayedOperation(TimerTask):
         return counted_as
 
     def _op_become(self, outcome: Outcome) -> None:
-        """Change the outcome: nothing else does."""
+        """Change an outcome that is not PENDING any more."""
         if outcome not in TRANSITIONS[self._op_outcome]:
             raise RuntimeError(f"{self!r} can't become {outcome.name}")
         self._op_outcome = outcome

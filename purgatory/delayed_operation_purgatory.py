@@ -50,7 +50,7 @@ from purgatory.watch_keys import (
     checked_number,
     checked_thresholds,
 )
-from purgatory.watchers import WatcherList, Watchers
+from purgatory.watchers import WatcherList
 from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
 from timer.safe_log import safe_repr
 
@@ -61,7 +61,6 @@ _PENDING = Outcome.PENDING
 _CANCEL = (Outcome.CANCELLED, None)
 _NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
-_NOBODY: Watchers = {}
 
 
 class DelayedOperationPurgatory:
@@ -162,7 +161,7 @@ class DelayedOperationPurgatory:
         """
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
-        keys = checked_keys(keys, bool(thresholds))
+        keys = checked_keys(keys, thresholds)
         if self._broken_off:
             self._finish_broken_off()
         watch = self._watchers.watch if self._max_pending is None else self._watch_if_not_full
@@ -262,11 +261,8 @@ class DelayedOperationPurgatory:
             value = checked_number("value", key, value)
         if self._broken_off:
             self._finish_broken_off()
-        return self._advance(key, value)
-
-    def _advance(self, key: Hashable, value: int) -> int:
         values = self._values
-        taken: list[Watchers | None] = []
+        operations: list[DelayedOperation] = []
         me = [get_ident()]
         turn = self._turn
         try:
@@ -275,17 +271,16 @@ class DelayedOperationPurgatory:
             known = values.get(key)
             if known is None or value > known:
                 values[key] = value
-            self._watchers.take_reached(key, value, taken)
-            operations = [one for waiting in taken for one in (waiting or _NOBODY).values()]
-            self._counters.checks += len(operations)
+            if key in self._watchers.numbers_by_key:
+                self._watchers.take_reached(key, value, operations)
+                self._counters.checks += len(operations)
             del turn["holder"]
             return _check_each(operations) if operations else 0
         except BaseException as error:
             if "holder" in turn and turn["holder"] is me:
                 del turn["holder"]
             self._broken_off += LISTS
-            for waiting in taken:  # the next event passes over them
-                self._broken_off += zip((waiting or _NOBODY).values())
+            self._broken_off += zip(operations)  # the next event passes over them
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -642,9 +637,7 @@ class DelayedOperationPurgatory:
             if not self._closed:
                 raise
         # Put on the timer first, then looked: settled meanwhile, or let go of, without keys.
-        if operation._op_outcome is not _PENDING or not (
-            operation._op_keys or operation._op_thresholds
-        ):
+        if operation._op_outcome is not _PENDING or not operation._op_keys:
             TimerTask.cancel(operation)
 
     # What an operation asks of its purgatory.
@@ -739,7 +732,7 @@ class DelayedOperationPurgatory:
             notes = self._broken_off[:]
             _go_on_with(notes)
             for key, value in self._turn.run(self._mend_in_turn):
-                self._advance(key, value)
+                self.advance(key, value)  # which finds that this is going on
 
             def tidy_up() -> None:
                 finished = set(map(id, notes))
@@ -784,8 +777,7 @@ class DelayedOperationPurgatory:
         expected: set[tuple[Hashable, int]] = set()
         for operation in self._pending.values():
             assert operation._op_outcome is Outcome.PENDING, operation
-            keys = (*operation._op_keys, *(operation._op_thresholds or ()))
-            expected.update((key, id(operation)) for key in keys)
+            expected.update((key, id(operation)) for key in operation._op_keys)
         found = {(key, id(operation)) for key, operation in self._watchers._pairs()}
         assert found == expected, "the lists hold what is pending, under all its keys"
         assert not self._settling

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from purgatory.delayed_operation import DelayedOperation
 
-_NOBODY = (None,)
+_NOBODY: tuple[dict[int, DelayedOperation]] = ({},)
+_values = dict.values
 
 _FEW = 32
 """So many stale numbers are not worth a sweep."""
@@ -65,7 +67,7 @@ class ThresholdWatchers:
             self._sweep_if_stale()
         return True
 
-    def take_reached(self, value: int, taken: list[dict[int, DelayedOperation] | None]) -> None:
+    def take_reached(self, value: int, taken: list[DelayedOperation]) -> None:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``.
 
         O(log numbers) for each number that is reached, amortized; O(1) for none.
@@ -74,7 +76,8 @@ class ThresholdWatchers:
         before = len(taken)
         while numbers and numbers[0] <= value:
             # Taken off and put down in one step of the interpreter: no interrupt can lose them.
-            taken += map(self.by_number.pop, (heappop(numbers),), _NOBODY)
+            popped = map(self.by_number.pop, (heappop(numbers),), _NOBODY)
+            taken += chain.from_iterable(map(_values, popped))
         if len(taken) > before:
             self._sweep_if_stale()
 

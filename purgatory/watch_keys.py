@@ -18,18 +18,20 @@ def check_hashable(key: Hashable) -> None:
         ) from None
 
 
-def checked_keys(keys: Iterable[Hashable], may_be_empty: bool) -> tuple[Hashable, ...]:
-    """Return ``keys``, each once."""
+def checked_keys(
+    keys: Iterable[Hashable], thresholds: Mapping[Hashable, int] | None
+) -> tuple[Hashable, ...]:
+    """Return ``keys`` and those of ``thresholds``, each once."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
-    keys = tuple(keys)
+    keys = (*keys, *thresholds) if thresholds else tuple(keys)
     try:
         unique = len(set(keys))
     except TypeError:
         for key in keys:
             check_hashable(key)
         raise
-    if not unique and not may_be_empty:
+    if not unique:
         raise ValueError("keys is empty: an operation on no key could only expire")
     return keys if unique == len(keys) else tuple(dict.fromkeys(keys))
 

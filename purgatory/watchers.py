@@ -64,21 +64,22 @@ class WatcherList:
         try:
             if turn.setdefault("holder", me) is not me:
                 turn = turn.wait(me)
-            for key in operation._op_keys:  # none, if a purgatory that closed has let go of it
+            keys = operation._op_keys  # none, if a purgatory that closed has let go of it
+            count = len(keys)
+            for key in keys:
                 watchers = by_key.get(key)
+                if watchers:  # nobody throws it away, since it is not empty
+                    watchers[identity] = operation
+                    continue
                 if watchers is None:
-                    # Not empty when it comes into the map: nobody throws it away.
                     made = {identity: operation}
-                    watchers = by_key.setdefault(key, made)
-                    if watchers is made:
-                        self.entries += 1
+                    if by_key.setdefault(key, made) is made:
                         continue
-                watchers[identity] = operation
-                if by_key.get(key) is not watchers:
-                    self._put_elsewhere(key, operation, watchers)
-                self.entries += 1  # last: a loop in a ``try`` ends with no ``if``, see ``turn``
+                self._put_on_empty(key, operation)
+            self.entries += count  # without a call in between
             if operation._op_thresholds is not None:
-                self._watch_thresholds(operation, operation._op_thresholds)
+                for key, number in operation._op_thresholds.items():
+                    self._put_number(key, operation, number)
             if operation._op_outcome is not _PENDING:
                 self.unwatch(operation)
             del turn["holder"]
@@ -87,41 +88,33 @@ class WatcherList:
                 del turn["holder"]
             raise
 
-    def _watch_thresholds(
-        self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
-    ) -> None:
-        for key, number in thresholds.items():
-            self._put(key, operation)
-            self._put_number(key, operation, number)
-
     def _put(self, key: Hashable, operation: DelayedOperation) -> None:
-        """Put ``operation`` on the list of ``key``, unless it is there."""
-        identity = id(operation)
-        made = {identity: operation}
-        watchers = self.by_key.setdefault(key, made)
-        if watchers is made:
+        """Put ``operation`` on the list of ``key``, and count it, unless it is there."""
+        watchers = self.by_key.get(key)
+        if watchers is None or id(operation) not in watchers:
+            self._put_on_empty(key, operation)
             self.entries += 1
-        elif identity not in watchers:
-            watchers[identity] = operation
-            self.entries += 1
-            if self.by_key.get(key) is not watchers:
-                self._put_elsewhere(key, operation, watchers)
 
-    def _put_elsewhere(
-        self, key: Hashable, operation: DelayedOperation, watchers: Watchers
-    ) -> None:
-        """A finalizer emptied ``watchers``, and so threw them away, before ``operation`` came."""
-        watchers.pop(id(operation), None)
-        self.entries -= 1
-        self._put(key, operation)
+    def _put_on_empty(self, key: Hashable, operation: DelayedOperation) -> None:
+        """Put ``operation`` on the list of ``key``, although a finalizer may throw that away.
+
+        The caller counts it, once.
+        """
+        identity = id(operation)
+        watchers = None
+        while watchers is None or self.by_key.get(key) is not watchers:
+            if watchers is not None and watchers.pop(identity, None) is None:
+                self.entries += 1  # who settled it has taken it off, and counted that
+            watchers = self.by_key.setdefault(key, {})
+            watchers[identity] = operation
 
     def _put_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
         numbers_by_key = self.numbers_by_key
-        waiting = None
+        waiting = numbers_by_key.get(key)
+        if waiting is not None:
+            waiting.add(operation, number)
         while waiting is None or numbers_by_key.get(key) is not waiting:
-            waiting = numbers_by_key.get(key)
-            if waiting is None:
-                waiting = numbers_by_key.setdefault(key, ThresholdWatchers())
+            waiting = numbers_by_key.setdefault(key, ThresholdWatchers())
             waiting.add(operation, number)
         if operation._op_outcome is not _PENDING:
             self._take_number(key, operation, number)
@@ -134,37 +127,36 @@ class WatcherList:
         """
         by_key = self.by_key
         identity = id(operation)
+        left = 0
         try:
             for key in operation._op_keys:
                 watchers = by_key.get(key)
                 if watchers is not None and watchers.pop(identity, None) is not None:
-                    self.entries -= 1
+                    left += 1
                     if not watchers:
                         watchers = by_key.pop(key, None)
                         if watchers:
                             self._put_back(key, watchers)
+            self.entries -= left
+            left = 0
             if operation._op_thresholds is not None:
-                self._unwatch_thresholds(operation, operation._op_thresholds)
+                self._take_numbers(operation, operation._op_thresholds)
         except Exception as error:
+            self.entries -= left
             self._search_and_unwatch(operation)
             return error
         return None
 
-    def _unwatch_thresholds(
+    def _take_numbers(
         self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
     ) -> None:
         for key, number in thresholds.items():
-            watchers = self.by_key.get(key)
-            if watchers is not None and watchers.pop(id(operation), None) is not None:
-                self.entries -= 1
-                if not watchers:
-                    self._drop_if_empty(key, watchers)
             if key in self.numbers_by_key:  # its number was not reached, nor that of all others
                 self._take_number(key, operation, number)
 
     def _take_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
         waiting = self.numbers_by_key.get(key)
-        if waiting is not None and waiting.remove(operation, number) and not waiting:
+        if waiting is not None and waiting.remove(operation, number) and not waiting.by_number:
             self._drop_numbers(key)
 
     def _drop_numbers(self, key: Hashable) -> None:
@@ -210,7 +202,7 @@ class WatcherList:
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
-    def take_reached(self, key: Hashable, value: int, taken: list[Watchers | None]) -> None:
+    def take_reached(self, key: Hashable, value: int, taken: list[DelayedOperation]) -> None:
         """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
 
         An interrupt finds all there who will not be found here again.
@@ -218,7 +210,7 @@ class WatcherList:
         waiting = self.numbers_by_key.get(key)
         if waiting is not None:
             waiting.take_reached(value, taken)
-            if not waiting.by_number:  # without a call of __bool__
+            if not waiting.by_number:
                 self._drop_numbers(key)
 
     def wait_anew(self, key: Hashable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,13 @@ settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
-def _unconfigured_logs() -> None:
+def _unconfigured_logs() -> Iterator[None]:
     """Begin as a program that configured nothing; commands that ran before did."""
     structlog.reset_defaults()
+    yield
+    # What raises in the middle of the library may have raised in the middle of logging: then every
+    # other thread that logs, in whatever test, would wait for ever.
+    assert not logging._lock._is_owned(), "this test left the lock of logging taken"  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -368,7 +368,7 @@ def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
     and one that is answered at once is watched under nothing."""
     if isinstance(operation, DelayedFetch):
         return operation.topic_partitions
-    return (*operation._op_keys, *(operation._op_thresholds or ()))
+    return operation._op_keys
 
 
 def _kind(purgatory: str, operation: DelayedOperation) -> str:

@@ -103,10 +103,7 @@ class World:
         self.clock = ManualClock()
         self.timer = SystemTimer("test", clock=self.clock, executor=InlineExecutor())
         self.settled: list[int] = []
-        self.purgatory = DelayedOperationPurgatory(
-            "test",
-            timer=self.timer,
-            reaper_enabled=False,
+        self.purgatory = self.make_purgatory(
             max_pending=max_pending,
             on_settled=lambda operation, counted_as, wait_ns: self.settled.append(id(operation)),
         )
@@ -114,6 +111,9 @@ class World:
         self.locks: list[Any] = []
         self.made: list[Waiting] = []
         self.interrupts = 1
+
+    def make_purgatory(self, **options: Any) -> DelayedOperationPurgatory:
+        return DelayedOperationPurgatory("test", timer=self.timer, reaper_enabled=False, **options)
 
     def lock(self) -> Any:
         self.locks.append(threading.Lock())

@@ -8,46 +8,33 @@ what follows, and at the end nothing may be left.
 from __future__ import annotations
 
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 import pytest
+import structlog
 
-from tests.interrupts.test_purgatory import THEN, Waiting, World
+from purgatory import DelayedOperationPurgatory
+from tests.interrupts.alarms import Alarms
+from tests.interrupts.own_process import run_in_own_process
+from tests.interrupts.test_event_loop import Flagged, Stage
+from tests.interrupts.test_purgatory import THEN, Waiting, World, an_event, closing
+from tests.interrupts.tracing import LIBRARY
+from timer import SystemTimer
 
-STORM_S = 4.0
 CALLS_OF_A_LIFE = 60
-SOON_S, LATE_S = 1e-6, 600e-6
-"""The range in which the next alarm comes: a call takes some 5 to 50 microseconds."""
-
-
-class Alarm(BaseException):
-    """What the handler of the storm's signal raises."""
-
-
-@pytest.fixture
-def _alarms() -> Iterator[None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise Alarm
-
-    before = signal.signal(signal.SIGALRM, handle)
-    left_s = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-    yield
-    signal.signal(signal.SIGALRM, before)
-    signal.setitimer(signal.ITIMER_REAL, left_s)
+SOME_MS = 2
 
 
 class Storm(World):
     """A world in which random calls are made, and alarms come."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, alarms: Alarms) -> None:
         super().__init__()
         self.rng = rng
-        self.interrupts = 0
+        self.alarms = alarms
+        self.endings = THEN
         self.users_locks: list[Any] = [None, None, self.lock(), self.lock()]
         purgatory = self.purgatory
         self.calls: list[Callable[[], object]] = [
@@ -92,37 +79,113 @@ class Storm(World):
         self.timer.advance_clock(0)
 
     def live(self) -> None:
-        """Make random calls, each of which an alarm may break off."""
-        for _ in range(CALLS_OF_A_LIFE):
-            self.under_alarms(self.rng.choice(self.calls))
-
-    def under_alarms(self, call: Callable[[], object]) -> None:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, self.rng.uniform(SOON_S, LATE_S))
-            call()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except Alarm:
-            self.interrupts += 1
-        # The alarm may have come while the timer was stopped.
-        with suppress(Alarm):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        """Make random calls, each of which an alarm may break off, and come to an end."""
+        ending = self.rng.choice(self.endings)
+        calls = [self.rng.choice(self.calls) for _ in range(CALLS_OF_A_LIFE)]
+        for call in [*calls, lambda: ending(self)]:
+            self.interrupts += self.alarms.during(call)
+        ending(self)
+        self.assert_over()
 
 
-# An alarm may come in a callback of a weak reference, where Python only prints it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("_alarms")
-def test_a_storm_of_signals_leaves_nothing_stuck_or_lost() -> None:
+class StormBesideAReaper(Storm):
+    """... and whose timer is driven by a reaper's thread, by the machine's clock."""
+
+    def __init__(self, rng: random.Random, alarms: Alarms) -> None:
+        super().__init__(rng, alarms)
+        self.endings = [an_event, closing]
+
+    def make_purgatory(self, **options: Any) -> DelayedOperationPurgatory:
+        self.timer = SystemTimer("test")
+        return DelayedOperationPurgatory("test", timer=self.timer, **options)
+
+    def pass_time(self, delta_ms: int) -> None:
+        time.sleep(min(delta_ms, SOME_MS) / 1_000)
+
+    def time_passes(self) -> None:
+        self.pass_time(SOME_MS)
+
+    def assert_over(self) -> None:
+        """What an alarm broke off on this thread the reaper's thread may go on with just now."""
+        end_s = time.monotonic() + 10
+        while self.timer.size or self.purgatory.num_delayed or self.purgatory._settling:
+            an_event(self)
+            assert time.monotonic() < end_s, "something is left"
+        self.purgatory.close("fail")
+        super().assert_over()
+        self.timer.close()
+
+
+class StormOnALoop(Stage):
+    """A virtual loop on which random calls are made, and alarms come."""
+
+    def __init__(self, rng: random.Random, alarms: Alarms) -> None:
+        super().__init__()
+        self.rng = rng
+        self.alarms = alarms
+        purgatory = self.purgatory
+        self.waits: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+            lambda: self.until_ready(self.timeout_s()),
+            lambda: purgatory.wait_for_threshold("hw", rng.randrange(100), self.timeout_s()),
+            lambda: purgatory.submit(
+                Flagged(rng.choice([10, 60_000])), ["log"], {"hw": rng.randrange(100)}
+            ),
+        ]
+        self.calls: list[Callable[[], object]] = [
+            *[lambda: self.park(rng.choice(self.waits)())] * 4,
+            lambda: purgatory.notify("log"),
+            lambda: purgatory.notify_threadsafe("log"),
+            lambda: purgatory.advance("hw", rng.randrange(100)),
+            lambda: purgatory.advance_threadsafe("hw", rng.randrange(100)),
+            lambda: self.go_on(0.02),
+            lambda: self.tasks and rng.choice(self.tasks).cancel(),
+        ]
+
+    def timeout_s(self) -> float | None:
+        return self.rng.choice([None, 0.01, 0.2])
+
+    def live(self) -> None:
+        """Make random calls, each of which an alarm may break off, and come to an end."""
+        with self:
+            for _ in range(CALLS_OF_A_LIFE):
+                self.alarms.during(self.rng.choice(self.calls))
+            self.go_on()
+            self.ready = True
+            self.purgatory.notify("log")
+            self.purgatory.advance("hw", 1_000)
+            for task in self.tasks:
+                task.cancel()
+            self.go_on()
+            self.close_and_check()
+
+
+STORMS: dict[str, Callable[[random.Random, Alarms], Storm | StormOnALoop]] = {
+    "on one thread": Storm,
+    "beside a reaper": StormBesideAReaper,
+    "on a loop": StormOnALoop,
+}
+
+
+def _drop(logger: object, name: str, event: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
+def storm(where: str, seconds: str) -> None:
     """Life after life, each of which ends by events, by the time, or by a close."""
+    # Not the standard library's logs: before Python 3.13 an alarm may leave their lock taken.
+    structlog.configure(processors=[_drop])
     rng = random.Random(11)
-    alarms = lives = 0
-    end = time.monotonic() + STORM_S
-    while time.monotonic() < end:
-        storm = Storm(rng)
-        storm.live()
+    # Between its own lines and ours, a signal that raises may cost a loop what it is about to run.
+    alarms = Alarms(rng, LIBRARY if where == "on a loop" else None)
+    lives = 0
+    end_s = time.monotonic() + float(seconds)
+    while time.monotonic() < end_s:
+        STORMS[where](rng, alarms).live()
         lives += 1
-        alarms += storm.interrupts
-        ending = THEN[lives % 3]
-        storm.under_alarms(lambda storm=storm, ending=ending: ending(storm))  # type: ignore[misc]
-        ending(storm)
-        storm.assert_over()
-    assert alarms > 20, f"in {lives} lives"
+    print(f"{alarms.came} alarms in {lives} lives")
+    assert alarms.came > 20
+
+
+@pytest.mark.parametrize("where", STORMS)
+def test_a_storm_of_signals_leaves_nothing_stuck_or_lost(where: str) -> None:
+    run_in_own_process(storm, where, "4")

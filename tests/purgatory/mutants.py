@@ -135,13 +135,13 @@ MUTANTS = [
         "force_while_watching",
         OPERATION,
         """
--                self._op_become(outcome)
+-                self._op_outcome = outcome  # anything may follow PENDING: no look at TRANSITIONS
              else:
 +                pass
 +            if False:
 
                  self._op_leave(me)
-+                self._op_become(outcome)
++                self._op_outcome = outcome
 """,
     ),
     Mutant(
@@ -241,9 +241,7 @@ MUTANTS = [
         "event_while_watching",
         PURGATORY,
         """
--        if operation._op_outcome is not _PENDING or not (
--            operation._op_keys or operation._op_thresholds
--        ):
+-        if operation._op_outcome is not _PENDING or not operation._op_keys:
 +        if False:
 """,
     ),
@@ -262,9 +260,9 @@ MUTANTS = [
         "close_and_event",
         CLOSING,
         """
--            while not self._is_drained(closer, deadline_s):
--                time.sleep(POLL_S)
-+            self._is_drained(closer, deadline_s)
+-        while not self._is_drained(closer, deadline_s):
+-            time.sleep(POLL_S)
++        self._is_drained(closer, deadline_s)
 """,
     ),
     Mutant(
@@ -292,7 +290,7 @@ MUTANTS = [
 -            known = values.get(key)
 -            if known is None or value > known:
 -                values[key] = value
-             self._watchers.take_reached(key, value, taken)
+             if key in self._watchers.numbers_by_key:
 
              del turn["holder"]
 +            values[key] = max(value, values.get(key, value))
@@ -314,10 +312,14 @@ MUTANTS = [
         "two_advances_while_watching_a_threshold",
         PURGATORY,
         """
-         taken: list[Watchers | None] = []
+         operations: list[DelayedOperation] = []
          me = [get_ident()]
 -        turn = self._turn
 +        turn = {}
+         try:
+             if turn.setdefault("holder", me) is not me:
+                 turn = turn.wait(me)
+             known = values.get(key)
 """,
     ),
     Mutant(
@@ -339,9 +341,8 @@ MUTANTS = [
         WATCHERS,
         """
              waiting.take_reached(value, taken)
-+            for reached in taken:
-+                for operation in reached:
-+                    self.entries -= self.by_key[key].pop(operation, None) is not None
++            for operation in taken:
++                self.entries -= self.by_key[key].pop(id(operation), None) is not None
 """,
     ),
     Mutant(
@@ -349,11 +350,8 @@ MUTANTS = [
         "advance_and_expiry",
         WATCHERS,
         """
-         for key, number in thresholds.items():
-+            if key not in self.numbers_by_key:
-+                continue
-             watchers = self.by_key.get(key)
-             if watchers is not None and watchers.pop(id(operation), None) is not None:
+-                    left += 1
++                    left += not operation._op_thresholds or key in self.numbers_by_key
 """,
     ),
     Mutant(

@@ -102,7 +102,7 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
             return hash("first")
 
         def __eq__(self, other: object) -> bool:
-            if not operation.is_completed and setting.purgatory.watched == 1:
+            if not operation.is_completed and setting.purgatory.watched_keys == 1:
                 completing.start()
                 while not operation.is_completed:
                     pass

@@ -303,9 +303,9 @@ def test_what_left_is_swept_out_in_the_end() -> None:
 
 def reached(watchers: ThresholdWatchers, value: int) -> list[DelayedOperation]:
     """Return whom ``value`` reaches, in order."""
-    taken: list[dict[int, DelayedOperation] | None] = []
+    taken: list[DelayedOperation] = []
     watchers.take_reached(value, taken)
-    return [operation for waiting in taken if waiting for operation in waiting.values()]
+    return taken
 
 
 class AgainstAList(RuleBasedStateMachine):

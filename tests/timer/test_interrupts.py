@@ -8,11 +8,10 @@ is held, every task ran once or was cancelled or dropped, and nothing is left.
 from __future__ import annotations
 
 import random
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,7 +21,9 @@ from unittest import mock
 import pytest
 
 import timer as timer_package
+from tests.interrupts.alarms import Alarms
 from tests.interrupts.interruptions import Scenario, interrupt_everywhere, interrupt_twice
+from tests.interrupts.own_process import run_in_own_process
 from timer import (
     InlineExecutor,
     ManualClock,
@@ -40,7 +41,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 TIMER = (str(Path(str(timer_package.__file__)).parent),)
 LONG_S = 60
 PAIRS = 100
-STORM_S = 3.0
 
 
 class Counted(TimerTask):
@@ -333,7 +333,7 @@ def test_a_recursion_error_at_any_instruction_loses_no_task() -> None:
     interrupt_everywhere(advance, RecursionError, step=5, where=TIMER)
 
 
-def test_too_little_room_on_the_stack_loses_no_task() -> None:
+def call_with_little_room() -> None:
     """At each depth: where nothing fits, where the timer does but a task doesn't, where all do."""
     begun: list[int] = []
     raised = 0
@@ -353,6 +353,10 @@ def test_too_little_room_on_the_stack_loses_no_task() -> None:
         assert begun.count(room) + timer.failures == 3, room
         assert timer.size == 0
     assert raised > 2
+
+
+def test_too_little_room_on_the_stack_loses_no_task() -> None:
+    run_in_own_process(call_with_little_room)
 
 
 def depth() -> int:
@@ -463,34 +467,15 @@ def test_a_wait_that_is_interrupted_leaves_at_most_a_queue_that_does_not_fill() 
     interrupt_everywhere(scenario, where=TIMER)
 
 
-class Alarm(BaseException):
-    """What the handler of the storm's signal raises."""
-
-
-@pytest.fixture
-def _alarms() -> Iterator[None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise Alarm
-
-    before = signal.signal(signal.SIGALRM, handle)
-    left_s = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-    yield
-    signal.signal(signal.SIGALRM, before)
-    signal.setitimer(signal.ITIMER_REAL, left_s)
-
-
-@pytest.mark.usefixtures("_alarms")
-def test_a_storm_of_signals_loses_no_task() -> None:
+def storm(seconds: str) -> None:
     """Real signals, at any moment of an add, a cancel, a turn and a wait."""
-    rng = random.Random(7)
-    alarms = rounds = 0
-    end = time.monotonic() + STORM_S
-    while time.monotonic() < end:
-        rounds += 1
+    alarms = Alarms(random.Random(7))
+    end_s = time.monotonic() + float(seconds)
+    while time.monotonic() < end_s:
         bench = Bench()
         own: list[Counted] = []
-        try:
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 400e-6))
+
+        def call(bench: Bench = bench, own: list[Counted] = own) -> None:
             for delay_ms in (450, 30, 2):
                 own.append(Counted(delay_ms))
                 bench.timer.add(own[-1])
@@ -499,12 +484,14 @@ def test_a_storm_of_signals_loses_no_task() -> None:
             bench.clock.advance(450)
             bench.timer.advance_clock()
             bench.timer.advance_clock(1)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except Alarm:
-            alarms += 1
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+
+        alarms.during(call)
         bench.tasks += own
         bench.timer._sleepers.clear()
         bench.check(uncertain=tuple(own))
-    assert alarms > 20, f"of {rounds} rounds"
+    print(f"{alarms.came} alarms")
+    assert alarms.came > 20
+
+
+def test_a_storm_of_signals_loses_no_task() -> None:
+    run_in_own_process(storm, "3")
