@@ -570,7 +570,7 @@ class DelayedOperation(TimerTask):
         retry = self._op_retry
         if retry is not None:
             retry.cancel()
-            self._op_retry = None
+            self._op_retry = None  # no cycle keeps the two alive
         purgatory = self._op_purgatory
         if purgatory is not None:
             purgatory._unwatch(self, me)
@@ -618,8 +618,8 @@ class DelayedOperation(TimerTask):
         self._op_outcome = outcome
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
-        """Fail it although the user's lock is taken; unless a callback of it is running."""
-        self._op_verdict = (_FAILED, error)
+        """Fail it although the user's lock is taken; unless a callback of it is running: then what
+        closing noted with it before is served after that."""
         self._op_serve_by(lambda: self._op_settle(_FAILED, error))
 
     def _op_serve_by(self, work: Callable[[], object]) -> bool:

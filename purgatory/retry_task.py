@@ -37,5 +37,3 @@ class RetryTask(TimerTask):
         operation._op_serve()
         if not self.is_due:
             self.delay_ms = _FIRST_RETRY_MS  # the lock was free: the next time begins anew
-        if operation.is_completed:
-            operation._op_retry = None  # no cycle keeps the two alive

@@ -138,6 +138,30 @@ def test_a_check_noted_while_the_function_raises_is_not_lost(
     assert operation.outcome is Outcome.COMPLETED
 
 
+def test_a_check_after_the_function_is_made_though_another_thread_was_busy_when_it_was_called() -> (
+    None
+):
+    """The other thread serves what was noted before the function, and is gone when it returns."""
+    checking, go_on = threading.Event(), threading.Event()
+    operation = Probe()
+
+    def check_slowly() -> None:
+        checking.set()
+        assert go_on.wait(30)
+
+    def let_the_other_thread_end() -> None:
+        go_on.set()
+        busy.join(30)
+        operation.ready = True
+
+    operation.hooks["try_complete"] = check_slowly
+    busy = threading.Thread(target=operation.maybe_try_complete)
+    busy.start()
+    assert checking.wait(30)
+    assert operation.safe_try_complete_or_else(let_the_other_thread_end)
+    assert operation.outcome is Outcome.COMPLETED
+
+
 class ReadyTooLate(DelayedOperation):
     """Its time is up in the middle of a check, and its condition holds after that look."""
 

@@ -113,25 +113,70 @@ def test_a_settled_operation_is_freed_at_once(
     assert reference() is None
 
 
+class Taken:
+    """A lock that is taken; whoever tries it lets ``meddle`` run first."""
+
+    taken = True
+    meddle: Callable[[], object] = list
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        self.meddle()
+        return not self.taken
+
+    def release(self) -> None:
+        pass
+
+
+def by_a_retry(setting: Setting, lock: Taken, operation: Probe) -> None:
+    lock.taken = False
+    setting.pass_time(32)
+
+
+def by_force(setting: Setting, lock: Taken, operation: Probe) -> None:
+    operation.force_complete()
+
+
+def in_the_middle_of_a_retry(setting: Setting, lock: Taken, operation: Probe) -> None:
+    lock.meddle = operation.force_complete
+    setting.pass_time(32)
+
+
+def in_the_middle_of_an_event(setting: Setting, lock: Taken, operation: Probe) -> None:
+    lock.meddle = operation.force_complete
+    setting.purgatory.check_and_complete("a")
+
+
 @pytest.mark.usefixtures("no_collector")
-def test_an_operation_with_a_lock_that_was_taken_is_freed_at_once(setting: Setting) -> None:
-    class Taken:
-        taken = True
-
-        def acquire(self, blocking: bool = True, /) -> bool:
-            return not self.taken
-
-        def release(self) -> None:
-            pass
-
+@pytest.mark.parametrize(
+    "end", [by_a_retry, by_force, in_the_middle_of_a_retry, in_the_middle_of_an_event]
+)
+def test_an_operation_with_a_lock_that_was_taken_is_freed_at_once(
+    setting: Setting, end: Callable[[Setting, Taken, Probe], None]
+) -> None:
+    """Its retry and it hold each other, until one of the two lets go."""
     lock = Taken()
     operation = setting.submit(Probe(lock=lock, ready=True), "a")
     reference = weakref.ref(operation)
     assert setting.timer.size == 2, "its timeout and its retry"
-    lock.taken = False
-    setting.pass_time(32)
+    end(setting, lock, operation)
     assert operation.outcome is Outcome.COMPLETED
     setting.assert_empty()
+    lock.meddle = list  # it held the operation too
+    del operation
+    assert reference() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_an_operation_that_is_settled_before_its_first_retry_is_made_is_freed_at_once(
+    setting: Setting,
+) -> None:
+    lock = Taken()
+    operation = Probe(lock=lock)
+    reference = weakref.ref(operation)
+    lock.meddle = operation.force_complete
+    setting.submit(operation, "a")
+    setting.assert_empty()
+    lock.meddle = list  # it held the operation too
     del operation
     assert reference() is None
 
