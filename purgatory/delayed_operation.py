@@ -56,7 +56,7 @@ from purgatory.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.callback_check import check_callbacks
 from purgatory.error_frames import drop_tracebacks
 from purgatory.errors import FAULTS
-from purgatory.lock_like import LockLike
+from purgatory.lock_like import LockLike, check_lock
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
@@ -113,7 +113,7 @@ class DelayedOperation(TimerTask):
             guards by the same lock. The library only ever tries it. Without one, no lock is used.
 
     Raises:
-        TypeError: delay_ms is not an integer.
+        TypeError: delay_ms is not an integer, or ``lock`` is no lock.
     """
 
     __slots__ = (
@@ -142,6 +142,8 @@ class DelayedOperation(TimerTask):
     def __init__(self, delay_ms: int, lock: LockLike | None = None) -> None:
         self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None
+        if lock is not None:
+            check_lock(lock)
         self._op_lock = lock
         self._op_claims: dict[str, Me] = {}
         self._op_stage = _LEAVING

@@ -35,6 +35,13 @@ def test_a_delay_that_is_no_integer_is_refused_by_value(delay_ms: object) -> Non
     assert type(delay_ms).__name__ in str(info.value)
 
 
+@pytest.mark.parametrize("lock", [True, "lock", threading.Lock, threading.RLock, object()])
+def test_a_lock_that_is_none_is_refused_by_value(lock: object) -> None:
+    with pytest.raises(TypeError, match="lock must have acquire and release") as info:
+        Probe(lock=lock)  # type: ignore[arg-type]
+    assert repr(lock) in str(info.value)
+
+
 def test_an_integer_of_another_library_is_a_delay() -> None:
     operation = Probe(WholeNumber())  # type: ignore[arg-type]
     assert operation.delay_ms == 250
