@@ -78,6 +78,14 @@ def _mark(
         found[instruction.offset] = reason
 
 
+def code_of(source: str) -> list[CodeType]:
+    """Return the code of a module and of all functions in it."""
+    found = [compile(source, "source", "exec")]
+    for code in found:  # which grows meanwhile
+        found += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
 def jumps_left_out(code: CodeType) -> list[Place]:
     """Return the loops' backward jumps that an enclosing ``try`` does not cover.
 

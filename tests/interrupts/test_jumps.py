@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
 
 import pytest
 
-from tests.interrupts.instructions import jumps_left_out
+from tests.interrupts.instructions import code_of, jumps_left_out
 from tests.interrupts.tracing import LIBRARY
 
 HOLD_NOTHING = {
@@ -43,23 +41,12 @@ HOLD_NOTHING = {
 """The functions in which a jump is left out, and why that does no harm."""
 
 
-def _code_of(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code_of(constant)
-
-
-def _compiled(source: str) -> list[CodeType]:
-    return list(_code_of(compile(source, "source", "exec")))
-
-
 @pytest.mark.parametrize("folder", LIBRARY, ids=lambda folder: Path(folder).name)
 def test_a_jump_back_lies_inside_the_try_of_its_loop(folder: str) -> None:
     found = [
         place
         for file in Path(folder).glob("*.py")
-        for code in _compiled(file.read_text(encoding="utf-8"))
+        for code in code_of(file.read_text(encoding="utf-8"))
         for place in jumps_left_out(code)
         if code.co_qualname not in HOLD_NOTHING
     ]
@@ -78,4 +65,4 @@ def held():
     except BaseException:
         give_back()
 """
-    assert [place for code in _compiled(held) for place in jumps_left_out(code)]
+    assert [place for code in code_of(held) for place in jumps_left_out(code)]

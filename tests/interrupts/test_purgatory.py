@@ -28,7 +28,7 @@ from purgatory import (
     retry_task,
 )
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
-from tests.purgatory.probe import LONG_MS
+from tests.purgatory.probe import LONG_MS, pass_time
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 CORE = (str(Path(str(purgatory.__file__)).parent),)
@@ -136,11 +136,7 @@ class World:
         return operation
 
     def pass_time(self, delta_ms: int) -> None:
-        end_ms = self.clock.now_ms() + delta_ms
-        while (next_ms := self.timer.next_expiration_ms()) is not None and next_ms <= end_ms:
-            self.clock.advance_to(max(next_ms, self.clock.now_ms()))
-            self.timer.advance_clock(0)
-        self.clock.advance_to(end_ms)
+        pass_time(self.clock, self.timer, delta_ms)
 
     def assert_over(self) -> None:
         """Assert that everything has its one end, and nothing is left."""

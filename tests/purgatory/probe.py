@@ -88,12 +88,8 @@ class Setting:
         return operation
 
     def pass_time(self, delta_ms: int) -> None:
-        """Move the clock, millisecond bucket by bucket, as a driver of the timer would."""
-        end_ms = self.clock.now_ms() + delta_ms
-        while (next_ms := self.timer.next_expiration_ms()) is not None and next_ms <= end_ms:
-            self.clock.advance_to(max(next_ms, self.clock.now_ms()))
-            self.timer.advance_clock(0)
-        self.clock.advance_to(end_ms)
+        """Move the clock, as a driver of the timer would."""
+        pass_time(self.clock, self.timer, delta_ms)
 
     def assert_empty(self) -> None:
         """Assert that nothing waits anywhere, and all invariants."""
@@ -102,6 +98,15 @@ class Setting:
         self.timer._check()
         assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (0, 0, 0)
         assert self.timer.size == 0
+
+
+def pass_time(clock: ManualClock, timer: SystemTimer, delta_ms: int) -> None:
+    """Move the clock from one bucket that is due to the next, and let the timer run each."""
+    end_ms = clock.now_ms() + delta_ms
+    while (next_ms := timer.next_expiration_ms()) is not None and next_ms <= end_ms:
+        clock.advance_to(max(next_ms, clock.now_ms()))
+        timer.advance_clock(0)
+    clock.advance_to(end_ms)
 
 
 def run_threads(*threads: threading.Thread) -> None:
