@@ -12,7 +12,6 @@ What waits is watched so:
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
                  (`log_ends`); or, when they are counted over several partitions, for any event on
-                 each of them
                  each of them; a follower's that has a session, for anything that is told to that
     deletions    for any event on the partition
 
