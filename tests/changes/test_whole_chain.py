@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,11 @@ from purgatory.changes.trace import write_trace
 from purgatory.pipeline.auditing.results import trace_audit
 from purgatory.pipeline.traces.survey import find_traces
 from tests.broker.load_and_faults import PARTITIONS, TOPIC, one_fault
+from tests.changes.change_log import closing_target
 from tests.changes.mariadb import MariaDb
 from tests.changes.postgres import Postgres
+from tests.changes.same_rows import difference
+from tests.changes.schema_workload import SchemaWorkload
 from tests.changes.shop_workload import KEYS, TABLES, ShopWorkload
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -82,9 +85,19 @@ class Chain:
         assert done.returncode == 0, done.stderr
 
     def apply_what_is_there(self, spark: SparkSession) -> None:
+        self.apply_to(spark, self.target_url, ApplyOptions(effects=True))
+
+    def apply_to(
+        self,
+        spark: SparkSession,
+        url: str,
+        options: ApplyOptions | None = None,
+        *,
+        by_transaction: bool = False,
+    ) -> None:
         client = {"kafka.bootstrap.servers": self.cluster.bootstrap_servers}
-        options = ApplyOptions(effects=True)
-        apply_stream(spark, StreamSettings((TOPIC,), self.target_url, client, options, once=True))
+        settings = StreamSettings((TOPIC,), url, client, options or ApplyOptions(), by_transaction)
+        apply_stream(spark, replace(settings, once=True, most_records=5_000))
 
     def rows_at_the_source(self, table: str) -> list[tuple[Any, ...]]:
         return self.mariadb.rows(self._query(table, f"{self.database}.{table}", "CAST({} AS CHAR)"))
@@ -175,17 +188,25 @@ def _read_everything(cluster: ThreadedCluster) -> None:
 
 @contextmanager
 def _shop(chain: Chain, seed: int) -> Iterator[ShopWorkload]:
-    """Run the workload, and capture it, until the block ends."""
+    """Run the workload, and capture it, until the block ends.
+
+    With a producer that makes copies or leaves gaps, tables stay as they are.
+    """
+    print(f"seed {seed}")
     shop = ShopWorkload(chain.mariadb, chain.database, seed)
+    works = [shop.run_until]
+    if chain.producer != _FIVE_IN_FLIGHT:
+        works.append(SchemaWorkload(chain.mariadb, chain.database, seed, large=3_000).run_until)
     ending = threading.Event()
-    thread = threading.Thread(target=partial(shop.run_until, ending))
+    threads = [threading.Thread(target=partial(work, ending)) for work in works]
     with ExitStack() as stack:
         capture = stack.enter_context(
             subprocess.Popen(chain.capture_command(), stderr=subprocess.PIPE, text=True, env=_env())
         )
         stack.callback(capture.kill)
-        thread.start()
-        stack.callback(thread.join)
+        for thread in threads:
+            thread.start()
+            stack.callback(thread.join)
         stack.callback(ending.set)
         yield shop
         assert capture.poll() is None, capture.stderr.read() if capture.stderr else ""
@@ -240,6 +261,7 @@ class Runs:
     """Both runs of the chain, and where their traces are."""
 
     sound: Chain
+    copies: dict[str, str]
     transactions: int
     traces: Path
 
@@ -257,6 +279,13 @@ def runs(
     with _traced_cluster(traces / "sound", idempotent=True) as cluster:
         sound = Chain(mariadb, cluster, "sound", postgres.make_schema("sound"), {})
         shop = _run(sound, spark, seed=1, apply_in_between=True)
+        copies = {
+            "PostgreSQL by transaction": postgres.make_schema("sound_by_transaction"),
+            "SQLite by row": f"sqlite:///{traces.parent / 'rows.db'}",
+            "SQLite by transaction": f"sqlite:///{traces.parent / 'transactions.db'}",
+        }
+        for name, url in copies.items():
+            sound.apply_to(spark, url, by_transaction=name.endswith("by transaction"))
     target = open_target(sound.target_url)
     write_trace(target, traces / "apply", "apply")
     target.close()
@@ -264,7 +293,7 @@ def runs(
         url = postgres.make_schema("broken")
         broken = Chain(mariadb, cluster, "broken", url, _FIVE_IN_FLIGHT)
         _run(broken, spark, seed=2, apply_in_between=False)
-    return Runs(sound, shop.transactions, traces)
+    return Runs(sound, copies, shop.transactions, traces)
 
 
 @pytest.fixture(scope="module")
@@ -286,9 +315,11 @@ def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) ->
         rows = runs.sound.rows_at_the_source(table)
         assert runs.sound.rows_at_the_target(table) == rows
         assert len(rows) > 10
-    target = open_target(runs.sound.target_url)
-    assert target.select_own("purgatory_quarantine") == []
-    target.close()
+    for name, url in {"PostgreSQL by row": runs.sound.target_url, **runs.copies}.items():
+        with closing_target(url) as target:
+            assert target.select_own("purgatory_quarantine") == [], name
+            assert target.select_own("purgatory_waiting") == [], name
+            assert difference(runs.sound.mariadb, "sound", target) == {}, name
 
 
 def test_the_audit_finds_nothing_in_what_was_sent_and_in_what_was_applied(
