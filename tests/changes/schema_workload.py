@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +64,12 @@ _DEFAULTS = {
     "SET('a','b','c')": "DEFAULT 'c,a'",
 }
 _WIDER = {"TINYINT": "BIGINT", "INT UNSIGNED": "BIGINT", "VARCHAR(40)": "VARCHAR(90)"}
+_KINDS = (
+    *("CREATE TABLE", "CREATE OR REPLACE", " LIKE ", " SELECT * ", "DROP TABLE", "TRUNCATE"),
+    *("RENAME TABLE t", " RENAME t", "tmp TO", "ADD COLUMN", " FIRST", " AFTER", "DEFAULT"),
+    *("NOT NULL", "DROP COLUMN", "RENAME COLUMN", ", RENAME COLUMN", "MODIFY", "CREATE VIEW"),
+    *("REPLACE INTO", "UPDATE", "SET id = id + 3", "DELETE", "seq_100_to", "COMMIT", "ROLLBACK"),
+)
 _MOST_TABLES = 5
 _KEYS = 25
 
@@ -84,25 +90,21 @@ class SchemaWorkload:
         self._made = 0
         self.statements: list[str] = []
 
-    def run_until(self, ending: threading.Event, pause_s: float = 0.05) -> None:
-        """Run until ``ending`` is set, with short pauses."""
-        connection = self._mariadb.connect(self._database)
-        try:
-            with connection.cursor() as cursor:
-                while not ending.wait(pause_s):
-                    self._step(cursor)
-        finally:
-            connection.close()
-
-    def run(self, steps: int) -> None:
-        """Run so many transactions or statements."""
+    def run(self, steps: int, pause_s: float = 0) -> None:
+        """Run so many transactions or statements, with pauses between."""
         connection = self._mariadb.connect(self._database)
         try:
             with connection.cursor() as cursor:
                 for _ in range(steps):
                     self._step(cursor)
+                    time.sleep(pause_s)
         finally:
             connection.close()
+
+    def missing(self) -> list[str]:
+        """What has not been among the statements yet, of all that there can be."""
+        text = "\n".join(self.statements)
+        return [kind for kind in (*_KINDS, *TYPES) if kind not in text]
 
     def _step(self, cursor: pymysql.cursors.Cursor) -> None:
         chance = self._chance

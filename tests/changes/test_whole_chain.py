@@ -1,4 +1,4 @@
-"""MariaDB's binlog, captured into a cluster with faults, applied by Spark to a PostgreSQL."""
+"""MariaDB's binlog, captured into a cluster with faults, applied by Spark to both databases."""
 
 from __future__ import annotations
 
@@ -39,9 +39,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 _ROOT = Path(__file__).parents[2]
 _FAULTS_S = 6.0
+_SEED = 66
+_STEPS = 130
+"""How many of the random workload have all kinds of statements and types, with this seed."""
 _LOST_ANSWERS = 10
 _PRODUCER = "purgatory-capture"
 _OF_READS = ("poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate")
+_CLUSTER = ClusterConfig(
+    topics=[TopicSpec(TOPIC, PARTITIONS)], min_insync_replicas=2, replica_max_lag_ms=1_000
+)
 _FIVE_IN_FLIGHT = {
     "enable.idempotence": "false",
     "max.in.flight.requests.per.connection": "5",
@@ -143,10 +149,7 @@ def _traced_cluster(folder: Path, idempotent: bool) -> Iterator[ThreadedCluster]
     ]
     consumers = [{"group": "reader", "assignment": "assign", "isolation": "read_uncommitted"}]
     trace, writer = start_trace(folder, folder.name, producers, consumers)
-    config = ClusterConfig(
-        topics=[TopicSpec(TOPIC, PARTITIONS)], min_insync_replicas=2, replica_max_lag_ms=1_000
-    )
-    with ThreadedCluster(config, trace) as cluster:
+    with ThreadedCluster(_CLUSTER, trace) as cluster:
         yield cluster
         _read_everything(cluster)
     trace.close()
@@ -186,19 +189,27 @@ def _read_everything(cluster: ThreadedCluster) -> None:
     assert left <= 0, f"{left} records can't be read"
 
 
+@dataclass(frozen=True)
+class Workloads:
+    """What changes the source: a shop, and tables that are changed themselves."""
+
+    shop: ShopWorkload
+    schemas: SchemaWorkload
+
+
 @contextmanager
-def _shop(chain: Chain, seed: int) -> Iterator[ShopWorkload]:
-    """Run the workload, and capture it, until the block ends.
+def _workloads(chain: Chain, seed: int) -> Iterator[Workloads]:
+    """Run the workloads, and capture what they do, until the block ends.
 
     With a producer that makes copies or leaves gaps, tables stay as they are.
     """
     print(f"seed {seed}")
     shop = ShopWorkload(chain.mariadb, chain.database, seed)
-    works = [shop.run_until]
-    if chain.producer != _FIVE_IN_FLIGHT:
-        works.append(SchemaWorkload(chain.mariadb, chain.database, seed, large=3_000).run_until)
+    schemas = SchemaWorkload(chain.mariadb, chain.database, seed, large=3_000)
     ending = threading.Event()
-    threads = [threading.Thread(target=partial(work, ending)) for work in works]
+    threads = [threading.Thread(target=partial(shop.run_until, ending))]
+    if chain.producer != _FIVE_IN_FLIGHT:
+        threads.append(threading.Thread(target=partial(schemas.run, _STEPS, pause_s=0.05)))
     with ExitStack() as stack:
         capture = stack.enter_context(
             subprocess.Popen(chain.capture_command(), stderr=subprocess.PIPE, text=True, env=_env())
@@ -208,7 +219,9 @@ def _shop(chain: Chain, seed: int) -> Iterator[ShopWorkload]:
             thread.start()
             stack.callback(thread.join)
         stack.callback(ending.set)
-        yield shop
+        yield Workloads(shop, schemas)
+        for thread in threads[1:]:
+            thread.join()
         assert capture.poll() is None, capture.stderr.read() if capture.stderr else ""
 
 
@@ -237,12 +250,12 @@ def _lose_answers_to_what_is_stored(cluster: ThreadedCluster) -> None:
     cluster.fault.end_all()
 
 
-def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool) -> ShopWorkload:
+def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool) -> Workloads:
     chain.capture_to_the_end()
     chain.mariadb.run(*TABLES.values(), database=chain.database)
     rng = random.Random(seed)
     before = sum(_ends(chain.cluster).values())
-    with _shop(chain, seed) as shop:
+    with _workloads(chain, seed) as workloads:
         give_up_s = time.monotonic() + 60
         while sum(_ends(chain.cluster).values()) < before + 100:
             assert time.monotonic() < give_up_s, "nothing is captured"
@@ -253,7 +266,7 @@ def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool
         breaking.join()
     chain.capture_to_the_end()
     chain.apply_what_is_there(spark)
-    return shop
+    return workloads
 
 
 @dataclass(frozen=True)
@@ -261,8 +274,8 @@ class Runs:
     """Both runs of the chain, and where their traces are."""
 
     sound: Chain
-    copies: dict[str, str]
-    transactions: int
+    by_transaction_url: str
+    workloads: Workloads
     traces: Path
 
 
@@ -278,14 +291,9 @@ def runs(
     mariadb.run("CREATE DATABASE sound", "CREATE DATABASE broken")
     with _traced_cluster(traces / "sound", idempotent=True) as cluster:
         sound = Chain(mariadb, cluster, "sound", postgres.make_schema("sound"), {})
-        shop = _run(sound, spark, seed=1, apply_in_between=True)
-        copies = {
-            "PostgreSQL by transaction": postgres.make_schema("sound_by_transaction"),
-            "SQLite by row": f"sqlite:///{traces.parent / 'rows.db'}",
-            "SQLite by transaction": f"sqlite:///{traces.parent / 'transactions.db'}",
-        }
-        for name, url in copies.items():
-            sound.apply_to(spark, url, by_transaction=name.endswith("by transaction"))
+        workloads = _run(sound, spark, _SEED, apply_in_between=True)
+        by_transaction_url = f"sqlite:///{tmp_path_factory.mktemp('copy') / 'copy.db'}"
+        sound.apply_to(spark, by_transaction_url, by_transaction=True)
     target = open_target(sound.target_url)
     write_trace(target, traces / "apply", "apply")
     target.close()
@@ -293,7 +301,7 @@ def runs(
         url = postgres.make_schema("broken")
         broken = Chain(mariadb, cluster, "broken", url, _FIVE_IN_FLIGHT)
         _run(broken, spark, seed=2, apply_in_between=False)
-    return Runs(sound, copies, shop.transactions, traces)
+    return Runs(sound, by_transaction_url, workloads, traces)
 
 
 @pytest.fixture(scope="module")
@@ -310,16 +318,47 @@ def audited(runs: Runs, spark: SparkSession) -> dict[str, Counter[tuple[str, str
 
 
 def test_every_table_of_the_target_equals_the_source_s_row_by_row(runs: Runs) -> None:
-    assert runs.transactions > 110, "a column was added in the middle"
+    assert runs.workloads.shop.transactions > 110, "a column was added in the middle"
     for table in TABLES:
         rows = runs.sound.rows_at_the_source(table)
         assert runs.sound.rows_at_the_target(table) == rows
         assert len(rows) > 10
-    for name, url in {"PostgreSQL by row": runs.sound.target_url, **runs.copies}.items():
-        with closing_target(url) as target:
-            assert target.select_own("purgatory_quarantine") == [], name
-            assert target.select_own("purgatory_waiting") == [], name
-            assert difference(runs.sound.mariadb, "sound", target) == {}, name
+
+
+def test_whatever_happens_to_tables_both_databases_get_the_same_cells_by_row_and_by_transaction(
+    runs: Runs,
+) -> None:
+    assert runs.workloads.schemas.missing() == []
+    for url in (runs.sound.target_url, runs.by_transaction_url):
+        _check_cells(runs.sound, url)
+
+
+def _check_cells(chain: Chain, url: str) -> None:
+    with closing_target(url) as target:
+        assert target.select_own("purgatory_quarantine") == []
+        assert target.select_own("purgatory_waiting") == []
+        assert difference(chain.mariadb, chain.database, target) == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(3))
+def test_more_random_tables_get_the_same_cells_in_both_databases_both_ways(
+    mariadb: MariaDb, postgres: Postgres, spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    name = f"more{seed}"
+    mariadb.run(f"CREATE DATABASE {name}")
+    copies = {
+        f"sqlite:///{tmp_path / 'rows.db'}": False,
+        f"sqlite:///{tmp_path / 'transactions.db'}": True,
+        postgres.make_schema(f"{name}_by_transaction"): True,
+    }
+    with ThreadedCluster(_CLUSTER) as cluster:
+        chain = Chain(mariadb, cluster, name, postgres.make_schema(name), {})
+        _run(chain, spark, seed, apply_in_between=True)
+        for url, by_transaction in copies.items():
+            chain.apply_to(spark, url, by_transaction=by_transaction)
+    for url in (chain.target_url, *copies):
+        _check_cells(chain, url)
 
 
 def test_the_audit_finds_nothing_in_what_was_sent_and_in_what_was_applied(
