@@ -349,7 +349,8 @@ class Connection(asyncio.Protocol):
     async def _answer_in_time(self, frame: bytes) -> None:
         """Answer; but where the client is gone, do only what can be done without waiting.
 
-        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended.
+        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended, up
+        to the first request that has an answer.
         """
         self._in_request = True
         if self._transport is not None:
@@ -380,6 +381,11 @@ class Connection(asyncio.Protocol):
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
         values = await self._serve(request, self)
         if values is None:
+            return
+        if self._transport is None:
+            # Nothing is done behind the first request that nobody takes the answer of: a client may
+            # leave thousands behind, again and again, and each would have its part of the rounds.
+            self._unread.clear()
             return
         encoded = encode_response(
             request.api_key, request.api_version, request.correlation_id, values

@@ -221,3 +221,22 @@ def test_what_was_sent_without_acks_is_appended_though_its_client_closes_at_once
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(main())
+
+
+def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer() -> None:
+    async def main(served: Served) -> None:
+        serve = served.connect("gone")._serve
+
+        async def answering(request: Request, connection: Connection) -> Answer:
+            await serve(request, connection)
+            return await _answering(request, connection)
+
+        connection = served.connect("gone")
+        connection._serve = answering
+        connection.data_received(_requests(1_000))
+        connection.connection_lost(None)
+        await _turns_until(lambda: connection._task is None)
+        assert served.order == ["gone"]
+        assert connection._all_held.total == 0
+
+    _run(main)
