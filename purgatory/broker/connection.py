@@ -315,7 +315,19 @@ class Connection(asyncio.Protocol):
 
     async def _work(self) -> None:
         try:
-            while (frame := await self._take_frame()) is not None:
+            while True:
+                frame = self._next_frame()
+                if frame is None:
+                    if self._transport is None:
+                        break  # and all that it had sent is served
+                    await self._wait_for_more()
+                    continue
+                if not self._reading and len(self._unread) <= self._limits.queued_bytes:
+                    self._read_on()
+                while self._part.is_over():
+                    await asyncio.sleep(0)
+                if self.was_cut:
+                    break
                 await self._answer_in_time(frame)
                 self._hold(-_LENGTH_BYTES - len(frame))
         except BadRequestError as error:
@@ -327,30 +339,16 @@ class Connection(asyncio.Protocol):
         else:
             self._end()
 
-    async def _take_frame(self) -> bytes | None:
-        """Wait for the next frame, and for a part of a round to serve it in.
-
-        Returns:
-            None if nothing is to be served any more: the client was cut off, or it is gone and all
-            that it had sent was served.
-        """
-        while (frame := self._next_frame()) is None:
-            if self._transport is None:
-                return None
-            self._read_on()
-            self._came = asyncio.get_running_loop().create_future()
-            await self._came
-        if len(self._unread) <= self._limits.queued_bytes:
-            self._read_on()
-        while self._part.is_over():
-            await asyncio.sleep(0)
-        return None if self.was_cut else frame
+    async def _wait_for_more(self) -> None:
+        self._read_on()
+        self._came = asyncio.get_running_loop().create_future()
+        await self._came
 
     async def _answer_in_time(self, frame: bytes) -> None:
         """Answer; but where the client is gone, do only what can be done without waiting.
 
-        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended, up
-        to the first request that has an answer.
+        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended,
+        up to the first request that has an answer.
         """
         self._in_request = True
         if self._transport is not None:

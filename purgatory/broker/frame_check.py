@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -106,26 +106,31 @@ def _entity_step(entity_class: Any) -> _Step:
     compact = flexible and entity_class.__type__ is not EntityType.header
     hints = typing.get_type_hints(entity_class)
     known: set[int] = set()
-    steps: list[_Step | int] = []
+    steps: list[tuple[int, _Step]] = []
+    skipped = 0
     for field in fields(entity_class):
         if "tag" in field.metadata:
             known.add(field.metadata["tag"])
             continue
         step = _field_step(hints[field.name], field.metadata.get("kafka_type"), compact)
-        if isinstance(step, int) and steps and isinstance(steps[-1], int):
-            steps[-1] += step
+        if isinstance(step, int):
+            skipped += step
         else:
-            steps.append(step)
+            steps.append((skipped, step))
+            skipped = 0
     if flexible:
-        steps.append(_tags_step(frozenset(known)))
-    return _in_turn([_fixed_step(step) if isinstance(step, int) else step for step in steps])
+        steps.append((skipped, _tags_step(frozenset(known))))
+        skipped = 0
+    return _in_turn(steps, skipped)
 
 
-def _in_turn(steps: list[_Step]) -> _Step:
+def _in_turn(steps: Sequence[tuple[int, _Step]], last_bytes: int) -> _Step:
+    """Return what goes over fields: for each step so many bytes that are always the same, first."""
+
     def go(look: _Look, at: int) -> int:
-        for step in steps:
-            at = step(look, at)
-        return at
+        for skipped, step in steps:
+            at = step(look, at + skipped)
+        return at + last_bytes
 
     return go
 
@@ -146,18 +151,13 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
     return _bytes_step(compact, 2 if kafka_type == "string" else 4)
 
 
-def _fixed_step(size: int) -> _Step:
-    return lambda look, at: at + size
-
-
 def _bytes_step(compact: bool, length_bytes: int) -> _Step:
     def go(look: _Look, at: int) -> int:
         byte = look.data[at]
-        if compact and 0 < byte < 0x80:  # the most usual, without a call
-            at += byte
-            if at <= look.end:
-                return at
-            at -= byte
+        if compact and byte < 0x80:  # the most usual, without a call
+            end = at + (byte or 1)  # 0 is null
+            if end <= look.end:
+                return end
         length, at = _length(look.data, at, compact, length_bytes)
         if length > look.end - at:
             raise BadRequestError(

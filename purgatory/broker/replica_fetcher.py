@@ -135,12 +135,8 @@ class ReplicaFetcher:
             if not answered.result():
                 await asyncio.sleep(0)  # woken at once: it would come round without end
             return answered.result()
-        # A leader that dies never answers: its purgatory is closed and lets go of what waits.
-        with suppress(TimeoutError):
-            # Not wait_for, which before Python 3.12 may take a cancellation for the answer.
-            async with asyncio.timeout((params.max_wait_ms + 500) / 1_000):
-                return await answered
-        return None
+        # A leader that dies never answers: whoever tells of its death ends the wait (`wake`).
+        return await answered
 
     def _next_fetches(self, anew: bool) -> Fetches:
         """Return what to ask of partitions that were not asked for yet, or stand elsewhere now."""

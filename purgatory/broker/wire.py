@@ -64,6 +64,7 @@ API_VERSIONS = 18
 
 _START = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">i")
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Request(NamedTuple):
@@ -156,7 +157,7 @@ def build(entity_class: Any, values: Mapping[str, Any]) -> Any:
 
 def milliseconds(duration: timedelta) -> int:
     """Return a duration of the codec's in milliseconds."""
-    return duration // timedelta(milliseconds=1)
+    return duration // _MILLISECOND
 
 
 @cache

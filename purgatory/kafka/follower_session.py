@@ -128,24 +128,25 @@ class FollowerSession:
             if partition is None or must_ask_anew(answer):
                 given[topic_partition] = answer
                 continue
-            parked = Parked(
-                fetch,
-                partition.log,
-                answer.high_watermark,
-                answer.log_start_offset,
-                self.follower_id in partition.isr,
-            )
             if known is None:
-                parked = parked._replace(high_watermark=UNKNOWN_OFFSET)  # the next look tells it
-            elif (known.high_watermark, known.log_start_offset) != (
-                answer.high_watermark,
-                answer.log_start_offset,
-            ):
-                given[topic_partition] = answer
+                told_watermark = UNKNOWN_OFFSET  # the next look tells it
+            else:
+                told_watermark = answer.high_watermark
+                if (known.high_watermark, known.log_start_offset) != (
+                    told_watermark,
+                    answer.log_start_offset,
+                ):
+                    given[topic_partition] = answer
             if partition.log.end_offset > fetch.fetch_offset:
                 self.told[topic_partition] = fetch  # the answer had no room for it
             elif topic_partition not in self.told:  # it was told of while it was read
-                self._parked[topic_partition] = parked
+                self._parked[topic_partition] = Parked(
+                    fetch,
+                    partition.log,
+                    told_watermark,
+                    answer.log_start_offset,
+                    self.follower_id in partition.isr,
+                )
         return given
 
     def _changed_unnoticed(self) -> Iterable[tuple[TopicPartition, PartitionFetch]]:
