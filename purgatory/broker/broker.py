@@ -204,10 +204,10 @@ class Broker:
         if not self.alive:
             return
         self.alive = False
+        self.cut_connections()
         server, self._server = self._server, None
         if server is not None:
-            server.close()
-        self.cut_connections()
+            await _stop_listening(server)
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.stop()
@@ -363,3 +363,15 @@ class Broker:
         arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)
+
+
+async def _stop_listening(server: asyncio.Server) -> None:
+    """Accept nobody more.
+
+    Whom asyncio has accepted already gets a connection in the next turn, to be turned away: once
+    the server is closed it could not make one, and would leave the socket open.
+    """
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening)
+    await asyncio.sleep(0)
+    server.close()

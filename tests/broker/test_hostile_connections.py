@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -422,6 +425,30 @@ def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() ->
         assert broker.connection_count == 0
 
     _run(main)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("turns", range(4))
+def test_whom_the_loop_accepts_while_a_broker_is_killed_is_closed(
+    turns: int, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def main() -> None:
+        async with Cluster(ClusterConfig(brokers=1)) as cluster:
+            broker = cluster.brokers[1]
+            clients = [socket.create_connection((broker.host, broker.port)) for _ in range(20)]
+            for _ in range(turns):  # they are accepted, then made connections, one after the other
+                await asyncio.sleep(0)
+            await cluster.kill(1)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            for client in clients:
+                with client, suppress(ConnectionResetError):
+                    client.settimeout(0)
+                    assert client.recv(1) == b""
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+    gc.collect()  # a socket that was left open would be told of
 
 
 def _with_manual_clock(cluster: Cluster) -> list[float]:
