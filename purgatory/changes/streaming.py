@@ -28,6 +28,9 @@ from purgatory.changes.record import Record
 from purgatory.changes.targets import Target, open_target
 from purgatory.source.query_failure import query_failure
 
+COLUMNS = ("topic", "partition", "offset", "key", "value")
+"""What a task needs of the source's columns."""
+
 _RESULT = (
     "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string, "
     "passes boolean"
@@ -99,32 +102,46 @@ def apply_stream(
     register(session)
     if settings.once:
         _check_topics(settings)
-    with Applier(
-        partial(connect, settings.target_url), settings.options, retry_for_s=settings.retry_for_s
-    ) as applier:
-        starts = applier.next_offsets(settings.topics)
-        waited = Applied()
-        for topic in settings.topics:
-            waited += applier.settle(topic, by_transaction=settings.by_transaction)
-    task = _Task(settings, connect)
-    batches = _Batches(task, progress)
-    batches.total = waited
-    reader = (
-        session.readStream.format("purgatory")
-        .options(**settings.client)
-        .option("subscribe", ",".join(settings.topics))
-        .option("startingOffsets", _positions(starts))
-        .option("maxOffsetsPerTrigger", str(settings.most_records))
-    )
+    batches = _Batches(Task(settings, connect), progress)
+    source, batches.total = begin(settings, connect)
     with TemporaryDirectory(prefix="purgatory-apply-") as checkpoint:
         writer = (
-            reader.load()
-            .select("topic", "partition", "offset", "key", "value")
+            session.readStream.format("purgatory")
+            .options(**source)
+            .load()
+            .select(*COLUMNS)
             .writeStream.foreachBatch(batches)
             .option("checkpointLocation", checkpoint)
         )
         _run(writer.trigger(availableNow=True) if settings.once else writer, batches)
     return batches.total
+
+
+def begin(
+    settings: StreamSettings, connect: Callable[[str], Target]
+) -> tuple[dict[str, str], Applied]:
+    """Apply what an earlier run has left waiting, as far as it is whole.
+
+    Returns:
+        The source's options, to go on where the target is; and what became of what waited.
+
+    Raises:
+        ChangesError: the target is gone, or it was to stop at a bad change.
+    """
+    waited = Applied()
+    with Applier(
+        partial(connect, settings.target_url), settings.options, retry_for_s=settings.retry_for_s
+    ) as applier:
+        starts = applier.next_offsets(settings.topics)
+        for topic in settings.topics:
+            waited += applier.settle(topic, by_transaction=settings.by_transaction)
+    source = {
+        **settings.client,
+        "subscribe": ",".join(settings.topics),
+        "startingOffsets": _positions(starts),
+        "maxOffsetsPerTrigger": str(settings.most_records),
+    }
+    return source, waited
 
 
 def _run(writer: DataStreamWriter, batches: _Batches) -> None:
@@ -185,7 +202,7 @@ def _stream_failure(error: Exception) -> ChangesError:
 class _Batches:
     """What Spark calls with each micro-batch, at the driver."""
 
-    def __init__(self, task: _Task, progress: Callable[[Applied], None]) -> None:
+    def __init__(self, task: Task, progress: Callable[[Applied], None]) -> None:
         self._task = task
         self._progress = progress
         self.total = Applied()
@@ -216,8 +233,13 @@ def _failure_of(row: Row) -> ChangesError:
     return {True: FaultError, False: ChangesError, None: StoppedOnBadError}[row.passes](row.error)
 
 
-class _Task:
-    """Applies the records of one Spark partition; goes to the workers."""
+class Task:
+    """Applies the records of one Spark partition; goes to the workers.
+
+    Args:
+        settings: what and where.
+        connect: opens a target by its URL.
+    """
 
     def __init__(self, settings: StreamSettings, connect: Callable[[str], Target]) -> None:
         self.settings = settings
@@ -226,7 +248,7 @@ class _Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         became, error, passes = Applied(), None, None
         try:
-            for one in self._applied(batches):
+            for one in self.applied(batches):
                 became += one
         except ChangesError as failure:
             # Told by the driver in one line; a task that fails would be told by its traceback.
@@ -235,7 +257,12 @@ class _Task:
         row = {**dataclasses.asdict(became), "error": error, "passes": passes}
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)
 
-    def _applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Applied]:
+    def applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Applied]:
+        """Apply batches with the columns `COLUMNS`; yield what became of some, in its turn.
+
+        Raises:
+            ChangesError: the target is gone, or it was to stop at a bad change.
+        """
         settings = self.settings
         with Applier(
             partial(self.connect, settings.target_url),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -192,6 +192,7 @@ def _apply_files(
 
 
 def _apply_topics(settings: object, master: str) -> Applied:
+    from purgatory.changes.catch_up import CatchUp
     from purgatory.changes.streaming import StreamSettings, apply_stream
     from purgatory.live.quick_start import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
     from purgatory.pipeline.session import spark_session
@@ -204,11 +205,15 @@ def _apply_topics(settings: object, master: str) -> Applied:
     of_spark = dict(STREAM_SETTINGS)
     if master.startswith("local"):  # elsewhere the workers may have this package sent to them
         of_spark["spark.python.daemon.module"] = "purgatory.changes.python_daemon"
+    catch_up = CatchUp(settings, progress=_tell)
     with (
+        # On a cluster, the work is for its machines.
+        catch_up.beside() if master.startswith("local") else nullcontext(),
         spark_session(master, java_options=JAVA_OPTIONS, settings=of_spark) as session,
         warmed_up(session),
     ):
-        return apply_stream(session, settings, progress=_tell)
+        catch_up.end()
+        return catch_up.total + apply_stream(session, settings, progress=_tell)
 
 
 def _tell(applied: Applied) -> None:

@@ -51,17 +51,15 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
 
     if main:
         signal.signal(signal.SIGINT, handle)
-    root = logging.getLogger()
-    root.addFilter(_is_no_repetition)
     try:
-        yield
+        with no_repetitions():
+            yield
     except BaseException:
         if interrupted.is_set():
             # What a cancelled job raises while the block is left says nothing new.
             raise KeyboardInterrupt from None
         raise
     finally:
-        root.removeFilter(_is_no_repetition)
         if interrupted.is_set():
             _apart(session.stop)
         else:
@@ -70,11 +68,21 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
             signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def _is_no_repetition(record: logging.LogRecord) -> bool:
+@contextmanager
+def no_repetitions() -> Iterator[None]:
     """Keep back the tracebacks that the bridge to Java logs of what it raises as well.
 
     They come at an interrupt, and when Java ends in the middle of a call.
     """
+    root = logging.getLogger()
+    root.addFilter(_is_no_repetition)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_no_repetition)
+
+
+def _is_no_repetition(record: logging.LogRecord) -> bool:
     return record.msg not in _RAISED_AS_WELL
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from socketserver import BaseServer
 from typing import Any
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -30,7 +31,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.class_archive import archive_path, make, use
 from purgatory.pipeline.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
-from purgatory.pipeline.interrupts import stopped_at_the_end
+from purgatory.pipeline.interrupts import no_repetitions, stopped_at_the_end
 from purgatory.pipeline.java import find_java_home
 from purgatory.pipeline.progress import shown_progress
 
@@ -120,9 +121,10 @@ def spark_session(
         archive = archive_path(java_home, os.environ)
         of_archive = use(archive) if archive_to is None else make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
-        session = _start(configuration.setAll(list((settings or {}).items())), log)
+        with no_repetitions():
+            session = _start(configuration.setAll(list((settings or {}).items())), log)
         with (
-            _told_if_java_ended(log),
+            _told_if_java_ended(SparkContext._gateway, log),
             stopped_at_the_end(session),
             spark_errors(log),
             shown_progress(session, progress),
@@ -147,12 +149,12 @@ def end_java() -> None:
 
 
 @contextmanager
-def _told_if_java_ended(log: Path) -> Iterator[None]:
+def _told_if_java_ended(gateway: JavaGateway | None, log: Path) -> Iterator[None]:
     """Turn whatever is raised when the Java process is gone into one line that says so.
 
     Each call into it fails then in its own way, those that stop the session too.
     """
-    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    process = gateway.proc if gateway is not None else None
     try:
         yield
     except Exception as error:
@@ -272,7 +274,8 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
             gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
                 configuration, popen_kwargs={"stderr": log_file}
             )
-        context = SparkContext(conf=configuration, gateway=gateway)
+        with _told_if_java_ended(gateway, log):
+            context = SparkContext(conf=configuration, gateway=gateway)
     except (PySparkException, Py4JError, OSError) as error:
         raise SessionError(
             f"the Spark session did not start on {configuration.get('spark.master')}: "

@@ -40,6 +40,7 @@ BENCHMARKS = (
     "cluster_fairness",
     "pipeline_scale",
     "apply_speed",
+    "apply_start",
     "stream_speed",
 )
 

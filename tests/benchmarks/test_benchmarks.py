@@ -29,7 +29,7 @@ HELPERS = {
 }
 
 
-SLOW_TO_START = {"apply_speed", "stream_speed"}
+SLOW_TO_START = {"apply_speed", "apply_start", "stream_speed"}
 """Those that start a Spark session, and brokers or a database besides."""
 
 

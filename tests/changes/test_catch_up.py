@@ -1,0 +1,200 @@
+"""What is applied before Spark has started: the same rows, each once, whatever comes between."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.changes import Applied, ApplyOptions, Record
+from purgatory.changes.catch_up import CatchUp
+from purgatory.changes.streaming import StreamSettings
+from tests.changes.change_log import (
+    as_list,
+    closing_target,
+    quarantined,
+    random_log,
+    raw,
+    record,
+    rows_of,
+)
+from tests.changes.killed_apply import spread
+from tests.changes.test_apply_stream import produce
+
+_BOTH_WAYS = pytest.mark.parametrize("by_transaction", [False, True])
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[ThreadedCluster]:
+    """One broker for all tests here; each has a topic of its own."""
+    with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def settings(kafka: ThreadedCluster, request: pytest.FixtureRequest, url: str) -> StreamSettings:
+    """An empty topic with two partitions, and an empty target."""
+    name = f"changes-{abs(hash(request.node.name))}"
+    kafka.create_topic(name, partitions=2)
+    return StreamSettings((name,), url, {"kafka.bootstrap.servers": kafka.bootstrap_servers})
+
+
+def log_of(seed: int, number: int, by_transaction: bool) -> tuple[list[Record], list[object]]:
+    """A log, and its rows; by transaction, each partition has changes of each transaction."""
+    log, rows = random_log(seed, number, keys=60)
+    return (spread(log) if by_transaction else log), list(as_list(rows))
+
+
+def caught_up(settings: StreamSettings, until: Callable[[Applied], bool]) -> Applied:
+    """Catch up until enough was done."""
+    catch_up = CatchUp(settings)
+    with catch_up.beside():
+        give_up_s = time.monotonic() + 60
+        while not until(catch_up.total):
+            assert time.monotonic() < give_up_s, catch_up.total
+            time.sleep(0.01)
+        catch_up.end()
+    return catch_up.total
+
+
+@_BOTH_WAYS
+def test_what_is_there_and_what_comes_is_applied_and_the_next_goes_on_behind_it(
+    kafka: ThreadedCluster, settings: StreamSettings, by_transaction: bool
+) -> None:
+    log, rows = log_of(3, 400, by_transaction)
+    settings = replace(settings, by_transaction=by_transaction, options=ApplyOptions(effects=True))
+    produce(kafka, settings.topics[0], log[:250])
+    catch_up = CatchUp(replace(settings, most_records=100))
+    with catch_up.beside():
+        produce(kafka, settings.topics[0], log[250:350])
+        while catch_up.total.applied < 348:  # by transaction, the last one is not whole yet
+            time.sleep(0.01)
+        catch_up.end()
+    produce(kafka, settings.topics[0], log[350:])
+    total = catch_up.total + caught_up(settings, lambda now: now.applied >= 50)
+    assert total == Applied(applied=400)
+    with closing_target(settings.target_url) as target:
+        assert rows_of(target) == rows
+        effects = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
+        assert sorted(effects) == sorted((one.partition, one.offset) for one in log)
+
+
+@_BOTH_WAYS
+def test_killed_again_and_again_it_comes_to_the_end(
+    kafka: ThreadedCluster, settings: StreamSettings, by_transaction: bool
+) -> None:
+    log, rows = log_of(4, 900, by_transaction)
+    settings = replace(
+        settings,
+        by_transaction=by_transaction,
+        options=ApplyOptions(effects=True),
+        most_records=50,
+    )
+    produce(kafka, settings.topics[0], log)
+    chance = random.Random(4)
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, repr(settings.client), *_words(settings)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as running:
+            assert running.stdout is not None
+            try:
+                assert int(running.stdout.readline()) > 0
+                time.sleep(chance.uniform(0, 0.1))
+            finally:
+                os.kill(running.pid, signal.SIGKILL)
+    done = done_in(settings)
+    assert 100 < done < 900, "kills came too late"
+    caught_up(settings, lambda now: done + now.applied >= 900)
+    with closing_target(settings.target_url) as target:
+        assert rows_of(target) == rows
+        effects = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
+        assert sorted(effects) == sorted((one.partition, one.offset) for one in log)
+
+
+_PROGRAM = """
+import ast, sys, time
+from purgatory.changes import ApplyOptions
+from purgatory.changes.catch_up import CatchUp
+from purgatory.changes.streaming import StreamSettings
+
+client, topic, url, by_transaction = sys.argv[1:]
+settings = StreamSettings(
+    (topic,), url, ast.literal_eval(client), ApplyOptions(effects=True), by_transaction == "True",
+    most_records=50,
+)
+with CatchUp(settings, progress=lambda became: print(became.applied, flush=True)).beside():
+    time.sleep(60)
+"""
+
+
+def _words(settings: StreamSettings) -> Sequence[str]:
+    return settings.topics[0], settings.target_url, str(settings.by_transaction)
+
+
+def done_in(settings: StreamSettings) -> int:
+    """How many changes a target has."""
+    with closing_target(settings.target_url) as target:
+        return len(target.select_own("purgatory_effects"))
+
+
+def test_a_change_to_stop_at_is_left_to_the_query_and_all_before_it_is_committed(
+    kafka: ThreadedCluster, settings: StreamSettings
+) -> None:
+    produce(kafka, settings.topics[0], [record(0, data={"id": 1}), raw(1, b"{")])
+    options = ApplyOptions(stop_on_bad=True, effects=True)
+    catch_up = CatchUp(replace(settings, options=options))
+    with catch_up.beside():
+        while not done_in_own(settings):
+            time.sleep(0.01)
+        catch_up.end()
+    with closing_target(settings.target_url) as target:
+        assert [row["id"] for row in rows_of(target)] == [1]
+        assert quarantined(target) == []
+        assert [row[2] for row in target.select_own("purgatory_offsets")] == [1]
+
+
+def done_in_own(settings: StreamSettings) -> int:
+    """How many changes a target has, if its own tables are there yet."""
+    with closing_target(settings.target_url) as target:
+        target.prepare()
+    return done_in(settings)
+
+
+@pytest.mark.parametrize("what", ["brokers", "target"])
+def test_what_is_away_is_not_waited_for(settings: StreamSettings, what: str) -> None:
+    if what == "brokers":
+        settings = replace(settings, client={"kafka.bootstrap.servers": "127.0.0.1:1"})
+    else:
+        settings = replace(settings, target_url="postgresql://nobody@127.0.0.1:1/nothing")
+    catch_up = CatchUp(settings)
+    began_s = time.monotonic()
+    with catch_up.beside():
+        catch_up.end()
+    assert catch_up.total == Applied()
+    assert time.monotonic() - began_s < 10
+
+
+def test_what_is_gone_from_the_topic_is_not_passed_by(
+    kafka: ThreadedCluster, settings: StreamSettings
+) -> None:
+    produce(kafka, settings.topics[0], [record(0, data={"id": 1})])
+    assert caught_up(settings, lambda now: now.applied == 1) == Applied(applied=1)
+    with closing_target(settings.target_url) as target, target.transaction():
+        target.store_offset(settings.topics[0], 0, 7)  # as if the log had been longer
+    catch_up = CatchUp(settings)
+    with catch_up.beside():
+        produce(kafka, settings.topics[0], [record(1, data={"id": 2})])
+        time.sleep(0.5)
+    assert catch_up.total == Applied()
+    with closing_target(settings.target_url) as target:
+        assert [row[2] for row in target.select_own("purgatory_offsets")] == [7]
