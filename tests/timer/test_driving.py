@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.timer.named_task import inline_timer
-from timer import Clock, ManualClock, SystemClock, SystemTimer
+from timer import Clock, ManualClock, SystemClock, SystemTimer, system_timer
 from timer.clock import Wake
+from timer.timer_task_list import TimerTaskList
 
 NS_PER_MS = 1_000_000
 LONG_MS = 60_000
@@ -168,3 +169,51 @@ def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task(
     driver.join(LONG_S)
     assert answers == [True]
     timer.close()
+
+
+@pytest.mark.parametrize("delay_ms", [5, 440])
+def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
+    clock: ManualClock, timer: SystemTimer, delay_ms: int
+) -> None:
+    """While one driver takes a bucket in hand, another one has done with all that it held."""
+    ran: list[str] = []
+    timer.call_later(delay_ms, ran.append, "first")
+    empty = TimerTaskList.empty
+
+    def be_overtaken(bucket: TimerTaskList) -> None:
+        patch.setattr(TimerTaskList, "empty", empty)  # once
+        timer._let_taken_fall()
+        timer._submit_due()
+        timer.call_later(0, ran.append, "late")
+        empty(bucket)
+
+    clock.advance(delay_ms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system_timer, "FEW_TO_FALL", 0)
+        patch.setattr(TimerTaskList, "empty", be_overtaken)
+        timer.advance_clock()
+    assert sorted(ran) == ["first", "late"]
+    assert timer.size == 0
+
+
+@pytest.mark.parametrize(("delay_ms", "step"), [(5, "_submit_due"), (440, "_let_few_fall")])
+def test_what_a_driver_that_was_broken_off_has_left_is_due_now(
+    clock: ManualClock, timer: SystemTimer, delay_ms: int, step: str
+) -> None:
+    ran: list[int] = []
+    timer.call_later(delay_ms, ran.append, delay_ms)
+    clock.advance(delay_ms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SystemTimer, step, _raise)
+        with pytest.raises(KeyboardInterrupt):
+            timer.advance_clock()
+    next_ms = timer.next_expiration_ms()
+    assert next_ms is not None
+    assert next_ms <= clock.now_ms(), "whoever drives by it comes at once"
+    timer.advance_clock()
+    assert ran == [delay_ms]
+    assert timer.next_expiration_ms() is None
+
+
+def _raise(*_: object) -> None:
+    raise KeyboardInterrupt

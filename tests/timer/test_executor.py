@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -329,3 +331,38 @@ def test_tasks_run_on_the_driving_thread_while_the_worker_fails_to_start() -> No
         pass  # the worker is behind
     timer.close()
     assert threads == [threading.current_thread().name, "executor-the-worker"]
+
+
+# --- fork
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("forked", clock=clock)
+    begun, go_on = threading.Event(), threading.Event()
+    parents = threading.Event()
+
+    def keep_the_worker_busy() -> None:
+        with timer._executor._lock:  # type: ignore[attr-defined]  # as a submit does for a moment
+            begun.set()
+            assert go_on.wait(LONG_S)
+
+    timer.call_later(1, parents.set)
+    timer.call_later(0, keep_the_worker_busy)
+    assert begun.wait(LONG_S)
+    child = os.fork()
+    if child == 0:
+        done = threading.Event()
+        signal.alarm(LONG_S)  # lest it waits for the parent's lock for ever
+        timer.call_later(2, done.set)
+        clock.advance(2)
+        timer.advance_clock()
+        os._exit(0 if done.wait(LONG_S) and not parents.is_set() else 1)
+    go_on.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    clock.advance(1)
+    timer.advance_clock()
+    assert parents.wait(LONG_S)
+    timer.close()
