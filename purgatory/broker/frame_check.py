@@ -170,7 +170,11 @@ def _bytes_step(compact: bool, length_bytes: int) -> _Step:
 
 def _array_step(item: _Step | int, compact: bool) -> _Step:
     def go(look: _Look, at: int) -> int:
-        count, at = _length(look.data, at, compact, 4)
+        byte = look.data[at]
+        if compact and byte < 0x80:  # as above
+            count, at = byte - 1, at + 1
+        else:
+            count, at = _length(look.data, at, compact, 4)
         count = max(0, count)
         look.count(count, at)
         if isinstance(item, int):
