@@ -51,8 +51,8 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
         with cluster(*_TOPIC) as running:
             _flooded_per_s(running, messages // 2, 1)
             with (
-                _other_client(running, waits_ms),
                 _client("never-read", running, asked) as asking,
+                _other_client(running, waits_ms),
             ):
                 time.sleep(seconds)
                 asking.kill()
