@@ -28,6 +28,7 @@ _CANCEL_TIMEOUT_S = 20.0
 _RAISED_AS_WELL = (
     "KeyboardInterrupt while sending command.",
     "Exception while sending command.",
+    "Exception occurred while shutting down connection",
 )
 
 

@@ -471,13 +471,6 @@ def test_a_closed_timer_under_an_open_purgatory_is_an_error_that_leaves_nothing(
     setting.assert_empty()
 
 
-def test_a_lock_that_is_none_is_an_error_that_leaves_nothing(setting: Setting) -> None:
-    operation = Probe(lock=object())  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match="acquire"):
-        setting.purgatory.try_complete_else_watch(operation, ["a"])
-    setting.assert_empty()
-
-
 # Threads and their names.
 
 
