@@ -44,11 +44,11 @@ Ground rules
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -308,13 +308,16 @@ class DelayedOperation(TimerTask):
         if self._op_is_broken_off():
             self._op_go_on()
         if not self._op_settled:
-            event = threading.Event()
+            # Not an Event: an interrupt may leave its lock taken, and it is told once more then.
+            told: SimpleQueue[None] = SimpleQueue()
+            tell = partial(told.put, None)
             try:
-                self.call_when_settled(event.set)
-                event.wait(timeout_s)
-                self._op_unlisten(event.set)
+                self.call_when_settled(tell)
+                with suppress(Empty):
+                    told.get(timeout=timeout_s)
+                self._op_unlisten(tell)
             except BaseException:
-                self._op_unlisten(event.set)
+                self._op_unlisten(tell)
                 raise
         return self._op_outcome if self._op_settled else _PENDING
 

@@ -6,12 +6,15 @@ Ground rules
 * Nothing that a task or the timer raises ends the thread: it logs and goes on.
 * While the interpreter ends no thread is started: it would not run, and be waited for in vain.
 * ``_starting`` is reentrant: a finalizer that runs while a thread is made may submit operations.
+* No ``threading.Event``: an interrupt may leave its lock taken, and then who stops waits for ever.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from purgatory.safe_log import log_safely
 from timer import Timer, TimerClosedError
@@ -51,7 +54,7 @@ class ExpiredOperationReaper:
 
     def restart_if_dead(self) -> bool:
         """Start a new thread if the old one ended by itself; say whether it did. O(1)."""
-        if self._thread.is_alive() or self._stopping.is_set() or sys.is_finalizing():
+        if self._thread.is_alive() or self._stopping or sys.is_finalizing():
             return False
         with self._starting:
             dead, thread = self._thread, self._new_thread()
@@ -65,7 +68,8 @@ class ExpiredOperationReaper:
 
     def stop_soon(self) -> None:
         """Have the thread end after this round; don't wait for it."""
-        self._stopping.set()
+        self._stopping = True
+        self._wake.put(None)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the thread's end, at most ``timeout_s``, unless this is that thread."""
@@ -77,7 +81,8 @@ class ExpiredOperationReaper:
 
     def _after_fork(self) -> None:
         self.restarts = 0
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._starting = threading.RLock()
         self._last_advance_ns = self._timer.clock.now_ns()
         self._thread = self._new_thread()
@@ -86,7 +91,7 @@ class ExpiredOperationReaper:
         return threading.Thread(target=self._work, name=self.name, daemon=True)
 
     def _work(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping:
             try:
                 self._timer.advance_clock(ADVANCE_TIMEOUT_MS)
             except TimerClosedError:
@@ -95,5 +100,6 @@ class ExpiredOperationReaper:
                 # A SystemExit in one callback, run by an inline executor, must not end expiry.
                 log_safely("error", "reaper_failed", reaper=self.name, exc_info=error)
                 # Not a tight loop, should the fault be here to stay.
-                self._stopping.wait(ADVANCE_TIMEOUT_MS / 1_000)
+                with suppress(Empty):
+                    self._wake.get(timeout=ADVANCE_TIMEOUT_MS / 1_000)
             self._last_advance_ns = self._timer.clock.now_ns()

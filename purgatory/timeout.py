@@ -23,5 +23,5 @@ def checked_timeout_s(timeout: float | None) -> float:
 
 
 def blocking_s(timeout_s: float) -> float | None:
-    """Return ``timeout_s`` as ``threading`` can wait for it: more than 292 years is for ever."""
-    return None if timeout_s > threading.TIMEOUT_MAX else timeout_s
+    """Return ``timeout_s`` as threads can wait for it: more than 292 years is for ever."""
+    return None if timeout_s > threading.TIMEOUT_MAX else max(0.0, timeout_s)

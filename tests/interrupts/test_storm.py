@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 import pytest
@@ -94,6 +95,10 @@ class StormBesideAReaper(Storm):
     def __init__(self, rng: random.Random, alarms: Alarms) -> None:
         super().__init__(rng, alarms)
         self.endings = [an_event, closing]
+        # An alarm while a thread is being started may keep that from ever beginning.
+        begun: SimpleQueue[None] = SimpleQueue()
+        self.timer.call_later(0, begun.put, None)
+        begun.get(timeout=60)
 
     def make_purgatory(self, **options: Any) -> DelayedOperationPurgatory:
         self.timer = SystemTimer("test")

@@ -6,7 +6,13 @@ they simply work, for the one thread that there is.
 
 from __future__ import annotations
 
+from collections import deque
+from queue import Empty
+from typing import Generic, TypeVar
+
 from tests.purgatory.scheduler import Active, ScheduledThread, point
+
+T = TypeVar("T")
 
 
 class CooperativeLock:
@@ -158,6 +164,37 @@ class CooperativeEvent:
             if not self._set:
                 scheduler.wait_for(self)
         return self._set
+
+
+class CooperativeQueue(Generic[T]):
+    """Stands in for ``queue.SimpleQueue``; a wait has no time limit, or no time."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether something is in it."""
+        return bool(self._items)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {len(self._items)}"
+
+    def put(self, item: T) -> None:
+        """Let one go on who waits."""
+        point()
+        self._items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Wait until something is in it."""
+        scheduler = Active.scheduler
+        if scheduler is not None and timeout is None:
+            scheduler.point()
+            if not self._items:
+                scheduler.wait_for(self)
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
 
 
 def sleep(seconds: float) -> None:

@@ -47,6 +47,7 @@ COOPERATIVE: StandIns = {
         "Event": cooperative_locks.CooperativeEvent,
         "TurnBase": cooperative_locks.CooperativeTurn,
     },
+    "queue": {"SimpleQueue": cooperative_locks.CooperativeQueue},
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
 }
 

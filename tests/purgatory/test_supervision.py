@@ -18,9 +18,9 @@ def kill(purgatory: DelayedOperationPurgatory) -> None:
     reaper = purgatory.reaper
     assert reaper is not None
     thread = reaper._thread  # type: ignore[attr-defined]
-    reaper._stopping.set()  # type: ignore[attr-defined]
+    reaper._stopping = True  # type: ignore[attr-defined]
     thread.join(60)
-    reaper._stopping.clear()  # type: ignore[attr-defined]
+    reaper._stopping = False  # type: ignore[attr-defined]
     assert not reaper.is_alive
 
 

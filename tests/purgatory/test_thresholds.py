@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
+from purgatory import DelayedOperation, Outcome, PurgatoryClosedError, delayed_operation
 from purgatory.threshold_watchers import ThresholdWatchers
 from tests.purgatory.probe import Probe, Setting
 
@@ -224,11 +224,17 @@ def test_a_threads_wait_that_is_interrupted_leaves_nothing(
 ) -> None:
     setting = Setting()
 
-    def interrupt(_event: threading.Event, _timeout: float | None = None) -> bool:
-        assert setting.purgatory.num_delayed == 1
-        raise KeyboardInterrupt
+    class Interrupted:
+        """The queue that who waits is told by."""
 
-    monkeypatch.setattr(threading.Event, "wait", interrupt)
+        def put(self, _: None) -> None:
+            pass
+
+        def get(self, timeout: float | None) -> None:
+            assert setting.purgatory.num_delayed == 1
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(delayed_operation, "SimpleQueue", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         setting.purgatory.wait_for_threshold("log", 3)
     setting.assert_empty()
