@@ -15,10 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from purgatory.changes.apply import Applied
-from purgatory.changes.errors import ChangesError
 from purgatory.changes.streaming import COLUMNS, StreamSettings, Task, begin
 from purgatory.changes.targets import Target, open_target
-from purgatory.source.errors import SourceError
 from purgatory.source.offsets import OffsetRange
 from purgatory.source.options import options_of
 from purgatory.source.stream_reader import PurgatoryStreamReader
@@ -80,7 +78,8 @@ class CatchUp:
             self._thread.join()
 
     def _run(self) -> None:
-        with suppress(ChangesError, SourceError):
+        # Of any kind: left alone, it would be a traceback beside the one line of the query.
+        with suppress(Exception):
             source, self.total = begin(self._settings, self._connect)
             self._read(PurgatoryStreamReader(options_of({**source, **_PATIENCE})))
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -182,6 +183,19 @@ def test_what_is_away_is_not_waited_for(settings: StreamSettings, what: str) -> 
         catch_up.end()
     assert catch_up.total == Applied()
     assert time.monotonic() - began_s < 10
+
+
+def test_an_error_of_any_kind_is_the_querys_to_tell(
+    settings: StreamSettings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(url: str) -> NoReturn:
+        raise ZeroDivisionError(url)
+
+    catch_up = CatchUp(settings, connect=fail)
+    with catch_up.beside():
+        catch_up.end()
+    assert catch_up.total == Applied()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_what_is_gone_from_the_topic_is_not_passed_by(
