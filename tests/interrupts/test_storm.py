@@ -53,6 +53,7 @@ class Storm(World):
             lambda: rng.randrange(4) or purgatory.cancel_for_key("a"),
             lambda: self.one().cancel(),
             lambda: self.one().force_complete(),
+            lambda: self.one().wait(0.0005),
             lambda: (purgatory.num_delayed, purgatory.watched, purgatory.counters),
         ]
 
