@@ -48,7 +48,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -60,10 +59,10 @@ from purgatory.lock_like import LockLike, check_lock
 from purgatory.outcome import TRANSITIONS, Outcome
 from purgatory.retry_task import RetryTask
 from purgatory.safe_log import log_safely
-from purgatory.timeout import blocking_s, checked_timeout_s
+from purgatory.timeout import checked_timeout_s
 from purgatory.turn import Me
 from purgatory.users_lock import do_under
-from timer import TimerTask
+from timer import TimerTask, Wake
 from timer.errors import checked_delay_ms
 from timer.safe_log import safe_repr
 
@@ -301,23 +300,20 @@ class DelayedOperation(TimerTask):
             The outcome; PENDING if the timeout came first, or if the purgatory was closed and left
             the operation as it was.
         """
-        timeout_s = blocking_s(checked_timeout_s(timeout))
+        timeout_s = checked_timeout_s(timeout)
         chain = this_thread.chain
         if chain.left and not self._op_settled:
             chain.run_left()  # what is waited for may be among it, and nobody else will run it
         if self._op_is_broken_off():
             self._op_go_on()
         if not self._op_settled:
-            # Not an Event: an interrupt may leave its lock taken, and it is told once more then.
-            told: SimpleQueue[None] = SimpleQueue()
-            tell = partial(told.put, None)
+            told = Wake()
             try:
-                self.call_when_settled(tell)
-                with suppress(Empty):
-                    told.get(timeout=timeout_s)
-                self._op_unlisten(tell)
+                self.call_when_settled(told.set)
+                told.wait(timeout_s)
+                self._op_unlisten(told.set)
             except BaseException:
-                self._op_unlisten(tell)
+                self._op_unlisten(told.set)
                 raise
         return self._op_outcome if self._op_settled else _PENDING
 

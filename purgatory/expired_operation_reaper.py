@@ -6,18 +6,15 @@ Ground rules
 * Nothing that a task or the timer raises ends the thread: it logs and goes on.
 * While the interpreter ends no thread is started: it would not run, and be waited for in vain.
 * ``_starting`` is reentrant: a finalizer that runs while a thread is made may submit operations.
-* No ``threading.Event``: an interrupt may leave its lock taken, and then who stops waits for ever.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 from purgatory.safe_log import log_safely
-from timer import Timer, TimerClosedError
+from timer import Timer, TimerClosedError, Wake
 
 ADVANCE_TIMEOUT_MS = 200
 """How long the reaper waits for a due bucket before it looks whether it shall stop."""
@@ -69,7 +66,7 @@ class ExpiredOperationReaper:
     def stop_soon(self) -> None:
         """Have the thread end after this round; don't wait for it."""
         self._stopping = True
-        self._wake.put(None)
+        self._wake.set()
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the thread's end, at most ``timeout_s``, unless this is that thread."""
@@ -82,7 +79,7 @@ class ExpiredOperationReaper:
     def _after_fork(self) -> None:
         self.restarts = 0
         self._stopping = False
-        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._wake = Wake()
         self._starting = threading.RLock()
         self._last_advance_ns = self._timer.clock.now_ns()
         self._thread = self._new_thread()
@@ -100,6 +97,5 @@ class ExpiredOperationReaper:
                 # A SystemExit in one callback, run by an inline executor, must not end expiry.
                 log_safely("error", "reaper_failed", reaper=self.name, exc_info=error)
                 # Not a tight loop, should the fault be here to stay.
-                with suppress(Empty):
-                    self._wake.get(timeout=ADVANCE_TIMEOUT_MS / 1_000)
+                self._wake.wait(ADVANCE_TIMEOUT_MS / 1_000)
             self._last_advance_ns = self._timer.clock.now_ns()

@@ -20,6 +20,7 @@ from timer.timer import Timer
 from timer.timer_task import TimerTask, TimerTaskEntry
 from timer.timer_task_list import TimerTaskList
 from timer.timing_wheel import TimingWheel
+from timer.wake import Wake
 
 __all__ = [
     "Clock",
@@ -39,4 +40,5 @@ __all__ = [
     "TimerTaskEntry",
     "TimerTaskList",
     "TimingWheel",
+    "Wake",
 ]

@@ -7,9 +7,7 @@ move while one waits for it.
 Ground rules
 ------------
 * ``now_ns`` takes no lock and may be called from anywhere.
-* ``wait`` is called with no lock held. Whoever waits brings a queue of its own; what is put into it
-  wakes the waiter. Put and get are single steps, which a signal or a finalizer can't break in two,
-  as it can ``threading.Condition`` and ``Event``.
+* ``wait`` is called with no lock held. Whoever waits brings a ``Wake`` of its own.
 """
 
 from __future__ import annotations
@@ -17,15 +15,12 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 from timer.errors import checked_ms
+from timer.wake import Wake
 
 NS_PER_MS = 1_000_000
-
-Wake: TypeAlias = SimpleQueue[None]
-"""What a thread waits at; ``wake.put(None)`` wakes it."""
+NS_PER_S = 1_000_000_000
 
 
 class Clock(ABC):
@@ -37,7 +32,7 @@ class Clock(ABC):
 
     @abstractmethod
     def wait(self, wake: Wake, until_ns: int) -> bool:
-        """Wait until there is something in ``wake``, or until the time is ``until_ns``.
+        """Wait until ``wake`` is set, or until the time is ``until_ns``.
 
         Returns:
             Whether it is worth looking again: False says that the wait was given up.
@@ -55,7 +50,7 @@ class SystemClock(Clock):
     now_ns = staticmethod(time.monotonic_ns)
 
     def wait(self, wake: Wake, until_ns: int) -> bool:
-        _is_woken(wake, until_ns - time.monotonic_ns())
+        wake.wait((until_ns - time.monotonic_ns()) / NS_PER_S)
         return True
 
 
@@ -129,21 +124,11 @@ class ManualClock(Clock):
             # Registered first, then looked: a move before this line is seen here, and one after
             # it finds us registered.
             missing_ns = until_ns - self._now_ns
-            return missing_ns <= 0 or _is_woken(wake, missing_ns)
+            return missing_ns <= 0 or wake.wait(missing_ns / NS_PER_S)
         finally:
             if wake in self._waiting:  # an interrupt may have come before it was
                 self._waiting.remove(wake)
 
     def _wake(self) -> None:
         for wake in list(self._waiting):
-            if wake.empty():  # whom an interrupt left here must not be filled for ever
-                wake.put(None)
-
-
-def _is_woken(wake: Wake, timeout_ns: int) -> bool:
-    """Wait at most ``timeout_ns``, within what a thread can wait, and say whether we were woken."""
-    try:
-        wake.get(timeout=min(max(0, timeout_ns) / 1e9, threading.TIMEOUT_MAX))
-    except Empty:
-        return False
-    return True
+            wake.set()

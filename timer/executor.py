@@ -15,7 +15,6 @@ Ground rules
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from types import GeneratorType
 from typing import Any, Protocol, TypeAlias, cast
 
 from timer.safe_log import log_safely
+from timer.wake import Wake
 
 Calls = deque[Callable[[], Any]]
 Runner: TypeAlias = "GeneratorType[bool, None, None]"
@@ -104,7 +104,7 @@ class SingleThreadExecutor:
     def _after_fork(self) -> None:
         """In the child: nothing is queued, and the next task starts a thread."""
         self._due: Calls = deque()
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wake = Wake()
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
 
@@ -120,7 +120,7 @@ class SingleThreadExecutor:
             if self._closed:
                 raise RuntimeError(f"executor {self._name!r} was shut down")
             self._due.append(partial(function, *args))
-        self._wake.put(None)
+        self._wake.set()
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Run what is queued, then end the thread; wait for it, unless this is that thread.
@@ -130,7 +130,7 @@ class SingleThreadExecutor:
         """
         with self._lock:
             self._closed = True
-        self._wake.put(None)
+        self._wake.set()
         thread = self._worker
         if thread is None or not thread.is_alive():
             self._work()  # what a thread left that could not go on
@@ -169,7 +169,7 @@ class SingleThreadExecutor:
                     next(calls)
                 if closed:
                     return
-                self._wake.get()
+                self._wake.wait()
             except BaseException as error:
                 # A SystemExit raised in one task must not end the worker of all the others.
                 log_safely(

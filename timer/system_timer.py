@@ -34,11 +34,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from operator import attrgetter, call
-from queue import SimpleQueue
 from typing import Any
 
 from timer import forking
-from timer.clock import NS_PER_MS, Clock, SystemClock, Wake
+from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError, checked_delay_ms, checked_ms
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
@@ -48,6 +47,7 @@ from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
 from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
 from timer.timing_wheel import TimingWheel
+from timer.wake import Wake
 
 MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
@@ -126,8 +126,7 @@ class SystemTimer(Timer):
 
     def _wake_sleepers(self) -> None:
         for wake in list(self._sleepers.values()):
-            if wake.empty():  # whom an interrupt left here must not be filled for ever
-                wake.put(None)
+            wake.set()
 
     def _after_fork(self) -> None:
         """In the child: forget the parent's tasks, with a lock that its threads may hold."""
@@ -313,7 +312,7 @@ class SystemTimer(Timer):
 
     def _wait_for_due(self, timeout_ms: int) -> bool:
         deadline_ns = self._now_ns() + timeout_ms * NS_PER_MS
-        wake: Wake = SimpleQueue()
+        wake = Wake()
         try:
             # First, then looked: a bucket that comes later wakes us.
             self._sleepers[id(wake)] = wake

@@ -8,15 +8,15 @@ therefore fire on other threads; what they answer is handed over to the engine's
 A broker that is paused holds back its answers, but its reapers cannot be stopped: its timeouts are
 counted when they fire, not at the end of the pause, as in virtual time.
 
-Ground rules: `_calls` is the one thing that threads share; it is a queue. The heap and everything
-that events touch belong to the engine's thread.
+Ground rules: the `_Calls` are the one thing that threads share. The heap and everything that events
+touch belong to the engine's thread.
 """
 
 from __future__ import annotations
 
 import heapq
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,22 +24,34 @@ from purgatory import DelayedOperationPurgatory
 from purgatory.simulation.engine import NS_PER_MS, Engine, EventTask, ScheduledEvent
 from purgatory.simulation.operation_recorder import OperationRecorder
 from purgatory.simulation.runtime import PURGATORIES, Process, Runtime
-from timer import SystemClock, SystemTimer
+from timer import SystemClock, SystemTimer, Wake
 
 _LONGEST_WAIT_S = 0.1
 _DRIVE_MS = 200
 
-_Call = tuple[Callable[..., object], tuple[Any, ...]]
 
+class _Calls:
+    """What the engine's thread is to call for others; the executor of the timers.
 
-class _QueueExecutor:
-    """Runs a timer's tasks on the engine's thread, by way of its queue."""
+    A deque and a wake, since a queue's ``get`` with a short timeout may wait for ever.
+    """
 
-    def __init__(self, calls: queue.SimpleQueue[_Call]) -> None:
-        self._calls = calls
+    def __init__(self) -> None:
+        self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._wake = Wake()
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
-        self._calls.put((function, args))
+        """Have the engine's thread call `function(*args)`; from any thread."""
+        self._due.append((function, args))
+        self._wake.set()
+
+    def make_all(self, wait_s: float) -> None:
+        """Wait at most `wait_s` for a call, if there is none, then make all there are."""
+        if not self._due:
+            self._wake.wait(wait_s)
+        while self._due:
+            function, args = self._due.popleft()
+            function(*args)
 
 
 class RealTimeEngine(Engine):
@@ -53,10 +65,8 @@ class RealTimeEngine(Engine):
         self.clock = SystemClock()
         self.thread_id = threading.get_ident()
         self._origin_ns = self.clock.now_ns()
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._timer = SystemTimer(
-            "simulation", clock=self.clock, executor=_QueueExecutor(self._calls)
-        )
+        self._calls = _Calls()
+        self._timer = SystemTimer("simulation", clock=self.clock, executor=self._calls)
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
         self._due: list[ScheduledEvent] = []
         self._sequence = 0
@@ -83,7 +93,7 @@ class RealTimeEngine(Engine):
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Have the engine's thread call `function(*args)`; callable from any thread."""
-        self._calls.put((function, args))
+        self._calls.submit(function, *args)
 
     def run(self, keep_on: Callable[[], bool]) -> None:
         self._driver.start()
@@ -91,7 +101,7 @@ class RealTimeEngine(Engine):
             wait_s = _LONGEST_WAIT_S
             if self._due:
                 wait_s = min(wait_s, (self._due[0][0] - self.now_ns()) / 1e9)
-            self._take_calls(wait_s)
+            self._calls.make_all(wait_s)
             while self._due and self._due[0][0] <= self.now_ns():
                 _, _, function, args = heapq.heappop(self._due)
                 function(*args)
@@ -104,17 +114,7 @@ class RealTimeEngine(Engine):
 
     def settle(self) -> None:
         """Take what other threads handed over."""
-        self._take_calls(0)
-
-    def _take_calls(self, wait_s: float) -> None:
-        """Wait for a call from another thread, then take all there are."""
-        try:
-            function, args = self._calls.get(block=wait_s > 0, timeout=max(0.0, wait_s))
-            while True:
-                function(*args)
-                function, args = self._calls.get_nowait()
-        except queue.Empty:
-            return
+        self._calls.make_all(0)
 
     def _bring(self, clock_ms: int) -> None:
         for event in self._by_millisecond.pop(clock_ms):

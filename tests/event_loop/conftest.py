@@ -13,7 +13,7 @@ import uvloop
 
 from purgatory import AsyncPurgatory
 from timer import Clock
-from timer.clock import Wake
+from timer.wake import Wake
 
 T = TypeVar("T")
 Main = Callable[[], Coroutine[Any, Any, T]]

@@ -6,13 +6,7 @@ they simply work, for the one thread that there is.
 
 from __future__ import annotations
 
-from collections import deque
-from queue import Empty
-from typing import Generic, TypeVar
-
 from tests.purgatory.scheduler import Active, ScheduledThread, point
-
-T = TypeVar("T")
 
 
 class CooperativeLock:
@@ -30,14 +24,14 @@ class CooperativeLock:
         return self._depth == 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, as ``threading``'s."""
+        """Take it, as ``threading``'s; a wait has no time limit, or no time."""
         scheduler = Active.scheduler
         me = None
         if scheduler is not None:
             scheduler.point()
             me = scheduler.current
         if self._depth and not (self.reentrant and self._owner is me):
-            if not blocking:
+            if not blocking or timeout >= 0:
                 return False
             if scheduler is None:
                 raise RuntimeError(f"{self} is still held, and nobody runs who could release it")
@@ -164,37 +158,6 @@ class CooperativeEvent:
             if not self._set:
                 scheduler.wait_for(self)
         return self._set
-
-
-class CooperativeQueue(Generic[T]):
-    """Stands in for ``queue.SimpleQueue``; a wait has no time limit, or no time."""
-
-    def __init__(self) -> None:
-        self._items: deque[T] = deque()
-
-    @property
-    def is_free(self) -> bool:
-        """Whether something is in it."""
-        return bool(self._items)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__} of {len(self._items)}"
-
-    def put(self, item: T) -> None:
-        """Let one go on who waits."""
-        point()
-        self._items.append(item)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Wait until something is in it."""
-        scheduler = Active.scheduler
-        if scheduler is not None and timeout is None:
-            scheduler.point()
-            if not self._items:
-                scheduler.wait_for(self)
-        if not self._items:
-            raise Empty
-        return self._items.popleft()
 
 
 def sleep(seconds: float) -> None:

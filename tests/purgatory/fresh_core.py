@@ -47,7 +47,6 @@ COOPERATIVE: StandIns = {
         "Event": cooperative_locks.CooperativeEvent,
         "TurnBase": cooperative_locks.CooperativeTurn,
     },
-    "queue": {"SimpleQueue": cooperative_locks.CooperativeQueue},
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
 }
 

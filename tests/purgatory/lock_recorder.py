@@ -28,11 +28,11 @@ class LockRecorder:
     """Knows the order of all recorded locks, and what the current thread holds.
 
     Args:
-        claims: names of locks that are taken once and never released, so that nobody holds them.
+        signals: names of locks that one thread waits for and another releases: nobody holds them.
     """
 
-    def __init__(self, claims: frozenset[str] = frozenset()) -> None:
-        self.claims = claims
+    def __init__(self, signals: frozenset[str] = frozenset()) -> None:
+        self.signals = signals
         self.edges: dict[Edge, str] = {}
         self.waited_for: set[str] = set()
         self.tried: set[str] = set()
@@ -102,14 +102,15 @@ class RecordedLock:
         """Take it, as ``threading``'s."""
         self._recorder.note(self, blocking)
         taken: bool = self._lock.acquire(blocking, timeout)
-        if taken and self.name not in self._recorder.claims:
+        if taken and self.name not in self._recorder.signals:
             self._recorder.held.append(self)
         return taken
 
     def release(self) -> None:
         """Give it back."""
-        held = self._recorder.held
-        del held[len(held) - 1 - held[::-1].index(self)]
+        if self.name not in self._recorder.signals:
+            held = self._recorder.held
+            del held[len(held) - 1 - held[::-1].index(self)]
         self._lock.release()
 
     def locked(self) -> bool:

@@ -17,6 +17,7 @@ from tests.purgatory.mutants import PURGATORY, Mutant
 
 TURN = "watchers.turn"
 USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
+SIGNALS = frozenset({"wake._lock"})
 STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_settled"}
 
 
@@ -29,7 +30,7 @@ class Recording(NamedTuple):
 
 def record(run: Callable[[Callable[[], Any]], None], patches: Patches | None = None) -> Recording:
     """Run this, given a maker of busy runs, over a core with recorded locks."""
-    recorder = LockRecorder()
+    recorder = LockRecorder(SIGNALS)
     held: dict[str, set[str]] = {}
 
     def on_callback(stage: str) -> None:

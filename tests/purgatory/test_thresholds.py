@@ -225,16 +225,14 @@ def test_a_threads_wait_that_is_interrupted_leaves_nothing(
     setting = Setting()
 
     class Interrupted:
-        """The queue that who waits is told by."""
-
-        def put(self, _: None) -> None:
+        def set(self) -> None:
             pass
 
-        def get(self, timeout: float | None) -> None:
+        def wait(self, timeout_s: float) -> bool:
             assert setting.purgatory.num_delayed == 1
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(delayed_operation, "SimpleQueue", Interrupted)
+    monkeypatch.setattr(delayed_operation, "Wake", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         setting.purgatory.wait_for_threshold("log", 3)
     setting.assert_empty()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from queue import SimpleQueue
 
 import pytest
 
-from timer import Clock, ManualClock, SystemClock
-from timer.clock import Wake
+from timer import Clock, ManualClock, SystemClock, Wake
 
 MS = 1_000_000
 LONG_S = 60
@@ -31,17 +29,17 @@ def test_the_system_clock_waits_until_the_time_and_not_less() -> None:
     clock = SystemClock()
     until_ns = clock.now_ns() + 2 * MS
     while clock.now_ns() < until_ns:
-        assert clock.wait(SimpleQueue(), until_ns)
+        assert clock.wait(Wake(), until_ns)
     assert clock.now_ns() >= until_ns
 
 
 @pytest.mark.parametrize("until_ns", [-(10**30), 0])
 def test_the_system_clock_does_not_wait_for_the_past(until_ns: int) -> None:
-    assert SystemClock().wait(SimpleQueue(), until_ns)
+    assert SystemClock().wait(Wake(), until_ns)
 
 
 def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_woken() -> None:
-    wake: Wake = SimpleQueue()
+    wake = Wake()
     woken = threading.Event()
 
     def wait() -> None:
@@ -51,7 +49,7 @@ def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_woken()
     waiter = threading.Thread(target=wait)
     waiter.start()
     assert not woken.wait(0.01)
-    wake.put(None)
+    wake.set()
     assert woken.wait(LONG_S)
     waiter.join(LONG_S)
 
@@ -122,7 +120,7 @@ def test_whoever_waits_on_a_manual_clock_is_woken_by_a_move(threads: int) -> Non
 
     def wait() -> None:
         while clock.now_ms() < 3_600_000:
-            clock.wait(SimpleQueue(), 3_600_000 * MS)
+            clock.wait(Wake(), 3_600_000 * MS)
         woken.append(True)
 
     waiters = [threading.Thread(target=wait) for _ in range(threads)]
@@ -148,19 +146,19 @@ def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
 
     clock._waiting = MovesBeforeAppend()
     began = time.monotonic()
-    assert clock.wait(SimpleQueue(), 3_600_000 * MS)
+    assert clock.wait(Wake(), 3_600_000 * MS)
     assert time.monotonic() - began < LONG_S
     assert not clock._waiting, "who waits no longer is not registered"
 
 
 def test_a_wait_for_the_past_of_a_manual_clock_returns_at_once() -> None:
     clock = ManualClock(10)
-    assert clock.wait(SimpleQueue(), 10 * MS)
-    assert clock.wait(SimpleQueue(), 0)
+    assert clock.wait(Wake(), 10 * MS)
+    assert clock.wait(Wake(), 0)
 
 
 def test_a_wait_on_a_clock_that_nobody_moves_is_given_up() -> None:
     clock = ManualClock()
-    assert not clock.wait(SimpleQueue(), 1 * MS)
+    assert not clock.wait(Wake(), 1 * MS)
     assert clock.now_ns() == 0
     assert not clock._waiting

@@ -10,8 +10,8 @@ import pytest
 
 from tests.timer.named_task import inline_timer
 from timer import Clock, ManualClock, SystemClock, SystemTimer, system_timer
-from timer.clock import Wake
 from timer.timer_task_list import TimerTaskList
+from timer.wake import Wake
 
 NS_PER_MS = 1_000_000
 LONG_MS = 60_000

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
 from unittest import mock
 
@@ -32,6 +31,7 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     TimerTask,
+    Wake,
     system_timer,
 )
 
@@ -456,13 +456,18 @@ def test_an_interrupted_close_or_executor_goes_on_when_called_again(
     interrupt_twice(scenario, PAIRS, where=TIMER)
 
 
-def test_a_wait_that_is_interrupted_leaves_at_most_a_queue_that_does_not_fill() -> None:
+def test_a_wait_that_is_interrupted_leaves_its_wake_as_good_as_new() -> None:
     def scenario() -> Scenario:
-        bench = Bench()
-        yield lambda: bench.clock.wait(SimpleQueue(), 1)
+        bench, wake = Bench(), Wake()
+        wake.set()
+        yield lambda: bench.clock.wait(wake, 1)
         for _ in range(3):
             bench.clock.advance(1)
-        assert all(wake.qsize() <= 1 for wake in bench.clock._waiting)
+        wake.wait(0)
+        assert not wake.wait(0)
+        yield wake.set
+        wake.set()
+        assert wake.wait(60)
 
     interrupt_everywhere(scenario, where=TIMER)
 

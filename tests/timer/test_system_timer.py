@@ -9,7 +9,7 @@ import pytest
 
 from tests.timer.named_task import NamedTask, inline_timer, move, name_of
 from timer import Clock, ManualClock, SystemClock, SystemTimer, Timer, TimerTask
-from timer.clock import Wake
+from timer.wake import Wake
 
 MS = 1_000_000
 

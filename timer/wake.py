@@ -1,0 +1,46 @@
+"""What one thread waits at, and any other wakes it by.
+
+``queue.SimpleQueue`` and ``threading.Event`` would be at hand, and neither will do. In CPython 3.11
+to 3.13, ``SimpleQueue.get`` with a timeout waits for ever if its thread does not run between two of
+its steps until the timeout is over. An event has a lock inside which an exception may leave taken.
+``Lock.acquire`` with a timeout is one step, and looks at its deadline after whatever came between.
+
+Ground rules
+------------
+* One thread waits; any thread wakes it, before it waits or while it does, also from a finalizer or
+  a signal's handler.
+* It counts to one: woken twice before it waits, it does not wait once.
+* An exception that comes between any two steps leaves nothing taken that anybody else waits for: at
+  most a wake-up is lost, to the one that the exception ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import TIMEOUT_MAX, Lock
+
+
+class Wake:
+    """A lock that is held from the start: who waits takes it, who wakes releases it."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake who waits, or have the next wait end at once. O(1)."""
+        with suppress(RuntimeError):  # it was woken already
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is set, and say whether it was.
+
+        Args:
+            timeout_s: the longest wait, in seconds; below 0 there is none, and None, or more than a
+                thread can wait, is for ever.
+        """
+        if timeout_s is None or timeout_s > TIMEOUT_MAX:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=max(0.0, timeout_s))
