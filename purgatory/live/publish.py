@@ -107,6 +107,8 @@ class RowPublisher:
         self._take("reads", row)
 
     def _take(self, table: str, row: Row) -> None:
+        if self._closing:
+            return  # the server goes on while it takes the last rows, and has rows of its own
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
         else:
@@ -144,13 +146,17 @@ class RowPublisher:
         self._thread.start()
 
     def close(self) -> Published:
-        """Send what is left, for at most 30 s, and tell what became of all rows."""
+        """Take no more rows, send what is left, for at most 30 s, and tell what became of all."""
         self._closing = True
-        if self._thread is not None:
+        if self._thread is None:
+            self._drop_waiting()
+        else:
             self._thread.join()
-        left = len(self._waiting)
+        return Published(self._delivered, self._failed, self._dropped)
+
+    def _drop_waiting(self) -> None:
+        self._dropped += len(self._waiting)
         self._waiting.clear()
-        return Published(self._delivered, self._failed, self._dropped + left)
 
     def __enter__(self) -> Self:
         return self
@@ -171,8 +177,9 @@ class RowPublisher:
                 deadline = time.monotonic() + _CLOSE_TIMEOUT_S
             sent = self._send_some(producer)
             producer.poll(0 if sent else _LONGEST_REST_S)
-            over = deadline is not None and time.monotonic() > deadline
-            if over or (closing and not self._waiting):
+            if deadline is not None and time.monotonic() > deadline:
+                self._drop_waiting()
+            if closing and not self._waiting:
                 break
         assert deadline is not None
         self._failed += producer.flush(max(0.0, deadline - time.monotonic()))

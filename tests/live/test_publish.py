@@ -151,6 +151,19 @@ def test_rows_that_find_no_room_are_counted() -> None:
     assert publisher.close().dropped == 5  # three for want of room, two that were never sent
 
 
+def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
+    """A cluster takes the last rows itself, and so has more to tell of."""
+    row = ("g", 1, 1, "orders", 0, 0, 1, 1, True)
+    publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
+    config = ClusterConfig(brokers=1, topics=[TopicSpec("live.reads", 1)])
+    with ThreadedCluster(config) as cluster:
+        publisher.start(cluster.bootstrap_servers)
+        publisher.read(row)
+        assert publisher.close() == (1, 0, 0)
+        publisher.read(row)
+        assert publisher.close() == (1, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
