@@ -9,29 +9,29 @@ An operation completes when an event on one of its keys finds its condition true
 """
 
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
-from purgatory.async_purgatory import AsyncPurgatory
-from purgatory.closing import ClosePolicy
-from purgatory.counters import CountersSnapshot
-from purgatory.delayed_operation import FOREVER_MS, DelayedOperation
-from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.errors import (
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.counters import CountersSnapshot
+from purgatory.core.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.errors import (
     OperationReusedError,
     PurgatoryClosedError,
     PurgatoryFullError,
     WaitCancelledError,
 )
-from purgatory.expired_operation_reaper import ExpiredOperationReaper
-from purgatory.lock_like import LockLike
-from purgatory.operation_keys import (
+from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.core.lock_like import LockLike
+from purgatory.core.operation_keys import (
     GroupJoinKey,
     GroupSyncKey,
     MemberKey,
     TopicKey,
     TopicPartitionOperationKey,
 )
-from purgatory.outcome import TRANSITIONS, Outcome
-from purgatory.signals import close_on_signals
-from purgatory.watchers import WatcherList, Watchers
+from purgatory.core.outcome import TRANSITIONS, Outcome
+from purgatory.core.signals import close_on_signals
+from purgatory.core.watchers import WatcherList, Watchers
 
 __version__ = "0.1.0"
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from purgatory.broker import ClusterConfig, ThreadedCluster
+    from purgatory.cluster import ClusterConfig, ThreadedCluster
 
 
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
     """What the cluster of a test is to be: groups come together without delay."""
     with _said_clearly():
-        from purgatory.broker import ClusterConfig, GroupConfig
+        from purgatory.cluster import ClusterConfig, GroupConfig
 
     groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
     return ClusterConfig(groups=groups)
@@ -34,7 +34,7 @@ def kafka_cluster_config() -> ClusterConfig:
 def kafka_cluster(kafka_cluster_config: ClusterConfig) -> Iterator[ThreadedCluster]:
     """A cluster that runs while the test does."""
     with _said_clearly():
-        from purgatory.broker import ThreadedCluster
+        from purgatory.cluster import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config) as cluster:
         yield cluster
 

@@ -31,7 +31,7 @@ def _unconfigured_logs() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of a process, which knows the format of topics."""
-    from purgatory.pipeline.session import spark_session
+    from purgatory.analysis.spark.session import spark_session
     from purgatory.source import register
 
     with spark_session("local[2]", small=True) as session:

@@ -6,12 +6,14 @@
     target.prepare()
     apply_batch(target, "changes", 0, records)
 
-None of this needs Spark, which is imported by `purgatory.changes.streaming` alone.
+None of this needs Spark, which is imported by `purgatory.changes.apply.streaming` alone.
 """
 
 from __future__ import annotations
 
-from purgatory.changes.apply import Applied, apply_batch
+from purgatory.changes.apply.apply_options import ApplyOptions, TableSpec
+from purgatory.changes.apply.exactly_once import Applied
+from purgatory.changes.apply.row_by_row import apply_batch
 from purgatory.changes.change import Change, parse_change
 from purgatory.changes.errors import (
     BadChangeError,
@@ -19,7 +21,6 @@ from purgatory.changes.errors import (
     StoppedOnBadError,
     TargetError,
 )
-from purgatory.changes.options import ApplyOptions, TableSpec
 from purgatory.changes.record import Record
 from purgatory.changes.targets import Target, open_target
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from purgatory.changes.apply.set_aside import MALFORMED
 from purgatory.changes.errors import BadChangeError
-from purgatory.changes.quarantine import MALFORMED
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from purgatory.changes.apply.set_aside import MALFORMED, TOO_LARGE
 from purgatory.changes.errors import BadChangeError
-from purgatory.changes.quarantine import MALFORMED, TOO_LARGE
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from purgatory.changes.apply.set_aside import TOO_LARGE, WRONG_TYPE
 from purgatory.changes.errors import BadChangeError
-from purgatory.changes.quarantine import TOO_LARGE, WRONG_TYPE
 
 Value = int | float | str | bytes | bool | Decimal | None
 """What is handed to a database."""

@@ -34,7 +34,7 @@ class BadChangeError(Exception):
     """One change that can't be applied; it belongs into the quarantine.
 
     Args:
-        reason: one of the constants of `quarantine`.
+        reason: one of the constants of `set_aside`.
         detail: what exactly, in a few words.
     """
 

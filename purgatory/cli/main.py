@@ -13,20 +13,20 @@ from typing import Annotated
 import typer
 
 from purgatory import __version__
-from purgatory.cli.analyze import analyze
-from purgatory.cli.apply import apply
-from purgatory.cli.audit import audit
-from purgatory.cli.capture import capture
-from purgatory.cli.cluster import cluster
+from purgatory.cli.analyze_command import analyze
+from purgatory.cli.apply_command import apply
+from purgatory.cli.audit_command import audit
+from purgatory.cli.capture_command import capture
+from purgatory.cli.cluster_command import cluster
 from purgatory.cli.extras import missing_extra
-from purgatory.cli.fault import fault
-from purgatory.cli.occupancy import occupancy
-from purgatory.cli.prepare import prepare
-from purgatory.cli.simulate import scenarios, simulate
-from purgatory.cli.stream import stream
-from purgatory.cli.sweep import sweep
-from purgatory.cli.waits import waits
-from purgatory.cli.wheel import wheel
+from purgatory.cli.fault_command import fault
+from purgatory.cli.occupancy_command import occupancy
+from purgatory.cli.prepare_command import prepare
+from purgatory.cli.simulate_command import scenarios, simulate
+from purgatory.cli.stream_command import stream
+from purgatory.cli.sweep_command import sweep
+from purgatory.cli.waits_command import waits
+from purgatory.cli.wheel_command import wheel
 
 app = typer.Typer(
     name="purgatory",

@@ -72,8 +72,8 @@ def one_line_errors(
     Raises:
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C.
     """
-    from purgatory.pipeline.errors import PipelineError
-    from purgatory.pipeline.starting import end_start, show_start
+    from purgatory.analysis.errors import PipelineError
+    from purgatory.analysis.spark.starting import end_start, show_start
 
     try:
         show_start(progress)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.pipeline.rows import Row
+    from purgatory.analysis.result_rows import Row
 
 
 def titled(title: str) -> Table:
@@ -56,7 +56,7 @@ def percent(share: float | None) -> str:
 
 def say_of_runs(console: Console, runs: Sequence[str], incomplete: Sequence[str]) -> Iterator[str]:
     """The runs that are shown, each in turn; then what was left out."""
-    from purgatory.pipeline.waiting_runs import MOST_SHOWN_RUNS
+    from purgatory.analysis.waiting_runs import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
         yield run_id

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from purgatory.delayed_operation import DelayedOperation
+from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE

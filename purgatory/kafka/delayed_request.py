@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from purgatory.delayed_operation import DelayedOperation
+from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition_status import PartitionStatus
 from purgatory.kafka.topic_partition import TopicPartition

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from purgatory.live.rows import BAD_ROW
+from purgatory.live.live_rows import BAD_ROW
 
 ASIDE = "aside"
 """The table of rows that were set aside, in counts."""

@@ -15,8 +15,8 @@ _OF_TASKS = (
     "pandas",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.streaming.stateful_processor_api_client",
-    "purgatory.live.order",
-    "purgatory.live.waits",
+    "purgatory.live.live_order",
+    "purgatory.live.live_waits",
     "purgatory.source.partition_reader",
 )
 _TASKS = "pyspark.worker"

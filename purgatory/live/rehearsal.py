@@ -12,7 +12,7 @@ from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.result_places import open_places
 from purgatory.live.stream import run_jobs
-from purgatory.pipeline.traces.schema import REQUIRED_TABLES
+from purgatory.trace.trace_schema import REQUIRED_TABLES
 
 
 def rehearse(session: SparkSession, folder: Path) -> None:

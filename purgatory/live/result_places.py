@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from purgatory.analysis.errors import OutputError
 from purgatory.live.live_jobs import LiveJobs
-from purgatory.live.order import ORDER_COLUMNS
+from purgatory.live.live_order import ORDER_COLUMNS
+from purgatory.live.live_waits import WAITS_COLUMNS
 from purgatory.live.outputs import ASIDE, ASIDE_COLUMNS
-from purgatory.live.parts import Parts, split
+from purgatory.live.result_parts import Parts, split
 from purgatory.live.result_topic import ResultTopic, check_result_topic
-from purgatory.live.waits import WAITS_COLUMNS
-from purgatory.pipeline.errors import OutputError
 
 _COLUMNS = {"waits": WAITS_COLUMNS, "order": ORDER_COLUMNS}
 _ASIDE = ["run_id", *ASIDE_COLUMNS]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from purgatory.pipeline.errors import FaultError, OutputError
+from purgatory.analysis.errors import FaultError, OutputError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from purgatory.analysis.errors import FaultError, PipelineError
 from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.order import order_findings
+from purgatory.live.live_order import order_findings
+from purgatory.live.live_rows import rows_of
+from purgatory.live.live_waits import windowed_waits
 from purgatory.live.quick_start import STREAM_SETTINGS, warmed_up
 from purgatory.live.result_places import ResultPlaces
-from purgatory.live.rows import rows_of
 from purgatory.live.topic_records import Records
-from purgatory.live.waits import windowed_waits
-from purgatory.pipeline.errors import FaultError, PipelineError
 from purgatory.source.query_failure import query_failure
 
 _STATE = {

@@ -8,9 +8,9 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.live.first_answer import NoAnswerError, first_answer
-from purgatory.live.topics import published_topics
-from purgatory.pipeline.errors import FaultError, PipelineError
+from purgatory.analysis.errors import FaultError, PipelineError
+from purgatory.client.first_answer import NoAnswerError, first_answer
+from purgatory.live.published_topics import published_topics
 
 _TIMEOUT_S = 15.0
 

@@ -13,10 +13,10 @@ from prometheus_client.core import (
     Metric,
 )
 
-from purgatory.counters import WAIT_BOUNDS_MS, CountersSnapshot
+from purgatory.core.counters import WAIT_BOUNDS_MS, CountersSnapshot
+from purgatory.core.reaper import Reaper
 from purgatory.metrics.kafka_names import KafkaFamilies
 from purgatory.metrics.reported import Reported
-from purgatory.reaper import Reaper
 from timer import SystemTimer
 
 PURGATORY = ["purgatory", "broker"]

@@ -34,9 +34,9 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from purgatory.core.fault_log import log_safely
 from purgatory.metrics.families import Families
 from purgatory.metrics.reported import Reported
-from purgatory.safe_log import log_safely
 
 INTERVAL_S = 1.0
 """How old another worker's values are at most when this one is scraped."""

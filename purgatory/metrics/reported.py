@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 
-from purgatory.async_purgatory import AsyncPurgatory
-from purgatory.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.metrics.kafka_names import KafkaExpiries
 from timer import SystemTimer
 

@@ -6,8 +6,8 @@
 
 A scenario (`scenario`, `scenario_file`) says what there is and what goes wrong. The engine
 (`engine`) runs it on the project's own timer, `purgatory.kafka` does the brokers' work, and
-producers, consumers, followers and a controller around it do theirs. The trace (`trace`) goes to
-Parquet, the summary (`summary`) to the screen.
+producers, consumers, followers and a controller around it do theirs. The trace goes to Parquet
+(`purgatory.trace`), the summary (`summary`) to the screen.
 """
 
 from purgatory.simulation.arrivals import Arrivals, ArrivalsError, BadRow, read_arrivals
@@ -22,7 +22,7 @@ from purgatory.simulation.scenario_file import (
     with_overrides,
 )
 from purgatory.simulation.simulation import Simulation
-from purgatory.simulation.trace import SCHEMA_VERSION, TraceError
+from purgatory.trace.trace_writer import SCHEMA_VERSION, TraceError
 
 __all__ = [
     "SCHEMA_VERSION",

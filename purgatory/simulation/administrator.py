@@ -11,9 +11,9 @@ from purgatory.simulation.network import Connection, Request
 from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
 
 if TYPE_CHECKING:
-    from purgatory.simulation.broker import Broker
     from purgatory.simulation.commit_watch import CommitWatch
-    from purgatory.simulation.controller import Controller
+    from purgatory.simulation.simulated_broker import Broker
+    from purgatory.simulation.simulated_controller import Controller
 
 
 class DeleteRecordsRequest(Request):

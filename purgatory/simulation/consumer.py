@@ -29,8 +29,8 @@ from purgatory.simulation.network import Connection, Request
 from purgatory.simulation.scenario import ConsumersSection, Scenario
 
 if TYPE_CHECKING:
-    from purgatory.simulation.broker import Broker
-    from purgatory.simulation.controller import Controller
+    from purgatory.simulation.simulated_broker import Broker
+    from purgatory.simulation.simulated_controller import Controller
 
 _BACKOFF_NS = 100 * NS_PER_MS
 _ISOLATION = {

@@ -22,7 +22,7 @@ from purgatory.simulation.engine import NS_PER_MS, Engine
 
 if TYPE_CHECKING:
     from purgatory.kafka import TopicPartition
-    from purgatory.simulation.broker import Broker
+    from purgatory.simulation.simulated_broker import Broker
 
 
 class Request(ABC):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory import DelayedOperation
 from purgatory.simulation.engine import NS_PER_US
-from purgatory.simulation.waits import Waits
+from purgatory.simulation.wait_counts import Waits
 
 if TYPE_CHECKING:
     from purgatory.simulation.network import Request

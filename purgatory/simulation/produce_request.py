@@ -9,8 +9,8 @@ from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request
 
 if TYPE_CHECKING:
-    from purgatory.simulation.broker import Broker
     from purgatory.simulation.producer import Producer
+    from purgatory.simulation.simulated_broker import Broker
 
 
 class ProduceRequest(Request):

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from purgatory.simulation.client_latencies import Latencies
 from purgatory.simulation.distributions import (
     exponential_table,
     sampler,
@@ -17,15 +18,14 @@ from purgatory.simulation.distributions import (
     table_sampler,
 )
 from purgatory.simulation.engine import NS_PER_MS, Engine
-from purgatory.simulation.latencies import Latencies
 from purgatory.simulation.ledger import GroupCounts, Ledger
 from purgatory.simulation.network import Connection
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.scenario import ProducersSection, Scenario
 
 if TYPE_CHECKING:
-    from purgatory.simulation.broker import Broker
-    from purgatory.simulation.controller import Controller
+    from purgatory.simulation.simulated_broker import Broker
+    from purgatory.simulation.simulated_controller import Controller
 
 _MOST_KEYS_IN_TABLE = 100_000
 """Up to how many keys their partitions are looked up, not computed each time."""

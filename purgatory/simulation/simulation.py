@@ -15,17 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from purgatory.live.tables import AllOf, Tables
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import Arrivals, read_arrivals
-from purgatory.simulation.broker import Broker
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.consumer import ConsumerGroup
-from purgatory.simulation.controller import Controller
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS
-from purgatory.simulation.faults import Faults
-from purgatory.simulation.follower import Followers
 from purgatory.simulation.invariants import Invariants, InvariantViolation
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.operation_recorder import OperationRecorder
@@ -34,17 +29,22 @@ from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario
+from purgatory.simulation.scheduled_faults import Faults
+from purgatory.simulation.simulated_broker import Broker
+from purgatory.simulation.simulated_controller import Controller
+from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.summary import (
     brokers_summary,
     consumers_summary,
     operations_summary,
     producers_summary,
 )
-from purgatory.simulation.trace import TraceWriter
 from purgatory.simulation.trace_configuration import (
     consumers_configuration,
     producers_configuration,
 )
+from purgatory.trace.trace_tables import AllOf, Tables
+from purgatory.trace.trace_writer import TraceWriter
 
 _LOOK_EVERY_MS = 1_000
 """How often, in virtual time, open requests are looked over and the end is looked for."""

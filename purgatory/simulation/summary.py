@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.operation_recorder import OUTCOMES, WaitsKey
-from purgatory.simulation.waits import Waits
+from purgatory.simulation.wait_counts import Waits
 
 if TYPE_CHECKING:
     from purgatory.simulation.arrivals import Arrivals

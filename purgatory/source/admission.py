@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.source.offsets import OffsetRange
+from purgatory.source.partition_offsets import OffsetRange
 
 
 def admit(

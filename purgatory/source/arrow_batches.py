@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from confluent_kafka import Message
 
-from purgatory.source.schema import column_names
+from purgatory.source.source_columns import column_names
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from purgatory.client.errors import OptionError
+from purgatory.core.fault_log import Logger
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.safe_log import Logger
 from purgatory.source.admission import split
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, shorter_log
-from purgatory.source.errors import OptionError
-from purgatory.source.offsets import OffsetRange, Offsets
-from purgatory.source.options import SourceOptions, Subscription
+from purgatory.source.partition_offsets import OffsetRange, Offsets
 from purgatory.source.positions import EARLIEST, Position
+from purgatory.source.source_options import SourceOptions, Subscription
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from purgatory.client.errors import OptionError
+from purgatory.client.patience import Patience, error_of
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.absence import Absence
-from purgatory.source.errors import OptionError
-from purgatory.source.offsets import Offsets
-from purgatory.source.options import SourceOptions, Subscription
-from purgatory.source.patience import Patience, error_of
+from purgatory.source.partition_offsets import Offsets
 from purgatory.source.positions import EARLIEST, LATEST, Position
+from purgatory.source.source_options import SourceOptions, Subscription
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from purgatory.client.errors import DataLossError
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.source.errors import DataLossError
 
 _CHOICE = (
     "Start a new query with another checkpoint where a gap may not be; or set failOnDataLoss=false"

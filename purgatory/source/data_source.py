@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
+from purgatory.client.errors import OptionError
 from purgatory.source.batch_reader import PurgatoryBatchReader
-from purgatory.source.errors import OptionError
-from purgatory.source.options import options_of
-from purgatory.source.schema import column_names, spark_schema
+from purgatory.source.source_columns import column_names, spark_schema
+from purgatory.source.source_options import options_of
 from purgatory.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:

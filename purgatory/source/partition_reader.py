@@ -13,13 +13,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from purgatory.safe_log import Logger
+from purgatory.client.patience import Patience, error_of
+from purgatory.core.fault_log import Logger
 from purgatory.source.absence import Absence
 from purgatory.source.arrow_batches import arrow_batch, offset_of
 from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
-from purgatory.source.offsets import OffsetRange
-from purgatory.source.options import SourceOptions
-from purgatory.source.patience import Patience, error_of
+from purgatory.source.partition_offsets import OffsetRange
+from purgatory.source.source_options import SourceOptions
 
 _MOST_RECORDS = 10_000
 _BATCH_BYTES = 8 * 1024 * 1024

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from purgatory.client.errors import OptionError
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.source.errors import OptionError
 
 LATEST = -1
 """The number that stands for the end of the log, in the protocol and in the options."""

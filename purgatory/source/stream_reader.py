@@ -18,21 +18,21 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from purgatory.core.fault_log import Logger
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.safe_log import Logger
 from purgatory.source.absence import GRACE_S
 from purgatory.source.admission import admit
 from purgatory.source.broker_client import BrokerClient
 from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
-from purgatory.source.offsets import (
+from purgatory.source.partition_offsets import (
     OffsetRange,
     Offsets,
     OffsetsDocument,
     from_document,
     to_document,
 )
-from purgatory.source.options import SourceOptions
 from purgatory.source.positions import LATEST, Position
+from purgatory.source.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

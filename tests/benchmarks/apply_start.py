@@ -23,7 +23,7 @@ from statistics import median
 
 from confluent_kafka import Producer
 
-from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 TOPIC = "changes"
@@ -37,7 +37,7 @@ _BY_SPARK_ALONE = (
     "-c",
     "import sys\n"
     "from contextlib import nullcontext\n"
-    "from purgatory.changes.catch_up import CatchUp\n"
+    "from purgatory.changes.apply.catch_up import CatchUp\n"
     "from purgatory.cli.main import main\n"
     "CatchUp.beside = lambda self: nullcontext()\n"
     "sys.exit(main(sys.argv[1:]))\n",

@@ -33,15 +33,15 @@ from pathlib import Path
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.analysis.spark.session import spark_session
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
+from purgatory.live.published_topics import published_topics
 from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
 from purgatory.live.result_places import open_places
 from purgatory.live.stream import run_jobs
 from purgatory.live.topic_records import topic_records
-from purgatory.live.topics import published_topics
-from purgatory.pipeline.session import spark_session
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.changes import ApplyOptions, Record, Target
-from purgatory.changes.apply import Writer
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.row_by_row import apply_rows
+from purgatory.changes.apply.transactions import apply_transactions
+from purgatory.changes.change_files import topic_of
 from purgatory.changes.column_types import Value
-from purgatory.changes.files import topic_of
 from purgatory.changes.targets.postgres import PostgresTarget
 from purgatory.changes.targets.sqlite import SqliteTarget
-from purgatory.changes.transactions import apply_transactions
 
 BATCH_RECORDS = 20
 
@@ -140,7 +141,7 @@ def apply_together(target: Target, records: Sequence[Record]) -> None:
     """As the product does it."""
     writer = Writer(target, ApplyOptions(effects=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
-        writer.apply_batch(*batch[0].place, batch)
+        apply_rows(writer, *batch[0].place, batch)
 
 
 def apply_apart(

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 
 from purgatory.changes import Record, open_target
-from purgatory.changes.apply import Writer
-from purgatory.changes.transactions import apply_transactions
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.transactions import apply_transactions
 from tests.changes.change_log import record
 
 PARTITIONS = 6

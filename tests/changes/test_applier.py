@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from purgatory.changes import Applied, ApplyOptions, TargetError, open_target
-from purgatory.changes.applier import Applier
+from purgatory.changes.apply.reconnecting_applier import Applier
 from purgatory.changes.column_types import Value
 from purgatory.changes.targets.postgres import PostgresTarget
 from tests.changes.change_log import TOPIC, as_list, closing_target, random_log, record, rows_of

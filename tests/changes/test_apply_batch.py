@@ -20,6 +20,7 @@ from purgatory.changes import (
     apply_batch,
     open_target,
 )
+from purgatory.changes.apply.row_by_row import apply_rows
 from purgatory.changes.column_types import ColumnType
 from tests.changes.change_log import (
     TOPIC,
@@ -231,13 +232,13 @@ def test_a_column_that_went_away_stays_with_what_it_had(target: Target) -> None:
 def test_another_connection_that_widened_the_table_is_no_trouble(target: Target, url: str) -> None:
     apply_batch(target, TOPIC, 0, [record(0, data={"id": 1})])
     other = open_target(url)
-    from purgatory.changes.apply import Writer
+    from purgatory.changes.apply.exactly_once import Writer
 
     first, second = Writer(target), Writer(other)
-    first.apply_batch(TOPIC, 1, [record(0, partition=1, data={"id": 2})])
-    second.apply_batch(TOPIC, 2, [record(0, partition=2, data={"id": 3, "a": 1})])
-    first.apply_batch(TOPIC, 1, [record(1, partition=1, data={"id": 2, "a": 5, "b": "x"})])
-    second.apply_batch(TOPIC, 2, [record(1, partition=2, data={"id": 3, "a": 6, "b": "y"})])
+    apply_rows(first, TOPIC, 1, [record(0, partition=1, data={"id": 2})])
+    apply_rows(second, TOPIC, 2, [record(0, partition=2, data={"id": 3, "a": 1})])
+    apply_rows(first, TOPIC, 1, [record(1, partition=1, data={"id": 2, "a": 5, "b": "x"})])
+    apply_rows(second, TOPIC, 2, [record(1, partition=2, data={"id": 3, "a": 6, "b": "y"})])
     assert [tuple(row.values()) for row in rows_of(target)] == [
         (None, None, 1),
         (5, "x", 2),

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from purgatory.analysis.auditing import ConsumerSettings, RunConfiguration, audit
+from purgatory.changes.applied_trace import write_trace
 from purgatory.changes.targets import Target
-from purgatory.changes.trace import write_trace
-from purgatory.pipeline.auditing import ConsumerSettings, RunConfiguration, audit
-from purgatory.pipeline.traces.schema import TABLES
+from purgatory.trace.trace_schema import TABLES
 from tests.changes.change_log import as_list, closing_target, random_log, rows_of
 
 POINTS = ("before", "within", "commit", "after")

@@ -10,8 +10,9 @@ import pytest
 
 from purgatory.changes import Applied, ApplyOptions, Record, StoppedOnBadError, Target
 from purgatory.changes.alteration import keeps_values
-from purgatory.changes.apply import Writer
-from purgatory.changes.transactions import apply_transactions, settle
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.row_by_row import apply_rows
+from purgatory.changes.apply.transactions import apply_transactions, settle
 from tests.changes.change_log import TOPIC, quarantined, raw, record, rows_of
 
 COLUMNS = [
@@ -82,7 +83,7 @@ def by_row(writer: Writer, batches: Sequence[Sequence[Record]]) -> Applied:
     total = settle(writer, TOPIC, by_transaction=False)
     for batch in batches:
         if batch:
-            total += writer.apply_batch(TOPIC, batch[0].partition, batch)
+            total += apply_rows(writer, TOPIC, batch[0].partition, batch)
     return total
 
 
@@ -320,10 +321,10 @@ def test_what_a_person_has_to_do_stops_in_one_line_and_is_passed_by_on_demand(
 
 def test_a_drop_that_does_not_say_when_it_comes_in_other_partitions_stops(target: Target) -> None:
     writer = Writer(target)
-    writer.apply_batch(TOPIC, 1, [record(0, partition=1, data={"id": 1})])
+    apply_rows(writer, TOPIC, 1, [record(0, partition=1, data={"id": 1})])
     log = [record(0, data={"id": 2}), record(1, type="table-drop", data=None)]
     with pytest.raises(StoppedOnBadError, match="nothing says where it comes"):
-        writer.apply_batch(TOPIC, 0, log)
+        apply_rows(writer, TOPIC, 0, log)
     assert [row["id"] for row in rows_of(target)] == [1, 2]
 
 

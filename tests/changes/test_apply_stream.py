@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.changes import Applied, ApplyOptions, ChangesError, Record, StoppedOnBadError
-from purgatory.changes.streaming import StreamSettings, apply_stream
+from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.change_log import (
     as_list,
     closing_target,

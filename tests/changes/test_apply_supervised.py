@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.cli.exit_status import FAULT_PASSES
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.change_log import as_list, closing_target, random_log, rows_of
 from tests.changes.test_apply_stream import produce
 
@@ -60,7 +60,7 @@ import sys
 from pyspark import SparkContext
 
 from purgatory.cli.main import main
-from purgatory.pipeline import session
+from purgatory.analysis.spark import session
 
 
 class Killed(SparkContext):
@@ -127,7 +127,7 @@ def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() ->
         "with patch('pyspark.daemon.manager'):\n"
         "    python_daemon.begin(python_daemon.OF_TASKS)\n"
         "before = set(sys.modules)\n"
-        "from purgatory.changes.streaming import Task\n"
+        "from purgatory.changes.apply.streaming import Task\n"
         "from purgatory.changes.targets import open_target\n"
         "from purgatory.source.partition_reader import PartitionReader\n"
         "open_target('sqlite:///:memory:').close()\n"

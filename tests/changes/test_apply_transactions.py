@@ -7,10 +7,10 @@ import random
 import pytest
 
 from purgatory.changes import Applied, ApplyOptions, Record, StoppedOnBadError, Target
-from purgatory.changes import transactions as module
-from purgatory.changes.apply import Writer
+from purgatory.changes.apply import transactions as module
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.transactions import apply_transactions
 from purgatory.changes.errors import ChangesError
-from purgatory.changes.transactions import apply_transactions
 from tests.changes.change_log import as_list, cut, quarantined, random_log, raw, record, rows_of
 
 

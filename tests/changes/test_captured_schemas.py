@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.changes import Record, StoppedOnBadError, Target
-from purgatory.changes.apply import Writer
-from purgatory.changes.transactions import apply_transactions
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.row_by_row import apply_rows
+from purgatory.changes.apply.transactions import apply_transactions
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import read_records
 from tests.changes.mariadb import MariaDb
@@ -123,7 +124,7 @@ def apply(target: Target, records: list[Record], way: str) -> None:
         return
     for partition in sorted({record.partition for record in records}, reverse=True):
         found = [record for record in records if record.partition == partition]
-        writer.apply_batch(found[0].topic, partition, found)
+        apply_rows(writer, found[0].topic, partition, found)
 
 
 @pytest.mark.parametrize("way", ["row", "transaction"])

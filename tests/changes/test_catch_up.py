@@ -14,10 +14,10 @@ from typing import NoReturn
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.changes import Applied, ApplyOptions, Record
-from purgatory.changes.catch_up import CatchUp
-from purgatory.changes.streaming import StreamSettings
+from purgatory.changes.apply.catch_up import CatchUp
+from purgatory.changes.apply.streaming import StreamSettings
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.change_log import (
     as_list,
     closing_target,
@@ -125,8 +125,8 @@ def test_killed_again_and_again_it_comes_to_the_end(
 _PROGRAM = """
 import ast, sys, time
 from purgatory.changes import ApplyOptions
-from purgatory.changes.catch_up import CatchUp
-from purgatory.changes.streaming import StreamSettings
+from purgatory.changes.apply.catch_up import CatchUp
+from purgatory.changes.apply.streaming import StreamSettings
 
 client, topic, url, by_transaction = sys.argv[1:]
 settings = StreamSettings(

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from purgatory.changes import Record, Target, open_target
-from purgatory.changes import transactions as module
-from purgatory.changes.apply import Writer
+from purgatory.changes.apply import transactions as module
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.transactions import apply_transactions, settle
 from purgatory.changes.column_types import Value
-from purgatory.changes.transactions import apply_transactions, settle
 from tests.changes.change_log import TOPIC, record, rows_of
 from tests.changes.large_transaction import PARTITIONS, changes
 

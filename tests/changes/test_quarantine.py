@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory.changes import Applied, ApplyOptions, Target, apply_batch
-from purgatory.changes.quarantine import REASONS
+from purgatory.changes.apply.set_aside import REASONS
 from purgatory.changes.targets.sqlite import SqliteTarget
 from tests.changes.change_log import TOPIC, quarantined, raw, record, rows_of
 

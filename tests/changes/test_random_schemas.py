@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
 from purgatory.changes import Record, Target
-from purgatory.changes.apply import Writer
-from purgatory.changes.transactions import apply_transactions, settle
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.row_by_row import apply_rows
+from purgatory.changes.apply.transactions import apply_transactions, settle
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import read_records
 from tests.changes.mariadb import MariaDb
@@ -79,7 +80,7 @@ def check(target: Target, source: Source, way: str) -> None:
         if way == "transaction":
             apply_transactions(writer, batch)
         else:
-            writer.apply_batch(batch[0].topic, batch[0].partition, batch)
+            apply_rows(writer, batch[0].topic, batch[0].partition, batch)
     assert [row[4] for row in target.select_own("purgatory_quarantine")] == []
     assert target.select_own("purgatory_waiting") == []
     assert difference(source.mariadb, source.database, target) == {}

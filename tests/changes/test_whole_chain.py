@@ -21,19 +21,19 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from purgatory.broker import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
+from purgatory.analysis.auditing.audit_results import trace_audit
+from purgatory.analysis.traces.survey import find_traces
 from purgatory.changes import ApplyOptions, open_target
-from purgatory.changes.streaming import StreamSettings, apply_stream
-from purgatory.changes.trace import write_trace
-from purgatory.pipeline.auditing.results import trace_audit
-from purgatory.pipeline.traces.survey import find_traces
-from tests.broker.load_and_faults import PARTITIONS, TOPIC, one_fault
+from purgatory.changes.applied_trace import write_trace
+from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
 from tests.changes.change_log import closing_target
 from tests.changes.mariadb import MariaDb
 from tests.changes.postgres import Postgres
 from tests.changes.same_rows import difference
 from tests.changes.schema_workload import SchemaWorkload
 from tests.changes.shop_workload import KEYS, TABLES, ShopWorkload
+from tests.cluster.load_and_faults import PARTITIONS, TOPIC, one_fault
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 

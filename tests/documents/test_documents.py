@@ -17,7 +17,7 @@ from tests.documents.documents import (
     run_python_of,
 )
 
-# Run by tests/pipeline and tests/source, in their sessions.
+# Run by tests/analysis and tests/source, in their sessions.
 IN_A_SPARK_SESSION = {
     "occupancy.md",
     "pipeline.md",

@@ -16,7 +16,7 @@ from purgatory.cli.main import app
 from purgatory.simulation import load_scenario, parse_scenario
 from purgatory.simulation.scenario_file import _FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
-from purgatory.simulation.trace import SCHEMA_VERSION, TABLES, TraceWriter
+from purgatory.trace.trace_writer import SCHEMA_VERSION, TABLES, TraceWriter
 from tests.documents.documents import run_python_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"

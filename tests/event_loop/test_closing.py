@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from purgatory import AsyncPurgatory, Outcome, PurgatoryClosedError
-from purgatory.closing import ClosePolicy
+from purgatory.core.closing import ClosePolicy
 from tests.event_loop.conftest import new_purgatory, run_virtually, settle
 from tests.event_loop.test_waiting import Flagged
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperation, LockLike, Outcome, PurgatoryClosedError
-from purgatory.callback_chain import LONGEST_CHAIN
-from purgatory.closing import ClosePolicy
+from purgatory.core.callback_chain import LONGEST_CHAIN
+from purgatory.core.closing import ClosePolicy
 from tests.event_loop.conftest import new_purgatory, run_virtually, settle
 
 OUTCOME_OF = {"expire": Outcome.EXPIRED, "fail": Outcome.FAILED}

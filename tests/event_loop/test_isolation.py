@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
-from purgatory.loop_reaper import AGAIN_MS
+from purgatory.core.loop_reaper import AGAIN_MS
 from tests.event_loop.conftest import VirtualLoop, new_purgatory, run_virtually, settle
 from timer import InlineExecutor, ManualClock, SystemTimer
 

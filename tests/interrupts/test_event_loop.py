@@ -14,14 +14,9 @@ from typing import Any, Self
 
 import pytest
 
-from purgatory import (
-    AsyncPurgatory,
-    DelayedOperation,
-    PurgatoryClosedError,
-    async_purgatory,
-    loop_reaper,
-)
-from purgatory.loop_reaper import AGAIN_MS
+from purgatory import AsyncPurgatory, DelayedOperation, PurgatoryClosedError
+from purgatory.core import async_purgatory, loop_reaper
+from purgatory.core.loop_reaper import AGAIN_MS
 from tests.event_loop.conftest import VirtualLoop, new_purgatory, settle
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 

@@ -24,11 +24,10 @@ from purgatory import (
     Outcome,
     PurgatoryClosedError,
     PurgatoryFullError,
-    delayed_operation,
-    retry_task,
 )
+from purgatory.core import delayed_operation, retry_task
+from tests.core.probe import LONG_MS, pass_time
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
-from tests.purgatory.probe import LONG_MS, pass_time
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 CORE = (str(Path(str(purgatory.__file__)).parent),)

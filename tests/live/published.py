@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from purgatory.broker import TopicSpec
+from purgatory.cluster import TopicSpec
 from tests.live.live_rows import SECOND_US, operation, random_log
 from tests.live.test_publish import read_rows
 from tests.live.test_waits_live import rows_in

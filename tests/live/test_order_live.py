@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.analysis.errors import FaultError
 from purgatory.live.live_metrics import LiveMetrics
 from purgatory.live.topic_records import Records
-from purgatory.pipeline.errors import FaultError
 from tests.live.conftest import Feed, Row
 from tests.live.live_rows import SECOND_US, in_batches, random_log
 from tests.live.test_waits_live import rows_in, run_once

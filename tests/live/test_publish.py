@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from purgatory.broker import ClusterConfig, ClusterTrace, ThreadedCluster, TopicSpec
-from purgatory.broker.serving import make_published_topics
 from purgatory.cli.main import main
-from purgatory.live.publish import RowPublisher
-from purgatory.live.tables import WithoutTopics
+from purgatory.cluster import ClusterConfig, ClusterTrace, ThreadedCluster, TopicSpec
+from purgatory.live.cluster_publishing import make_published_topics
+from purgatory.live.row_publisher import RowPublisher
+from purgatory.trace.trace_tables import WithoutTopics
 
 _PATIENCE_S = 30.0
 
@@ -139,15 +139,15 @@ def test_a_simulation_in_real_time_publishes_what_it_writes_into_its_trace(
 
 
 def test_rows_that_find_no_room_are_counted() -> None:
-    from purgatory.live import publish
+    from purgatory.live import row_publisher
 
     publisher = RowPublisher("live", run_id="r", numbered_by="partition")
-    before, publish.MOST_WAITING = publish.MOST_WAITING, 2
+    before, row_publisher.MOST_WAITING = row_publisher.MOST_WAITING, 2
     try:
         for _ in range(5):
             publisher.read(("g", 1, 1, "t", 0, 0, 1, 1, True))
     finally:
-        publish.MOST_WAITING = before
+        row_publisher.MOST_WAITING = before
     assert publisher.close().dropped == 5  # three for want of room, two that were never sent
 
 
@@ -182,5 +182,5 @@ def test_what_can_not_be_published_is_said_in_one_line(
 
 
 def test_publishing_brings_no_spark() -> None:
-    code = "import sys, purgatory.live.publish; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, purgatory.live.row_publisher; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

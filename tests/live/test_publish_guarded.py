@@ -84,7 +84,7 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
 
     # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
     with (
-        patch("purgatory.pipeline.session.spark_session"),
+        patch("purgatory.analysis.spark.session.spark_session"),
         patch("purgatory.live.topic_records.topic_records") as records,
         patch("purgatory.live.stream.run_jobs", note),
     ):
@@ -113,7 +113,7 @@ def test_who_can_not_come_in_is_told_why_in_one_line(
     options = guarded.options(**other)
     # To speak plainly is not refused, but answered by nobody: no need to wait for it for long.
     with (
-        patch("purgatory.live.publish._ASK_TIMEOUT_S", 1.0),
+        patch("purgatory.live.row_publisher._ASK_TIMEOUT_S", 1.0),
         patch("purgatory.live.topic_records._TIMEOUT_S", 1.0),
     ):
         if command == "simulate":

@@ -8,8 +8,8 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.cli.main import main
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.live.result_topic import ResultTopic
 from tests.live.test_publish import read_rows
 
@@ -55,7 +55,7 @@ def test_a_topic_with_results_of_another_checkpoint_is_refused(
         offsets.touch()
     arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out)]
     # Where it is not refused it goes on to start Spark, which is not asked for here.
-    with patch("purgatory.pipeline.session.check_master", side_effect=NotRefusedError):
+    with patch("purgatory.analysis.spark.session.check_master", side_effect=NotRefusedError):
         if not refused:
             with pytest.raises(NotRefusedError):
                 main(["stream", *arguments, "--to-topic", "other"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.live.rows import rows_of
+from purgatory.live.live_rows import rows_of
 from tests.live.live_rows import SECOND_US, STARTED_US, Log, operation
 
 DAY_US = 24 * 3600 * SECOND_US

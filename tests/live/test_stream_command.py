@@ -16,11 +16,11 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.analysis.spark.class_archive import archive_path
+from purgatory.analysis.spark.java import find_java_home
 from purgatory.cli.main import main
-from purgatory.cli.stream import _tell_of_archive
-from purgatory.pipeline.class_archive import archive_path
-from purgatory.pipeline.java import find_java_home
+from purgatory.cli.stream_command import _tell_of_archive
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.live.test_publish import read_rows, read_rows_of_orders, write
 from tests.live.test_waits_live import rows_in
 
@@ -75,7 +75,7 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: s
         yield spark
 
     arguments = ["--bootstrap", bootstrap, "--prefix", prefix, "--out", str(out), "--once", *more]
-    with patch("purgatory.pipeline.session.spark_session", shared):
+    with patch("purgatory.analysis.spark.session.spark_session", shared):
         return main(["stream", *arguments])
 
 

@@ -21,13 +21,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.live import live_metrics
 from purgatory.live.live_metrics import LiveMetrics
+from tests.analysis.cluster import command_environment, standalone_cluster
 from tests.live.published import MOST_ROWS, TIMES, TOPICS, all_results, publish_run
 from tests.live.test_stream_command import stream
 from tests.live.test_waits_live import rows_in
-from tests.pipeline.cluster import command_environment, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(500)]
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.live.live_jobs import LiveJobs
 from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.parts import Parts
+from purgatory.live.result_parts import Parts
 from purgatory.live.result_places import open_places
 from purgatory.live.stream import run_jobs
 from purgatory.live.topic_records import Records

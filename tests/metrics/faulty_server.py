@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from purgatory import DelayedOperationPurgatory, PurgatoryFullError
-from tests.purgatory.probe import Probe
+from tests.core.probe import Probe
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 

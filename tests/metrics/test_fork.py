@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from purgatory import DelayedOperationPurgatory, metrics
 from purgatory.metrics import collector
-from tests.purgatory.probe import Setting
+from tests.core.probe import Setting
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -183,7 +183,7 @@ def test_its_faults_go_to_standard_error(fault: str, begin: str) -> None:
 
 
 CLUSTER = """
-from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 
 with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
     with cluster.fault.lose_answers(broker=1, count=1):

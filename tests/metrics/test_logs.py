@@ -12,9 +12,9 @@ import pytest
 import structlog
 
 from purgatory import AsyncPurgatory, DelayedOperationPurgatory, Outcome
+from tests.core.probe import Logs
+from tests.core.test_supervision import kill
 from tests.metrics.faulty_server import Named, Server
-from tests.purgatory.probe import Logs
-from tests.purgatory.test_supervision import kill
 from timer.safe_log import safe_repr
 
 

@@ -18,9 +18,9 @@ from purgatory import (
     PurgatoryFullError,
     metrics,
 )
-from purgatory.counters import WAIT_BOUNDS_MS
-from tests.purgatory.probe import Probe, Setting
-from tests.purgatory.test_supervision import kill
+from purgatory.core.counters import WAIT_BOUNDS_MS
+from tests.core.probe import Probe, Setting
+from tests.core.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 OWN_NAMES = {

@@ -1,6 +1,6 @@
 """Changes one thing of a module at a time, and says which changes no test notices.
 
-    python -m tests.mutation.run purgatory/watchers.py --sample 30 --seed 1 -- tests/purgatory
+    python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --seed 1 -- tests/core
 
 What follows ``--`` are pytest's arguments. Each mutant is tested in a copy of the project, until
 the first test fails or ``--timeout`` is over; the copy lies in a temporary folder. Printed are the

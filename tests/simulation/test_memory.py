@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.simulation import trace as trace_module
 from purgatory.simulation.messages import Message
+from purgatory.trace import trace_writer as trace_module
 from tests.simulation.running import Ran, run_scenario
 
 SCENARIO = """

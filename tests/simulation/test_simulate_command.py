@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.simulation.trace import TableWriter
+from purgatory.trace.trace_writer import TableWriter
 from tests.cli.conftest import RunCommand
 
 ROOT = Path(__file__).parents[2]

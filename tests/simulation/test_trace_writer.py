@@ -11,7 +11,7 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import TraceError
-from purgatory.simulation.trace import (
+from purgatory.trace.trace_writer import (
     OPERATIONS,
     READS,
     ROWS_PER_PART,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 
 _numbers = itertools.count(1)
 

@@ -7,7 +7,7 @@ import random
 
 from purgatory.kafka import TopicPartition
 from purgatory.source.admission import admit, split
-from purgatory.source.offsets import OffsetRange, from_document, to_document
+from purgatory.source.partition_offsets import OffsetRange, from_document, to_document
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.source import options
-from purgatory.source.schema import column_names
+from purgatory.source import source_options
+from purgatory.source.source_columns import column_names
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "source.md").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def test_the_python_of_the_document_prints_what_it_shows(
         assert (master, small) == ("local[2]", True)
         yield spark
 
-    monkeypatch.setattr("purgatory.pipeline.session.spark_session", shared_session)
+    monkeypatch.setattr("purgatory.analysis.spark.session.spark_session", shared_session)
     found = re.search(r"^```python\n(.*?)^```\n\nprints\n\n```\n(.*?)^```$", DOCUMENT, re.M | re.S)
     assert found is not None
     program, shown = found.groups()
@@ -46,7 +46,7 @@ def test_the_python_of_the_document_prints_what_it_shows(
 
 def test_the_document_has_the_options_that_there_are() -> None:
     assert sorted(_first_cells("Options")) == sorted(
-        [*options._NAMES, "kafka.bootstrap.servers", "kafka.*"]
+        [*source_options._NAMES, "kafka.bootstrap.servers", "kafka.*"]
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.source import OptionError
-from purgatory.source.options import SourceOptions, options_of
 from purgatory.source.positions import EARLIEST, LATEST, Position
+from purgatory.source.source_options import SourceOptions, options_of
 
 GOOD = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
 

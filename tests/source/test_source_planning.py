@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from structlog.testing import capture_logs
 
-from purgatory.broker import ThreadedCluster
+from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
 from purgatory.source import BrokerError, DataLossError, OptionError
 from purgatory.source import stream_reader as stream_reader_module
 from purgatory.source.batch_reader import PurgatoryBatchReader
-from purgatory.source.offsets import OffsetRange, OffsetsDocument
+from purgatory.source.partition_offsets import OffsetRange, OffsetsDocument
 from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.source.topics import delete_before, numbered, options, write
 

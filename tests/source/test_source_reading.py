@@ -13,10 +13,10 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
-from purgatory.broker import Cluster, ThreadedCluster
+from purgatory.cluster import Cluster, ThreadedCluster
 from purgatory.kafka import AppendOrigin, RecordBatch, TopicPartition
 from purgatory.source import BrokerError, DataLossError, partition_reader
-from purgatory.source.offsets import OffsetRange
+from purgatory.source.partition_offsets import OffsetRange
 from purgatory.source.partition_reader import PartitionReader
 from tests.source.topics import Record, delete_before, numbered, offsets_of, options, write
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
+from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.source import BrokerError
 from purgatory.source.stream_reader import PurgatoryStreamReader
 from tests.source.certificates import make_certificate

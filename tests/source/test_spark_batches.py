@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.broker import ThreadedCluster
+from purgatory.cluster import ThreadedCluster
 from tests.source.topics import Record, delete_before, numbered, offsets_of, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from purgatory.broker import ThreadedCluster
+from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
 from tests.source.streams import ON_AND_ON, Stream
 from tests.source.topics import Record, delete_before, numbered, offsets_of, write

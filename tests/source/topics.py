@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import Row
 
-from purgatory.broker import ThreadedCluster
-from purgatory.source.options import SourceOptions, options_of
+from purgatory.cluster import ThreadedCluster
+from purgatory.source.source_options import SourceOptions, options_of
 
 _TIMEOUT_S = 20.0
 Headers = list[tuple[str, bytes | None]]

@@ -37,25 +37,25 @@ from pymysqlreplication.row_event import (
 )
 
 from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.captured_records import RowChange, split_key_change
+from purgatory.changes.capture.captured_tables import TableFilter
 from purgatory.changes.capture.decoder_repairs import (
     Connection,
     ConnectionLostError,
     repair_decoder,
 )
 from purgatory.changes.capture.errors import CaptureError, ChangeRefusedError
-from purgatory.changes.capture.faults import source_failure
+from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
-from purgatory.changes.capture.records import RowChange, split_key_change
 from purgatory.changes.capture.row_decoder import RowDecoder
-from purgatory.changes.capture.server import reason
-from purgatory.changes.capture.statements import (
+from purgatory.changes.capture.schema_statements import (
     Role,
     SchemaChange,
     role_of,
     schema_changes,
     taken_changes,
 )
-from purgatory.changes.capture.tables import TableFilter
+from purgatory.changes.capture.server import reason
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
 _HEARTBEAT_S = 1

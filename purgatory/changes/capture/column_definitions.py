@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
+from purgatory.changes.capture.column_values import shortest_float
 from purgatory.changes.capture.sql_tokens import Kind, SqlError, Token, Tokens
-from purgatory.changes.capture.values import shortest_float
 
 _ALIASES = {
     "int1": "tinyint",

@@ -6,12 +6,12 @@ import time
 
 from confluent_kafka import Producer
 
+from purgatory.changes.capture.capture_topics import positions_topic
+from purgatory.changes.capture.captured_records import CapturedRecord, with_partition
 from purgatory.changes.capture.partitions import partition_of_key
 from purgatory.changes.capture.position import Position
-from purgatory.changes.capture.records import CapturedRecord, with_partition
 from purgatory.changes.capture.resume import Checkpoint, Resumption
 from purgatory.changes.capture.sending import Sender
-from purgatory.changes.capture.topics import positions_topic
 
 _CHECKPOINT_EVERY_S = 1.0
 

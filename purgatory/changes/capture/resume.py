@@ -23,12 +23,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from purgatory.changes.capture.capture_topics import positions_topic
 from purgatory.changes.capture.errors import CaptureError, CaptureFaultError
-from purgatory.changes.capture.faults import cluster_failure
 from purgatory.changes.capture.json_text import json_text
 from purgatory.changes.capture.kafka_settings import KafkaSettings
+from purgatory.changes.capture.passing_faults import cluster_failure
 from purgatory.changes.capture.position import Place, Position, parse_position
-from purgatory.changes.capture.topics import positions_topic
 
 _MARKER = "heartbeat"
 """Means nothing to who applies changes."""

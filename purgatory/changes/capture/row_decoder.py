@@ -8,9 +8,9 @@ from typing import Any
 
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent
 
+from purgatory.changes.capture.captured_records import Row, RowChange
+from purgatory.changes.capture.column_values import BinlogColumn, binlog_column
 from purgatory.changes.capture.errors import CaptureError
-from purgatory.changes.capture.records import Row, RowChange
-from purgatory.changes.capture.values import BinlogColumn, binlog_column
 
 _SEQUENCE = [
     "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment",

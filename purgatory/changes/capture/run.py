@@ -10,13 +10,16 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.binlog import BinlogReader, SchemaStatement, Transaction
+from purgatory.changes.capture.capture_topics import ensure_topics, largest_record_bytes
+from purgatory.changes.capture.captured_records import CapturedRecord, broadcast_record, row_record
+from purgatory.changes.capture.captured_tables import TableFilter, describe_table, described_tables
 from purgatory.changes.capture.errors import CaptureError
-from purgatory.changes.capture.faults import cluster_failure, source_failure
 from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
+from purgatory.changes.capture.passing_faults import cluster_failure, source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.publish import Publisher
-from purgatory.changes.capture.records import CapturedRecord, broadcast_record, row_record
 from purgatory.changes.capture.resume import Resumption, find_resumption
+from purgatory.changes.capture.schema_statements import SchemaChange
 from purgatory.changes.capture.sending import ChunkLimits, Sender
 from purgatory.changes.capture.server import (
     check_settings,
@@ -25,10 +28,7 @@ from purgatory.changes.capture.server import (
     is_mariadb,
     reason,
 )
-from purgatory.changes.capture.snapshot import Snapshot
-from purgatory.changes.capture.statements import SchemaChange
-from purgatory.changes.capture.tables import TableFilter, describe_table, described_tables
-from purgatory.changes.capture.topics import ensure_topics, largest_record_bytes
+from purgatory.changes.capture.table_snapshot import Snapshot
 
 MAX_RECORD_BYTES = 16 * 2**20
 """The largest record of a topic that is made here: the largest that `purgatory apply` takes."""

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from purgatory.changes.capture.errors import CaptureError, CaptureFaultError, ChangeRefusedError
-from purgatory.changes.capture.faults import cluster_failure
 from purgatory.changes.capture.kafka_settings import Troubles
+from purgatory.changes.capture.passing_faults import cluster_failure
 
 _ANSWER_S = 300.0
 _STEP_S = 0.5

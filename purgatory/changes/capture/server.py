@@ -6,7 +6,7 @@ import pymysql
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.errors import CaptureError
-from purgatory.changes.capture.faults import source_failure
+from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
 
 _WANTED = {

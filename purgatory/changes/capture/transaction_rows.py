@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from purgatory.changes.capture.records import RowChange
+from purgatory.changes.capture.captured_records import RowChange
 
 MOST_ROWS_IN_MEMORY = 20_000
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import errors
 
+from purgatory.changes.apply.set_aside import REFUSED, TOO_LARGE, WRONG_TYPE
 from purgatory.changes.column_types import CONVERTERS, ColumnType, Value
 from purgatory.changes.errors import BadChangeError, TargetError, TargetGoneError
-from purgatory.changes.quarantine import REFUSED, TOO_LARGE, WRONG_TYPE
 from purgatory.changes.targets.sql import SqlTarget
 from purgatory.changes.targets.target import Table
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from purgatory.changes.apply.set_aside import REFUSED, TOO_LARGE, WRONG_TYPE
 from purgatory.changes.column_types import CONVERTERS, ColumnType, Value
 from purgatory.changes.errors import BadChangeError, TargetError
-from purgatory.changes.quarantine import REFUSED, TOO_LARGE, WRONG_TYPE
 from purgatory.changes.targets.sql import SqlTarget
 from purgatory.changes.targets.target import PREFIX, Table
 

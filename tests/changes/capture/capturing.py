@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from purgatory.broker import ThreadedCluster
 from purgatory.changes.capture import (
     CaptureConfig,
     KafkaSettings,
     capture_changes,
     parse_source_address,
 )
-from purgatory.changes.capture.tables import TableFilter
+from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.cluster import ThreadedCluster
 from tests.changes.captured import Captured, read_topic
 from tests.changes.mariadb import MariaDb
 

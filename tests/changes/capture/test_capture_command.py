@@ -38,7 +38,7 @@ def arguments(capturing: Capturing) -> list[str]:
 
 @contextmanager
 def setting(capturing: Capturing, name: str, value: str) -> Iterator[None]:
-    [(before,)] = capturing.mariadb.rows(f"SELECT @@GLOBAL.{name}")
+    [(before,)] = capturing.mariadb.rows(f"SELECT GLOBAL.{name}")
     capturing.run(f"SET GLOBAL {name} = {value}")
     try:
         yield
@@ -122,7 +122,7 @@ def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str
 def test_a_cluster_where_nobody_listens_is_told(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.changes.capture.topics._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("purgatory.changes.capture.capture_topics._TIMEOUT_S", 0.5)
     given = [*arguments(capturing), f"--bootstrap=127.0.0.1:{free_port()}"]
     assert main(["capture", *given]) == FAULT_PASSES
     assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]

@@ -25,9 +25,9 @@ from purgatory.changes.capture import (
     parse_source_address,
 )
 from purgatory.changes.capture.binlog import BinlogReader, Transaction
+from purgatory.changes.capture.captured_tables import TableFilter
 from purgatory.changes.capture.position import Position, parse_position
-from purgatory.changes.capture.snapshot import Snapshot
-from purgatory.changes.capture.tables import TableFilter
+from purgatory.changes.capture.table_snapshot import Snapshot
 from purgatory.kafka import TopicPartition
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import Captured, in_source_order, rows_of

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from purgatory.changes.capture import CaptureError, capture_changes
+from purgatory.changes.capture.captured_tables import TableFilter
 from purgatory.changes.capture.json_text import json_text
 from purgatory.changes.capture.partitions import partition_of_key
-from purgatory.changes.capture.tables import TableFilter
 from purgatory.changes.capture.transaction_rows import TransactionRows
 from purgatory.changes.change import parse_change
 from tests.changes.capture.capturing import Capturing

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from purgatory.broker import ClusterConfig, ThreadedCluster
-from purgatory.broker.api import produce as produce_api
 from purgatory.changes.capture import CaptureError, KafkaSettings
 from purgatory.changes.capture.kafka_settings import Troubles
 from purgatory.changes.capture.sending import ChunkLimits, Sender
+from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.cluster.api import produce as produce_api
 
 LARGEST_BYTES = 1_000_000
 ROUNDS = 3

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from purgatory.changes.capture.statements import (
+from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.schema_statements import (
     Role,
     SchemaChange,
     role_of,
     schema_changes,
     taken_changes,
 )
-from purgatory.changes.capture.tables import TableFilter
 
 
 @pytest.mark.parametrize(

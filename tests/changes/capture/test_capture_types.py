@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from purgatory.changes.capture.charsets import decode_text
+from purgatory.changes.capture.column_values import query_converter, shortest_float
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.json_text import json_text
-from purgatory.changes.capture.values import query_converter, shortest_float
 from tests.changes.capture.capturing import Capturing
 from tests.changes.captured import in_source_order
 

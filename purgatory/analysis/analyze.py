@@ -1,0 +1,263 @@
+"""The whole analysis: traces in, tables and a page out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.analysis.auditing.audit_results import write_audit
+from purgatory.analysis.distribution import DISTRIBUTION_ORDER, distribution
+from purgatory.analysis.expiry import EXPIRY_ORDER, expiry
+from purgatory.analysis.latencies import latencies, latencies_order
+from purgatory.analysis.occupancy_job import MOST_POINTS, SERIES, bucket_width_us, occupancy
+from purgatory.analysis.reports.report import report_page
+from purgatory.analysis.reports.report_results import Results
+from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
+from purgatory.analysis.result_folder import REPORT, check_output, output_folder, write_sorted
+from purgatory.analysis.result_rows import Row
+from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
+from purgatory.analysis.traces.column_mapping import read_mapping
+from purgatory.analysis.traces.quarantine import damaged_runs, write_quarantine
+from purgatory.analysis.traces.read_traces import TraceTables, tables_of
+from purgatory.analysis.traces.survey import Refused, Survey, Trace, survey
+from purgatory.analysis.waits_job import waits, waits_order
+
+MOST_WINDOWS = 60
+"""The most windows of time that a run's waits over time have."""
+
+_RUNS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("scenario", pa.string()),
+        ("seed", pa.int64()),
+        ("complete", pa.bool_()),
+        ("duration_us", pa.int64()),
+        ("bucket_width_us", pa.int64()),
+        ("operations", pa.int64()),
+        ("sends", pa.int64()),
+        ("reads", pa.int64()),
+        (
+            "faults",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("kind", pa.string()),
+                        ("at_ms", pa.int64()),
+                        ("duration_ms", pa.int64()),
+                        ("broker", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+        ("folder", pa.string()),
+    ]
+)
+
+_COUNTED = ("operations", "sends", "reads")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The results: four of the tables as rows, and where the page is."""
+
+    runs: Sequence[Row]
+    waits: Sequence[Row]
+    report: Path
+    latencies: Sequence[Row] = ()
+    audit: Sequence[Row] = ()
+    quarantine: Sequence[Row] = ()
+    """How much was left out: `table`, `reason`, `rows`, and `files` that were left out whole."""
+
+
+def analyze(
+    roots: Sequence[Path],
+    out: Path,
+    *,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+    notes: Sequence[str] = (),
+) -> Analysis:
+    """Analyze all traces in some folders, in a Spark session of its own.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make: Parquet in a folder per table, and `report.html`.
+        master: the Spark master.
+        overwrite: replace the results of an earlier analysis in `out`.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: a file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it goes into the table `quarantine`.
+        notes: sections to stand in the report before those of the runs, as HTML.
+
+    Raises:
+        PipelineError: the traces, the place for the results or the session are not as they must
+            be; in that case `out` is as it was.
+    """
+    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
+    traces = found.traces
+    check_output(out, [trace.folder for trace in traces], overwrite)
+    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_ROWS
+    with (
+        output_folder(out) as folder,
+        spark_session(master, small=small, progress=progress) as session,
+    ):
+        result = write_results(
+            session, traces, folder, refused=found.refused, strict=strict, notes=notes
+        )
+    return replace(result, report=out / REPORT)
+
+
+def write_results(
+    session: SparkSession,
+    traces: Sequence[Trace],
+    folder: Path,
+    *,
+    refused: Sequence[Refused] = (),
+    strict: bool = False,
+    notes: Sequence[str] = (),
+) -> Analysis:
+    """Compute everything with an open session, and write it into a folder that exists.
+
+    Args:
+        session: any open session.
+        traces, refused: what a survey found.
+        folder: where to.
+        strict: stop at a bad row or file.
+        notes: sections to stand in the report before those of the runs, as HTML.
+
+    Raises:
+        TraceError: strict, and a row or file is bad.
+    """
+    tables = tables_of(session, Survey(traces, refused))
+    quarantine = write_quarantine(session, tables, folder, strict=strict)
+    operations = tables.operations
+    runs = _runs(traces, _last_ends_us(operations), _counts(tables, traces, bool(quarantine)))
+    spans = session.createDataFrame(
+        runs.select(["run_id", "duration_us", "bucket_width_us"]).rename_columns(
+            ["run_id", "end_us", "width_us"]
+        )
+    )
+    write_sorted(waits(operations), folder / "waits", waits_order())
+    write_sorted(latencies(tables.sends), folder / "latencies", latencies_order())
+    write_sorted(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
+    damaged = damaged_runs(session, folder) if quarantine else ()
+    write_audit(session, traces, folder, damaged=damaged)
+    (folder / "runs").mkdir()
+    pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
+    runs_rows = runs.to_pylist()
+    plotted = runs_rows[:MOST_PLOTTED_RUNS]
+    _write_drawn(operations, plotted, folder)
+    results = _results(folder, runs_rows, [run["run_id"] for run in plotted])
+    report = folder / REPORT
+    report.write_text(report_page(results, notes), encoding="utf-8")
+    return Analysis(runs_rows, results.waits, report, results.latencies, results.audit, quarantine)
+
+
+def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) -> None:
+    """Write the tables that only plots show, of the runs that get plots."""
+    run_ids = [run["run_id"] for run in plotted]
+    drawn = operations.where(f.col("run_id").isin(run_ids))
+    write_sorted(distribution(drawn), folder / "distribution", DISTRIBUTION_ORDER)
+    write_sorted(expiry(drawn), folder / "expiry", EXPIRY_ORDER)
+    waited = drawn.where("outcome != 'immediate'")
+    over_time = [
+        waits(
+            waited.where(f.col("run_id").isin([run["run_id"] for run in of_width])),
+            window_us=width_us,
+            percentiles="approximate",
+        )
+        for width_us, of_width in _by_window(plotted).items()
+    ]
+    write_sorted(
+        reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", waits_order()
+    )
+
+
+def _by_window(runs: Sequence[Row]) -> dict[int, list[Row]]:
+    """Runs by the width of their windows of time: 1, 2 or 5 times a power of ten microseconds."""
+    widths: dict[int, list[Row]] = {}
+    for run in runs:
+        width_us = bucket_width_us(math.ceil(run["duration_us"] * MOST_POINTS / MOST_WINDOWS))
+        widths.setdefault(width_us, []).append(run)
+    return widths
+
+
+def _results(folder: Path, runs: Sequence[Row], plotted: Sequence[str]) -> Results:
+    """The rows for the page, from the tables as they were written."""
+
+    def rows(table: str, of_plotted: bool = False) -> list[Row]:
+        chosen = pc.field("run_id").isin(plotted) if of_plotted else None
+        found: list[Row] = pq.read_table(folder / table, filters=chosen).to_pylist()
+        return found
+
+    return Results(
+        runs,
+        waits=rows("waits"),
+        latencies=rows("latencies"),
+        occupancy=rows("occupancy", of_plotted=True),
+        over_time=rows("waits_over_time"),
+        distribution=rows("distribution"),
+        expiry=rows("expiry"),
+        audit=rows("audit"),
+        witnesses=rows("witnesses", of_plotted=True),
+    )
+
+
+def _runs(
+    traces: Sequence[Trace],
+    last_ends_us: Mapping[str, int],
+    counts: Mapping[str, Mapping[str, int]],
+) -> pa.Table:
+    rows = []
+    for trace in traces:
+        duration_us = max(trace.duration_ms * 1000, last_ends_us.get(trace.run_id, 0))
+        rows.append(
+            {
+                "run_id": trace.run_id,
+                "scenario": trace.scenario,
+                "seed": trace.seed,
+                "complete": trace.complete,
+                "duration_us": duration_us,
+                "bucket_width_us": bucket_width_us(duration_us),
+                **{table: counts[table].get(trace.run_id, 0) for table in _COUNTED},
+                "faults": [asdict(fault) for fault in trace.faults],
+                "folder": str(trace.folder),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_RUNS)
+
+
+def _last_ends_us(operations: DataFrame) -> dict[str, int]:
+    """When the last operation of each run ended, after a look at all of them. O(runs) rows."""
+    found = operations.groupBy("run_id").agg(f.max("end_us")).collect()
+    return dict(map(tuple, found))
+
+
+def _counts(
+    tables: TraceTables, traces: Sequence[Trace], quarantined: bool
+) -> dict[str, dict[str, int]]:
+    """How many good rows each run has in each table: as the parts' footers say, where that holds.
+
+    Otherwise they are counted. O(runs) rows.
+    """
+    counts = {}
+    for table in _COUNTED:
+        told = all(part.rows is not None for trace in traces for part in trace.files[table])
+        if told and not quarantined:
+            counts[table] = {trace.run_id: trace.rows[table] for trace in traces}
+        else:
+            counted = getattr(tables, table).groupBy("run_id").count().collect()
+            counts[table] = dict(map(tuple, counted))
+    return counts

@@ -1,0 +1,156 @@
+"""The audit itself: tables of a trace in, tables of verdicts and witnesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, reduce
+from types import TracebackType
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.analysis.auditing.client_configuration import Configuration, settings_tables
+from purgatory.analysis.auditing.keys import key_cases
+from purgatory.analysis.auditing.polls import poll_cases, poll_pieces
+from purgatory.analysis.auditing.sequences import sequence_cases
+from purgatory.analysis.auditing.single_offsets import inconsistent_offsets, input_cases
+from purgatory.analysis.auditing.values import value_cases, values
+from purgatory.analysis.auditing.verdicts import judged
+from purgatory.analysis.auditing.witnesses import counts
+from purgatory.analysis.auditing.witnesses import witnesses as witness_table
+from purgatory.analysis.auditing.writers import writer_cases
+
+SPLIT = 250_000
+"""How many offsets, sequence numbers or polls a range holds: some tens of megabytes in a window."""
+
+SPLIT_US = 10_000_000
+"""How much time a range of one key's effects holds, in microseconds."""
+
+WITNESSES = 10
+"""How many cases of each run and anomaly are shown with their rows."""
+
+
+class Audit:
+    """The result of an audit: lazy tables, over intermediate ones that Spark keeps once computed.
+
+    `close`, or the end of a `with` block, lets Spark forget those; the tables can still be
+    computed afterwards, at the price of doing it all again.
+
+    Attributes:
+        audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
+        cases: every case, before it is counted.
+    """
+
+    def __init__(
+        self,
+        audit: DataFrame,
+        cases: DataFrame,
+        witnesses: Callable[[DataFrame], DataFrame],
+        kept: Sequence[DataFrame],
+    ) -> None:
+        self.audit = audit
+        self.cases = cases
+        self._witnesses = witnesses
+        self._kept = kept
+
+    @cached_property
+    def witnesses(self) -> DataFrame:
+        """Cases with the rows involved, as `docs/audit.md` describes."""
+        return self._witnesses(self.cases)
+
+    def close(self) -> None:
+        """Free what Spark keeps for these tables. More than once does no harm."""
+        for table in self._kept:
+            table.unpersist()
+
+    def __enter__(self) -> Audit:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def audit(
+    sends: DataFrame,
+    reads: DataFrame,
+    effects: DataFrame | None = None,
+    commits: DataFrame | None = None,
+    configuration: Configuration = None,
+    witnesses: int = WITNESSES,
+    *,
+    expect: Sequence[str] = (),
+    split: int = SPLIT,
+    split_us: int = SPLIT_US,
+) -> Audit:
+    """Find every anomaly of order and duplicates in some traces, and judge each.
+
+    Nothing is computed before a table of the result is asked for. Work grows with the rows, n log n
+    for the sorting; no task holds more than one range of a partition, producer, reader or key.
+
+    Args:
+        sends, reads: the trace's tables of these names, of any number of runs.
+        effects, commits: the same; None for a trace without them.
+        configuration: of the producers and consumers, for all runs or by run id; what is not
+            given is unknown, and what depends on it is indeterminate.
+        witnesses: how many cases of each run and anomaly come with their rows.
+        expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
+            settings permit it.
+        split: how many offsets, sequence numbers or polls one range holds.
+        split_us: how much time one range of a key's effects holds, in microseconds.
+
+    Raises:
+        ValueError: a number below 1 (`witnesses`: below 0), an unknown expectation, or a
+            configuration that contradicts itself.
+    """
+    for name, number, least in (("witnesses", witnesses, 0), ("split", split, 1)):
+        if number < least:
+            raise ValueError(f"{name} must be at least {least}, and is {number}")
+    if split_us < 1:
+        raise ValueError(f"split_us must be at least 1 microsecond, and is {split_us}")
+    settings = settings_tables(sends.sparkSession, configuration)
+    of_values = values(sends, reads, settings).persist()
+    pieces = poll_pieces(reads, split).persist()
+    found = [
+        inconsistent_offsets(sends, reads),
+        value_cases(of_values),
+        sequence_cases(of_values, split),
+        writer_cases(sends),
+        poll_cases(pieces, split),
+        input_cases(reads, effects, commits, of_values),
+    ]
+    if effects is not None:
+        found.append(key_cases(effects, reads, of_values, split_us))
+    cases = judged(reduce(DataFrame.unionByName, found), settings, expect).persist()
+    runs = runs_of(sends, reads, effects, commits)
+    return Audit(
+        audit=counts(cases, runs),
+        cases=cases,
+        # A long plan costs time with every step that is put on it: only if it is asked for.
+        witnesses=lambda cases: witness_table(cases, witnesses, sends, reads, effects, commits),
+        kept=(of_values, pieces, cases),
+    )
+
+
+def runs_of(
+    sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
+) -> DataFrame:
+    """The runs in the tables, and which of the optional tables have rows of each."""
+    tables = {"sends": sends, "reads": reads, "effects": effects, "commits": commits}
+    named = [
+        table.select("run_id", f.lit(name).alias("name")).distinct()
+        for name, table in tables.items()
+        if table is not None
+    ]
+    return (
+        reduce(DataFrame.unionByName, named)
+        .groupBy("run_id")
+        .agg(
+            f.bool_or(f.col("name") == "effects").alias("has_effects"),
+            f.bool_or(f.col("name") == "commits").alias("has_commits"),
+        )
+    )

@@ -1,0 +1,174 @@
+"""The audit of traces on disk: their configuration, and the tables of the result as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.analysis.auditing.audit import WITNESSES, Audit, audit
+from purgatory.analysis.auditing.client_configuration import (
+    ConsumerSettings,
+    ProducerSettings,
+    RunConfiguration,
+    check_run,
+)
+from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.result_folder import check_output, output_folder, write_sorted
+from purgatory.analysis.result_rows import Row
+from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
+from purgatory.analysis.traces.column_mapping import read_mapping
+from purgatory.analysis.traces.read_traces import tables_of
+from purgatory.analysis.traces.survey import Survey, Trace, survey
+from purgatory.analysis.traces.trace_rows import read_table
+
+S = TypeVar("S", ProducerSettings, ConsumerSettings)
+
+
+@dataclass(frozen=True)
+class AuditedTraces:
+    """The rows of the table `audit` in its order, and how many bad rows of which run it lacks."""
+
+    rows: Sequence[Row]
+    bad_rows: Mapping[str, int]
+
+
+def audit_traces(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    expect: Sequence[str] = (),
+    witnesses: int = WITNESSES,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+) -> AuditedTraces:
+    """Audit all traces in some folders, in a Spark session of its own.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with Parquet in `audit` and `witnesses`; None writes nothing.
+        master: the Spark master.
+        overwrite: replace earlier results in `out`.
+        expect: what is a violation even where a setting permits it, as `audit.audit` has it.
+        witnesses: how many cases of each run and anomaly are written with their rows.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: a file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is left out, and its run is incomplete.
+
+    Raises:
+        PipelineError: the traces, the place for the results or the session are not as they must
+            be; in that case `out` is as it was.
+    """
+    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
+    traces = found.traces
+    small = sum(trace.rows["sends"] + trace.rows["reads"] for trace in traces) <= MOST_SMALL_ROWS
+    if out is None:
+        with spark_session(master, small=small, progress=progress) as session:
+            bad = _bad_rows(session, found, strict)
+            with trace_audit(session, traces, expect=expect, damaged=bad) as audited:
+                table = audited.audit.orderBy(*counts_order())
+                return AuditedTraces(table.toArrow().to_pylist(), bad)
+    check_output(out, [trace.folder for trace in traces], overwrite)
+    with (
+        output_folder(out) as folder,
+        spark_session(master, small=small, progress=progress) as session,
+    ):
+        bad = _bad_rows(session, found, strict)
+        write_audit(session, traces, folder, expect=expect, witnesses=witnesses, damaged=bad)
+        return AuditedTraces(pq.read_table(folder / "audit").to_pylist(), bad)
+
+
+def _bad_rows(session: SparkSession, found: Survey, strict: bool) -> dict[str, int]:
+    """How many rows and files of each run are left out: those of the tables that an audit reads."""
+    tables = tables_of(session, found)
+    bad = tables.quarantine.where("table is null or table != 'operations'")
+    counts = bad.groupBy("run_id").agg(f.sum(f.coalesce("rows", f.lit(1))).alias("bad")).collect()
+    if counts and strict:
+        tables.require_clean()
+    return {row["run_id"]: row["bad"] for row in counts}
+
+
+def write_audit(
+    session: SparkSession,
+    traces: Sequence[Trace],
+    folder: Path,
+    *,
+    expect: Sequence[str] = (),
+    witnesses: int = WITNESSES,
+    damaged: Collection[str] = (),
+) -> None:
+    """Audit traces with an open session, and write `audit` and `witnesses` into a folder."""
+    with trace_audit(
+        session, traces, expect=expect, witnesses=witnesses, damaged=damaged
+    ) as audited:
+        write_sorted(audited.audit, folder / "audit", counts_order())
+        write_sorted(audited.witnesses, folder / "witnesses", witnesses_order())
+
+
+def trace_audit(
+    session: SparkSession,
+    traces: Sequence[Trace],
+    *,
+    expect: Sequence[str] = (),
+    witnesses: int = WITNESSES,
+    damaged: Collection[str] = (),
+) -> Audit:
+    """The audit of traces, judged by the configuration that their heads tell.
+
+    Args:
+        session, traces: where to read, and what.
+        expect, witnesses: as `audit.audit` has them.
+        damaged: ids of runs of which rows were left out: they count as incomplete.
+
+    Raises:
+        TraceError: a configuration that contradicts itself.
+    """
+    tables = {name: read_table(session, traces, name) for name in ("sends", "reads")}
+    for name in ("effects", "commits"):
+        if any(part.rows != 0 for trace in traces for part in trace.files[name]):
+            tables[name] = read_table(session, traces, name)
+    return audit(
+        tables["sends"],
+        tables["reads"],
+        tables.get("effects"),
+        tables.get("commits"),
+        configuration=configuration_of(traces, damaged),
+        witnesses=witnesses,
+        expect=expect,
+    )
+
+
+def configuration_of(
+    traces: Sequence[Trace], damaged: Collection[str] = ()
+) -> dict[str, RunConfiguration]:
+    """What the heads of traces tell of their producers and consumers, by run id.
+
+    Raises:
+        TraceError: a group that comes twice, or a setting that does not exist.
+    """
+    found = {}
+    for trace in traces:
+        run = RunConfiguration(
+            producers=[_settings(ProducerSettings, one) for one in trace.producers or ()],
+            consumers=[_settings(ConsumerSettings, one) for one in trace.consumers or ()],
+            complete=trace.complete and trace.run_id not in damaged,
+        )
+        try:
+            check_run(trace.run_id, run)
+        except ValueError as error:
+            raise TraceError(f"{trace.folder}: {error}") from error
+        found[trace.run_id] = run
+    return found
+
+
+def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
+    return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})

@@ -1,0 +1,185 @@
+"""What is found at single offsets: several values, and inputs delivered or applied again.
+
+Partitioning: by (run, topic, partition, offset), and by consumer group where deliveries are
+counted. No window, nothing to stitch; counts and extremes are added up before the shuffle.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.analysis.auditing.cases import Case, case, cases_of, place
+
+_PARTITION = ["run_id", "topic", "partition"]
+_OFFSET = [*_PARTITION, "offset"]
+_GROUP = ["run_id", "group"]
+
+
+def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
+    """Offsets with two or more values, as readers found and acknowledgements said.
+
+    An acknowledgement with acks=1 speaks for one broker, whose log may be lost: such differences
+    are permitted by that, as long as all others agree.
+    """
+    said = sends.where("outcome = 'ok' and offset is not null").select(
+        *_OFFSET,
+        "value_id",
+        f.when(f.col("acks") == -1, f.col("value_id")).alias("firm"),
+        f.col("send_us").alias("time_us"),
+    )
+    found = reads.select(*_OFFSET, "value_id", f.col("value_id").alias("firm"), "time_us")
+    offsets = (
+        said.unionByName(found)
+        .groupBy(*_OFFSET)
+        .agg(
+            f.min("value_id").alias("one"),
+            f.max("value_id").alias("other"),
+            f.min("firm").alias("firm_one"),
+            f.max("firm").alias("firm_other"),
+            f.min("time_us").alias("time_us"),
+        )
+    )
+    agree = f.coalesce(f.col("firm_one") == f.col("firm_other"), f.lit(True))
+    inconsistent = case(
+        "inconsistent_offset",
+        topic=f.col("topic"),
+        partition=f.col("partition"),
+        offset=f.col("offset"),
+        value_id=f.col("one"),
+        time_us=f.col("time_us"),
+        permit=f.when(agree, f.lit("acks=1")),
+        values=f.array("one", "other"),
+    )
+    return cases_of(offsets, {"differ": (f.col("one") != f.col("other"), inconsistent)})
+
+
+def input_cases(
+    reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None, values: DataFrame
+) -> DataFrame:
+    """Inputs delivered or applied again, results without offsets and offsets without results.
+
+    What a group applied is in the effects, if they have rows of that group; else in the reads.
+
+    Args:
+        reads, effects, commits: the trace's tables.
+        values: the table of `values.values`: a copy that was dropped as one lacks no result.
+    """
+    inputs = _inputs(reads, effects)
+    if effects is None:
+        recorded = inputs.withColumn("recorded", f.lit(False))
+    else:
+        groups = effects.select(*_GROUP).distinct().withColumn("recorded", f.lit(True))
+        recorded = inputs.join(f.broadcast(groups), _GROUP, "left").withColumn(
+            "recorded", f.coalesce("recorded", f.lit(False))
+        )
+    counted = recorded.withColumn(
+        "times", f.when(f.col("recorded"), f.col("effects")).otherwise(f.col("applied"))
+    )
+    found = {
+        "reprocess": (
+            (f.col("deliveries") > 1) & (f.col("times") == 1),
+            _case("reprocess", excusable=f.lit(True)),
+        ),
+        "effects": (f.col("times") > 1, _case("effect_duplicate")),
+    }
+    again = cases_of(counted, found)
+    if effects is None or commits is None:
+        return again
+    return again.unionByName(_unlike_commits(counted, commits, values))
+
+
+def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
+    """A row per consumer group and offset: how often delivered, and how often applied."""
+    rows = reads.select(
+        *_GROUP,
+        "topic",
+        "partition",
+        "offset",
+        f.lit(1).alias("deliveries"),
+        f.col("applied").cast("int").alias("applied"),
+        f.lit(0).alias("effects"),
+        "value_id",
+        "consumer",
+        "time_us",
+    )
+    if effects is not None:
+        rows = rows.unionByName(
+            effects.select(
+                *_GROUP,
+                "topic",
+                "partition",
+                "offset",
+                f.lit(0).alias("deliveries"),
+                f.lit(0).alias("applied"),
+                f.lit(1).alias("effects"),
+                f.lit(None).cast("bigint").alias("value_id"),
+                "consumer",
+                "time_us",
+            )
+        )
+    return rows.groupBy(*_GROUP, "topic", "partition", "offset").agg(
+        f.sum("deliveries").alias("deliveries"),
+        f.sum("applied").alias("applied"),
+        f.sum("effects").alias("effects"),
+        f.min("value_id").alias("value_id"),
+        f.min("consumer").alias("consumer"),
+        f.min("time_us").alias("time_us"),
+    )
+
+
+def _unlike_commits(counted: DataFrame, commits: DataFrame, values: DataFrame) -> DataFrame:
+    """Compare the last committed offsets with the results.
+
+    A partition without a commit, of a group that has some, counts as committed up to nothing.
+    """
+    last = commits.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("committed"))
+    groups = commits.select(*_GROUP).distinct().withColumn("commits", f.lit(True))
+    compared = (
+        counted.where("recorded")
+        .join(f.broadcast(groups), _GROUP)
+        .join(f.broadcast(last), [*_GROUP, "topic", "partition"], "left")
+        .withColumn("committed", f.coalesce("committed", f.lit(_NOTHING)))
+        .withColumn("covered", f.col("offset") < f.col("committed"))
+        .where(f.col("covered") != (f.col("times") > 0))
+    )
+    copies = values.where("places > 1").select("run_id", "value_id", f.lit(True).alias("copied"))
+    at_commit = f.struct(
+        f.col("group"), f.col("topic"), f.col("partition"), f.col("committed").alias("offset")
+    )
+    both = f.array(place(f.col("group")), at_commit)
+    return cases_of(
+        compared.join(copies, ["run_id", "value_id"], "left"),
+        {
+            "no result": (
+                f.col("covered") & (f.col("deliveries") > 0),
+                _case(
+                    "offset_without_result",
+                    doubt=f.when(f.col("copied"), f.lit("a copy, perhaps dropped as such")),
+                    inputs=both,
+                ),
+            ),
+            "no offset": (~f.col("covered"), _case("result_without_offset", inputs=both)),
+        },
+    )
+
+
+_NOTHING = -(2**63)
+
+
+def _case(anomaly: str, **columns: Column) -> Case:
+    return case(
+        anomaly,
+        **{
+            "consumer_group": f.col("group"),
+            "topic": f.col("topic"),
+            "partition": f.col("partition"),
+            "offset": f.col("offset"),
+            "consumer": f.col("consumer"),
+            "value_id": f.col("value_id"),
+            "time_us": f.col("time_us"),
+            "values": f.array_compact(f.array("value_id")),
+            "inputs": f.array(place(f.col("group"))),
+            **columns,
+        },
+    )

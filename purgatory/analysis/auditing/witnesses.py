@@ -1,0 +1,202 @@
+"""The tables of the result: counts of all cases, and a few of them with the rows involved.
+
+Partitioning: counts are added up before the shuffle; of the cases of a run and anomaly, each task
+passes on its first N, so that no window sees more. The rows that belong to the chosen cases are
+found by a broadcast join of what identifies them, which is small: N x anomalies x runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from purgatory.analysis.auditing.anomalies import ANOMALIES, INDETERMINATE, NONE, VERDICTS
+
+EVENT: Mapping[str, str] = {
+    "time_us": "bigint",
+    "event": "string",
+    "group": "string",
+    "producer": "bigint",
+    "consumer": "bigint",
+    "sequence": "bigint",
+    "attempt": "int",
+    "acks": "int",
+    "outcome": "string",
+    "error": "string",
+    "until_us": "bigint",
+    "poll": "bigint",
+    "applied": "boolean",
+    "key": "bigint",
+    "version": "bigint",
+    "value_id": "bigint",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+}
+"""A row of the trace in a witness: `event` is `send`, `read`, `effect` or `commit`.
+
+`until_us` is when the answer to a send was there. What does not apply is null.
+"""
+
+AUDIT = "run_id string, anomaly string, group string, verdict string, setting string, count bigint"
+"""The schema of the table of counts."""
+
+_KEY = ["run_id", "anomaly", "rank"]
+_INPUT = ["group", "topic", "partition", "offset"]
+_WITNESS = (
+    "verdict",
+    "setting",
+    "group",
+    "topic",
+    "partition",
+    "offset",
+    "producer",
+    "consumer",
+    "key",
+    "value_id",
+    "sequence",
+    "time_us",
+    "count",
+)
+
+MOST_EVENTS = 100
+"""How many rows a witness shows at most, the earliest of each kind."""
+
+
+def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
+    """The table `audit`: of each run and anomaly, how many cases with which verdict.
+
+    An anomaly that was not found has a row with the count 0: with the verdict `none`, or
+    `indeterminate` where the trace lacks the table that would show it.
+
+    Args:
+        cases: with verdicts.
+        runs: `run_id`, and `has_effects`, `has_commits`: whether the run has rows of those.
+    """
+    found = cases.groupBy("run_id", "anomaly", "group", "verdict", "setting").agg(
+        f.sum("weight").alias("count")
+    )
+    names = f.explode(f.array(*(f.lit(name) for name in ANOMALIES))).alias("anomaly")
+    asked = runs.select("run_id", "has_effects", "has_commits", names)
+    lacking = _lacking()
+    return asked.join(found, ["run_id", "anomaly"], "left").select(
+        "run_id",
+        "anomaly",
+        "group",
+        f.coalesce("verdict", f.when(lacking.isNotNull(), INDETERMINATE).otherwise(NONE)).alias(
+            "verdict"
+        ),
+        f.coalesce("setting", f.when(f.col("verdict").isNull(), lacking)).alias("setting"),
+        f.coalesce("count", f.lit(0)).alias("count"),
+    )
+
+
+def counts_order() -> list[Column]:
+    """The order of the rows: by run, anomaly as it is shown, the worst verdict first."""
+    return [f.col("run_id"), _position(ANOMALIES, "anomaly"), _position(VERDICTS, "verdict")] + [
+        f.col(name) for name in ("group", "setting")
+    ]
+
+
+def witnesses(
+    cases: DataFrame,
+    most: int,
+    sends: DataFrame,
+    reads: DataFrame,
+    effects: DataFrame | None,
+    commits: DataFrame | None,
+) -> DataFrame:
+    """The table `witnesses`: the first `most` cases of each run and anomaly, with their rows.
+
+    Violations come first, then what is indeterminate, then by time.
+    """
+    first = Window.partitionBy("run_id", "anomaly").orderBy(
+        _position(VERDICTS, "verdict"),
+        *(
+            f.col(name)
+            for name in (
+                "time_us",
+                "topic",
+                "partition",
+                "offset",
+                "producer",
+                "sequence",
+                "consumer",
+                "value_id",
+            )
+        ),
+    )
+    chosen = (
+        cases.withColumn("rank", f.row_number().over(first))
+        .where(f.col("rank") <= most)
+        .withColumnRenamed("weight", "count")
+    )
+    by_value = chosen.select(*_KEY, f.explode(f.array_distinct("values")).alias("value_id"))
+    by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
+    of_values, of_inputs = _events(sends, reads, effects, commits)
+    events = of_values.join(f.broadcast(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
+    events = events.unionByName(
+        of_inputs.join(f.broadcast(by_input.select(*_KEY, "input.*")), ["run_id", *_INPUT]).select(
+            *_KEY, "event"
+        )
+    )
+    earliest = Window.partitionBy(*_KEY).orderBy("event")
+    shown = (
+        events.distinct()
+        .withColumn("number", f.row_number().over(earliest))
+        .where(f.col("number") <= MOST_EVENTS)
+        .drop("number")
+    )
+    witness = f.struct(*_WITNESS).alias("witness")
+    return (
+        chosen.select(*_KEY, witness)
+        .unionByName(shown, allowMissingColumns=True)
+        .groupBy(*_KEY)
+        .agg(f.max("witness").alias("witness"), f.collect_list("event").alias("events"))
+        .select(*_KEY, "witness.*", f.array_sort("events").alias("events"))
+    )
+
+
+def witnesses_order() -> list[Column]:
+    """The order of the rows: by run, anomaly as it is shown, and rank."""
+    return [f.col("run_id"), _position(ANOMALIES, "anomaly"), f.col("rank")]
+
+
+def _lacking() -> Column:
+    of_effects = f.col("anomaly").isin("key_order_violation")
+    of_both = f.col("anomaly").isin("offset_without_result", "result_without_offset")
+    return f.when(
+        (of_effects | of_both) & ~f.col("has_effects"), f.lit("no effects in the trace")
+    ).when(of_both & ~f.col("has_commits"), f.lit("no commits in the trace"))
+
+
+def _position(names: Mapping[str, str] | tuple[str, ...], column: str) -> Column:
+    return f.array_position(f.array(*(f.lit(name) for name in names)), f.col(column))
+
+
+def _events(
+    sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
+) -> tuple[DataFrame, DataFrame]:
+    """The rows of the trace as events: those to be found by value, and those by their input."""
+    sent, read = _event(sends, "send"), _event(reads, "read")
+    of_values = sends.select("run_id", "value_id", sent).unionByName(
+        reads.select("run_id", "value_id", read)
+    )
+    of_inputs = reads.select("run_id", *_INPUT, read)
+    for table, name in ((effects, "effect"), (commits, "commit")):
+        if table is not None:
+            of_inputs = of_inputs.unionByName(table.select("run_id", *_INPUT, _event(table, name)))
+    return of_values, of_inputs
+
+
+def _event(rows: DataFrame, name: str) -> Column:
+    given = {column: column for column in rows.columns if column in EVENT}
+    if name == "send":
+        given |= {"time_us": "send_us", "until_us": "answer_us"}
+    sources = {**{column: f"`{source}`" for column, source in given.items()}, "event": f"'{name}'"}
+    fields = ", ".join(
+        f"'{field}', CAST({sources.get(field, 'NULL')} AS {kind})" for field, kind in EVENT.items()
+    )
+    return f.expr(f"named_struct({fields})").alias("event")

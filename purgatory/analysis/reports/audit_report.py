@@ -1,0 +1,222 @@
+"""What the report says of the audit: the verdict, the counts, and witnesses drawn as timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from purgatory.analysis.reports.page import Column, figure, folded, table
+from purgatory.analysis.reports.witness_plots import (
+    MOST_DRAWN_EVENTS,
+    letters,
+    place,
+    timeline,
+    who,
+)
+from purgatory.analysis.result_rows import Row, grouped, milliseconds
+
+MOST_DRAWN_WITNESSES = 4
+"""How many witnesses of a run are drawn; the table `witnesses` has the rest."""
+
+_UNKNOWN = "configuration unknown: "
+_VERDICTS = ("violation", "indeterminate", "permitted")
+
+
+def verdict_of(audit: Sequence[Row]) -> str:
+    """The verdict over some rows of the table `audit`: the worst that was found."""
+    found = {row["verdict"] for row in audit if row["count"]}
+    return next((verdict for verdict in _VERDICTS if verdict in found), "none")
+
+
+def verdict_line(audit: Sequence[Row]) -> str:
+    """The verdict of one run in a sentence, with the anomalies that led to it.
+
+    Args:
+        audit: the run's rows of the table of that name.
+    """
+    verdict = verdict_of(audit)
+    if verdict == "none":
+        return "no anomaly of order or duplicates was found"
+    named = ", ".join(
+        f"{_words(name)} {count:,}" for name, count in counted(audit, verdict).items()
+    )
+    settings = [row["setting"] for row in audit if row["verdict"] == verdict and row["count"]]
+    because = "" if verdict == "violation" else _settings(settings)
+    return f"{verdict}: {named}{because}"
+
+
+def _settings(settings: Sequence[str | None]) -> str:
+    """The settings that decided, each once, in parentheses."""
+    unknown: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for setting in filter(None, settings):
+        head, found, names = setting.partition(_UNKNOWN)
+        if found and not head:
+            unknown.update(dict.fromkeys(names.split(", ")))
+        else:
+            others[setting] = None
+    said = [*others, *([_UNKNOWN + ", ".join(unknown)] if unknown else [])]
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def counted(audit: Sequence[Row], verdict: str) -> dict[str, int]:
+    """How many cases of each anomaly have a verdict, of those that have any, in their order."""
+    counts: dict[str, int] = {}
+    for row in audit:
+        if row["verdict"] == verdict and row["count"]:
+            counts[row["anomaly"]] = counts.get(row["anomaly"], 0) + row["count"]
+    return counts
+
+
+def audit_section(
+    number: int, audit: Sequence[Row], witnesses: Sequence[Row], *, drawn: bool = True
+) -> str:
+    """The section of one run.
+
+    Args:
+        number: the run's, for identifiers of plots.
+        audit, witnesses: the run's rows of these tables, in their order.
+        drawn: whether the run gets plots.
+    """
+    if not audit:
+        return ""
+    verdict = verdict_of(audit)
+    broken = " broken" if verdict == "violation" else ""
+    shown = [row for row in audit if row["count"] or row["verdict"] != "none"]
+    absent = [_words(row["anomaly"]) for row in audit if row["verdict"] == "none"]
+    parts = [
+        '<section class="audit"><h3>Order and duplicates</h3>',
+        f'<p><span class="mark{broken}">{escape(_headline(verdict))}</span> '
+        f"{escape(_promises(verdict))}</p>",
+    ]
+    if shown:
+        parts.append(table("What was found, and how it is judged.", _columns(), shown))
+    if absent:
+        parts.append(f'<p class="note">Looked for and not found: {escape(", ".join(absent))}.</p>')
+    if drawn:
+        parts += _witnesses(number, witnesses)
+    return "".join([*parts, "</section>"])
+
+
+def _promises(verdict: str) -> str:
+    return {
+        "violation": "What was promised is broken.",
+        "indeterminate": "What was found may or may not break what was promised.",
+        "permitted": "What was found is what the settings permit.",
+    }.get(verdict, "No anomaly of order or duplicates was found.")
+
+
+def _headline(verdict: str) -> str:
+    return {"violation": "violated", "none": "in order"}.get(verdict, verdict)
+
+
+def _columns() -> list[Column]:
+    return [
+        ("anomaly", False, lambda row: _words(row["anomaly"])),
+        ("group", False, lambda row: row["group"] or "-"),
+        ("verdict", False, lambda row: row["verdict"]),
+        ("because of", False, lambda row: row["setting"] or "-"),
+        ("cases", True, lambda row: f"{row['count']:,}"),
+    ]
+
+
+def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
+    chosen, left = _chosen([row for row in witnesses if row["events"]])
+    left += sum(not row["events"] for row in witnesses)
+    parts = []
+    for place_, cases in enumerate(chosen):
+        witness = cases[0]
+        events = witness["events"]
+        names = ", ".join(f"{_words(one['anomaly'])} {one['rank']}" for one in cases)
+        heading = f"{names[0].upper()}{names[1:]}"
+        caption = (
+            "Each row is a send, from its start to its answer, a read, an application of a record "
+            "or a commit of an offset."
+        )
+        if len(events) > MOST_DRAWN_EVENTS:
+            caption += f" The first {MOST_DRAWN_EVENTS} of {len(events):,} are drawn."
+        plot = figure(
+            f"witness-{number}-{place_}", timeline(events), f"Timeline of {heading}", caption
+        )
+        judged = f"{witness['verdict']}{_because(witness)}"
+        parts.append(
+            f"<div class='witness'><h4>{escape(heading)}</h4><p>{escape(judged)}: "
+            f"{escape(_what(witness))}.</p>{plot}"
+            f"{folded('The rows of the trace', _events_table(heading, events))}</div>"
+        )
+    if left > 0:
+        parts.append(f'<p class="note">{left:,} more cases are in the table witnesses.</p>')
+    return parts
+
+
+def _chosen(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
+    """The first cases of each anomaly in turn, the worst verdicts first; and how many are left.
+
+    Cases with the same rows of the trace are one: a duplicate is often that of a lost answer too.
+    """
+    order = list(_VERDICTS)
+    turns = [
+        (row["rank"], order.index(row["verdict"]) if row["verdict"] in order else 9, place, row)
+        for place, row in enumerate(witnesses)
+    ]
+    worst_first = sorted(turns, key=lambda turn: (turn[1], turn[0], turn[2]))
+    by_verdict = grouped([{"verdict": turn[1], "row": turn[3]} for turn in worst_first], "verdict")
+    alike: dict[str, list[Row]] = {}
+    for entries in by_verdict.values():
+        for entry in entries:
+            alike.setdefault(repr(entry["row"]["events"]), []).append(entry["row"])
+    cases = list(alike.values())
+    left = sum(map(len, cases[MOST_DRAWN_WITNESSES:]))
+    return cases[:MOST_DRAWN_WITNESSES], left
+
+
+def _because(witness: Row) -> str:
+    return f", because of {witness['setting']}" if witness["setting"] else ""
+
+
+def _what(witness: Row) -> str:
+    """What a case is about: the columns that identify it, as far as they are set."""
+    named: Mapping[str, str] = {
+        "topic": "topic",
+        "partition": "partition",
+        "offset": "offset",
+        "producer": "producer",
+        "consumer": "consumer",
+        "key": "key",
+        "value_id": "value",
+        "sequence": "sequence",
+    }
+    words = [f"{word} {witness[name]}" for name, word in named.items() if witness[name] is not None]
+    return ", ".join(words) or "the run"
+
+
+def _events_table(heading: str, events: Sequence[Row]) -> str:
+    letter_of = letters(events)
+    numbered = [{**event, "number": number} for number, event in enumerate(events, start=1)]
+    columns: list[Column] = [
+        ("#", True, lambda row: str(row["number"])),
+        ("at, ms", True, lambda row: milliseconds(row["time_us"])),
+        ("answer, ms", True, lambda row: milliseconds(row["until_us"])),
+        ("event", False, _event),
+        ("by", False, who),
+        ("value", False, lambda row: letter_of.get(row["value_id"], "-")),
+        ("sequence", True, lambda row: _or_dash(row["sequence"])),
+        ("outcome", False, lambda row: row["error"] or row["outcome"] or "-"),
+        ("place", False, place),
+    ]
+    named = ", ".join(f"{letter} is {value}" for value, letter in letter_of.items())
+    values = f" Of the values, {named}." if named else ""
+    return table(f"The rows of the trace: {heading}.{values}", columns, numbered)
+
+
+def _event(row: Row) -> str:
+    again = (row["attempt"] or 1) > 1
+    return f"{row['event']}, attempt {row['attempt']}" if again else str(row["event"])
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _words(anomaly: str) -> str:
+    return anomaly.replace("_", " ")

@@ -1,0 +1,98 @@
+"""The report: one page of HTML over all runs of an analysis.
+
+Whatever a plot shows, a table beside it says in figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from purgatory.analysis.reports.audit_report import verdict_of
+from purgatory.analysis.reports.page import Column, page, section, table
+from purgatory.analysis.reports.report_results import Results
+from purgatory.analysis.reports.run_report import (
+    MOST_PLOTTED_RUNS,
+    operations_of,
+    run_report,
+)
+from purgatory.analysis.result_rows import Row, grouped
+
+
+def report_page(results: Results, notes: Sequence[str] = ()) -> str:
+    """The whole page, as text.
+
+    Args:
+        results: what it shows.
+        notes: sections to stand before those of the runs, as HTML.
+    """
+    runs = results.runs
+    title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
+    of_runs = results.by_run()
+    parts = [_heading(title, results), _incomplete(runs), *notes]
+    if len(runs) != 1:
+        parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
+    for number, run in enumerate(runs):
+        run_id = run["run_id"]
+        heading = "What happened" if len(runs) == 1 else run_id
+        parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
+        plotted = number < MOST_PLOTTED_RUNS
+        parts.append(run_report(number, of_runs[run_id], plotted=plotted))
+    return page(f"Waits in {title}", parts)
+
+
+def _heading(title: str, results: Results) -> str:
+    overall = [row for row in results.waits if row["kind"] == "all"]
+    operations = operations_of(overall, "all")
+    waited_count = operations - operations_of(overall, "immediate")
+    share = f" ({100 * waited_count / operations:.1f} %)" if operations else ""
+    return (
+        f"<header><h1>Waits in {escape(title)}</h1>"
+        f"<p>{_count(len(results.runs), 'run')}, {_count(operations, 'operation')}, of which "
+        f"{waited_count:,}{share} had to wait. All times are those of the runs' own clocks.</p>"
+        f"{_verdicts(results)}</header>"
+    )
+
+
+def _verdicts(results: Results) -> str:
+    """The audit's verdict over all runs in a sentence; a single one has its own."""
+    if not results.audit or len(results.runs) == 1:
+        return ""
+    by_run = grouped(results.audit, "run_id")
+    violated = sum(verdict_of(rows) == "violation" for rows in by_run.values())
+    return (
+        f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
+        f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
+    )
+
+
+def _incomplete(runs: Sequence[Row]) -> str:
+    names = [escape(run["run_id"]) for run in runs if not run["complete"]]
+    if not names:
+        return ""
+    return (
+        '<section class="warning" role="note"><h2>Incomplete traces</h2>'
+        f"<p>These runs were interrupted: {', '.join(names)}. What their traces have is counted "
+        "here; operations that were waiting when the run broke off are in no table, so waits and "
+        "sizes near the end are too small.</p></section>"
+    )
+
+
+def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
+    columns: list[Column] = [
+        ("run", False, lambda row: row["run_id"]),
+        ("scenario", False, lambda row: row["scenario"]),
+        ("seed", True, lambda row: "" if row["seed"] is None else str(row["seed"])),
+        ("trace", False, lambda row: "complete" if row["complete"] else "incomplete"),
+        ("duration, s", True, lambda row: f"{row['duration_us'] / 1e6:,.3f}"),
+        ("operations", True, lambda row: f"{row['operations']:,}"),
+        ("sends", True, lambda row: f"{row['sends']:,}"),
+        ("reads", True, lambda row: f"{row['reads']:,}"),
+    ]
+    if audit:
+        columns.append(("audit", False, lambda row: verdict_of(audit.get(row["run_id"], ()))))
+    return section("Runs", table("The traces that were read.", columns, runs), level=2)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,117 @@
+"""The folder of results: made beside its place, and moved there when everything is in it.
+
+Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Only a
+folder that holds results and nothing else is ever replaced.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from purgatory.analysis.errors import OutputError
+from purgatory.analysis.traces.survey import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Order = Sequence["str | Column"]
+"""By what the rows of a table are sorted."""
+
+REPORT = "report.html"
+TABLES = (
+    "waits",
+    "latencies",
+    "occupancy",
+    "audit",
+    "witnesses",
+    "runs",
+    "distribution",
+    "expiry",
+    "waits_over_time",
+    "quarantine",
+)
+_OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
+_RESULTS = frozenset({REPORT, *TABLES, *_OF_OTHER_JOBS})
+
+
+def check_output(out: Path, inputs: Sequence[Path], overwrite: bool) -> None:
+    """Refuse a place for the results that holds something else.
+
+    Args:
+        out: the folder to be made.
+        inputs: the traces' folders, which the results may not replace or get in among.
+        overwrite: whether earlier results there may be replaced.
+
+    Raises:
+        OutputError: saying what is there and what to do.
+    """
+    place = out.resolve()
+    for folder in (path.resolve() for path in inputs):
+        if place == folder or place in folder.parents or folder in place.parents:
+            raise OutputError(f"--out {out} and the trace {folder} overlap; name another folder")
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise OutputError(f"--out {out}: is a file; name a folder to be made")
+    entries = {entry.name for entry in place.iterdir()}
+    if not entries:
+        return
+    strange = sorted(entries - _RESULTS)
+    if strange:
+        raise OutputError(
+            f"--out {out}: holds {strange[0]!r}, which is no result of an analysis; name another "
+            "folder"
+        )
+    if not overwrite:
+        raise OutputError(f"--out {out}: has results already; allow --overwrite or name another")
+
+
+@contextmanager
+def output_folder(out: Path) -> Iterator[Path]:
+    """A folder to write results into, which takes the place `out` at the end of the `with` block.
+
+    Raises:
+        OutputError: the folder can't be made there, or not be moved there.
+    """
+    place = out.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        working = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        working.chmod(place.parent.stat().st_mode)  # a temporary folder is closed to all others
+    except OSError as error:
+        raise OutputError(
+            f"--out {out}: can't be made: {error.filename}: {error.strerror}"
+        ) from error
+    results = working / "results"
+    try:
+        results.mkdir()
+        yield results
+        _move(results, place, working / "replaced")
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+def _move(results: Path, place: Path, aside: Path) -> None:
+    try:
+        if place.exists():
+            place.rename(aside)
+        results.rename(place)
+    except OSError as error:
+        if aside.exists() and not place.exists():
+            aside.rename(place)
+        raise OutputError(
+            f"--out {place}: can't be replaced: {error.filename}: {error.strerror}"
+        ) from error
+
+
+def write_sorted(table: DataFrame, folder: Path, order: Order) -> None:
+    """Write a table of results as one sorted file of Parquet in a folder of its own.
+
+    Its rows are few beside those of the traces; nothing that grows with these is written so.
+    """
+    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))

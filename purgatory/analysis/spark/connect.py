@@ -1,0 +1,73 @@
+"""Sessions on a Spark Connect server: `sc://HOST:PORT`, without a Java on this machine.
+
+The server computes and writes; this process sends plans and takes small results over gRPC. Files
+are the server's: traces and results must lie in a file system that both see under the same path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.errors import SessionError
+
+CONNECT = "sc://"
+"""How the address of a Spark Connect server begins."""
+
+CONNECT_PORT = 15002
+"""The port of a Spark Connect server whose address names none."""
+
+# PySpark decides by these, for the whole process, whether its functions are those of Connect.
+_MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+@contextmanager
+def connect_session(address: str) -> Iterator[SparkSession]:
+    """A session of its own on a Spark Connect server; the caller stops it.
+
+    Args:
+        address: `sc://HOST:PORT`, with parameters as Spark Connect has them.
+
+    Raises:
+        SessionError: a package that the client needs is missing, or the server refuses.
+    """
+    before = {name: os.environ.get(name) for name in _MODE}
+    try:
+        yield _start(address)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect; needs none of the packages of its client."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def _start(address: str) -> SparkSession:
+    try:
+        session = SparkSession.builder.remote(address).create()
+        for name, value in _SETTINGS.items():
+            session.conf.set(name, value)
+    except ImportError as error:
+        raise SessionError(
+            f"{address}: a session on a Spark Connect server needs the connect extra ({error}): "
+            "pip install 'kafka-purgatory[connect]'"
+        ) from error
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SessionError(f"{address}: no session there: {reason}") from error
+    return session

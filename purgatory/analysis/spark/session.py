@@ -1,0 +1,325 @@
+"""The Spark session of an analysis: quiet, in UTC, and on loopback where that is enough.
+
+Ground rules: a process has at most one Spark context, so one session is open at a time. What the
+Java side writes to its standard error goes to a file, not to the terminal; the file is named in
+the error when something fails, and removed when the session ends well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socketserver import BaseServer
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.errors import PipelineError, SessionEndedError, SessionError
+from purgatory.analysis.spark.class_archive import archive_path, make, use
+from purgatory.analysis.spark.connect import CONNECT, CONNECT_PORT, connect_session
+from purgatory.analysis.spark.interrupts import no_repetitions, stopped_at_the_end
+from purgatory.analysis.spark.java import find_java_home
+from purgatory.analysis.spark.progress import shown_progress
+
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
+    r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*"
+    r"|sc://[^\s/:]+(:\d+)?(/\S*)?"
+    r"|yarn|k8s://\S+"
+)
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_REACH_TIMEOUT_S = 5.0
+_MOST_PORT = 65_535
+_EXIT_TIMEOUT_S = 300.0
+_ABOUT_TO_END_S = 1.0
+"""How long a process may take to end after its connections broke."""
+
+MOST_SMALL_ROWS = 500_000
+"""Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
+
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+"""For a Java that lives some seconds: compile quickly and never again, collect with one thread.
+
+Without it, most of the processor time of a small analysis goes into compiling Spark itself. What is
+compiled gets 48 MB if nothing else is said, which a dozen audits in one session fill.
+"""
+
+# The second logger is the one that Spark compares with the root before it says on the terminal
+# that it sets a default log level.
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+@contextmanager
+def spark_session(
+    master: str = "local[*]",
+    *,
+    small: bool = False,
+    progress: bool | None = False,
+    java_options: str = "",
+    settings: Mapping[str, str] | None = None,
+    archive_to: Path | None = None,
+) -> Iterator[SparkSession]:
+    """A Spark session that is stopped at the end of the `with` block.
+
+    Memory and other settings of Spark come from the places where Spark looks for them: the
+    variable PYSPARK_SUBMIT_ARGS and the file spark-defaults.conf; a Spark Connect server has its
+    own. Ctrl-C inside the block cancels what runs and ends the block with KeyboardInterrupt.
+
+    Args:
+        master: `local[N]`, `local[*]` for all cores, `spark://HOST:PORT`, `yarn`, `k8s://...`, or
+            `sc://HOST:PORT` of a Spark Connect server.
+        small: set up for a quick start rather than for much data; counts with a local master only.
+        progress: show on standard error how far the jobs are; None does so on a terminal only.
+        java_options, settings: more of Java's and of Spark's, where the session is started here.
+        archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
+            used; it uses no archive then.
+
+    Raises:
+        SessionError: no such master, no Java, or a session that does not start.
+        SessionEndedError: Spark's Java process ended inside the block.
+        PipelineError: Spark failed inside the block.
+    """
+    check_master(master)
+    if master.startswith(CONNECT):
+        with (
+            connect_session(master) as session,
+            stopped_at_the_end(session),
+            spark_errors(f"the log of the server at {master}"),
+            shown_progress(session, progress),
+        ):
+            yield session
+        return
+    folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
+    log = folder / "spark.log"
+    with _removed_unless_failed(folder):
+        java_home = find_java_home(os.environ)
+        os.environ["JAVA_HOME"] = str(java_home)
+        archive = archive_path(java_home, os.environ)
+        of_archive = use(archive) if archive_to is None else make(archive_to)
+        configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
+        with no_repetitions():
+            session = _start(configuration.setAll(list((settings or {}).items())), log)
+        with (
+            _told_if_java_ended(SparkContext._gateway, log),
+            stopped_at_the_end(session),
+            spark_errors(log),
+            shown_progress(session, progress),
+        ):
+            yield session
+
+
+def end_java() -> None:
+    """End the Java that this process started, and wait for it: no session must be open.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes more than five minutes.
+    """
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()  # which it waits for
+    process.wait(_EXIT_TIMEOUT_S)
+
+
+@contextmanager
+def _told_if_java_ended(gateway: JavaGateway | None, log: Path) -> Iterator[None]:
+    """Turn whatever is raised when the Java process is gone into one line that says so.
+
+    Each call into it fails then in its own way, those that stop the session too.
+    """
+    process = gateway.proc if gateway is not None else None
+    try:
+        yield
+    except Exception as error:
+        status = None if process is None else _status_at_end(process, error)
+        if status is None:
+            raise
+        # What is left of the session must not be in the way of the next one.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        advice = ": was memory short? Start again" if status == -signal.SIGKILL else "; start again"
+        raise SessionEndedError(f"Spark's Java process {how}{advice} (its log: {log})") from error
+
+
+def _status_at_end(process: subprocess.Popen[bytes], error: Exception) -> int | None:
+    """The status of a process that ended, or whose connections broke as it does; else None."""
+    if isinstance(error, Py4JError | OSError):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ABOUT_TO_END_S)
+    return process.poll()
+
+
+@contextmanager
+def spark_errors(log: Path | str) -> Iterator[None]:
+    """Turn what Spark raises inside the `with` block into one line.
+
+    Args:
+        log: the file that has the rest.
+
+    Raises:
+        PipelineError: Spark failed.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"Spark failed: {_reason(error)} (its log: {log})") from error
+
+
+@contextmanager
+def _removed_unless_failed(folder: Path) -> Iterator[None]:
+    """Remove the folder with the log, but not when an error has just named it."""
+    try:
+        yield
+    except PipelineError as error:
+        if str(folder) not in str(error):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """The one line of an error that says most: the first that names a Java exception, or is."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    named = (line for line in lines if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
+    return next(named, lines[0]).lstrip(": ")
+
+
+def check_master(master: str) -> None:
+    """Refuse a master that Spark does not know, or that nobody answers at.
+
+    Spark itself would try for a minute before it gave up. Takes at most 5 s per address.
+
+    Raises:
+        SessionError: saying which.
+    """
+    if _MASTER.fullmatch(master) is None:
+        raise SessionError(
+            f"{master!r} is no Spark master: give local[*], local[N] with N threads, "
+            "spark://HOST:PORT, or sc://HOST:PORT of a Spark Connect server"
+        )
+    addresses = _addresses(master)
+    if addresses and not any(_answers(host, port) for host, port in addresses):
+        what = "Spark Connect server" if master.startswith(CONNECT) else "Spark master"
+        raise SessionError(
+            f"nothing answers at {master}: start a {what} there, or leave out --master to run on "
+            "this machine"
+        )
+
+
+def is_on_loopback(master: str) -> bool:
+    """Whether all of a cluster with this master can be reached through the loopback address."""
+    addresses = _addresses(master)
+    return master.startswith("local") or (
+        bool(addresses) and all(host in _LOOPBACK_HOSTS for host, _ in addresses)
+    )
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    if master.startswith(CONNECT):
+        host, _, port = master.removeprefix(CONNECT).partition("/")[0].partition(":")
+        return [(host, int(port or CONNECT_PORT))]
+    if not master.startswith("spark://"):
+        return []
+    pairs = (address.rpartition(":") for address in master.removeprefix("spark://").split(","))
+    return [(host, int(port)) for host, _, port in pairs]
+
+
+def _answers(host: str, port: int) -> bool:
+    # The C library would take a larger number for the port that is left of it in 16 bits.
+    if port > _MOST_PORT:
+        return False
+    try:
+        with socket.create_connection((host.strip("[]"), port), timeout=_REACH_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _start(configuration: SparkConf, log: Path) -> SparkSession:
+    # The workers' Python must be this one, or it will not find the packages of this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        with log.open("ab") as log_file:
+            gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
+                configuration, popen_kwargs={"stderr": log_file}
+            )
+        with _told_if_java_ended(gateway, log):
+            context = SparkContext(conf=configuration, gateway=gateway)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SessionError(
+            f"the Spark session did not start on {configuration.get('spark.master')}: "
+            f"{_reason(error)} (its log: {log})"
+        ) from error
+    _leave_its_end_to_us(context._accumulatorServer)
+    return SparkSession(context)
+
+
+def _leave_its_end_to_us(server: BaseServer) -> None:
+    """Keep a server that hears from Java from telling, by a traceback, that Java ended."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | OSError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
+
+
+def _configuration(master: str, folder: Path, small: bool, java_options: str) -> SparkConf:
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    if is_on_loopback(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    java_options += f" -Dlog4j2.configurationFile={log4j.as_uri()}"
+    if small and master.startswith("local"):
+        java_options += f" {_QUICK_START}"
+    configuration = SparkConf().setMaster(master).setAll(list(_settings(master, folder, small)))
+    return configuration.set("spark.driver.extraJavaOptions", java_options.strip())
+
+
+def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str]]:
+    yield "spark.app.name", "purgatory analyze"
+    yield "spark.sql.session.timeZone", "UTC"
+    # Otherwise a file with columns of one name but for the case can't be read at all.
+    yield "spark.sql.caseSensitive", "true"
+    yield "spark.sql.parquet.compression.codec", "zstd"
+    yield "spark.sql.warehouse.dir", str(folder / "warehouse")
+    yield "spark.ui.enabled", "false"
+    yield "spark.ui.showConsoleProgress", "false"
+    if is_on_loopback(master):
+        yield "spark.driver.host", "127.0.0.1"
+        yield "spark.driver.bindAddress", "127.0.0.1"
+    if master.startswith("local"):
+        # The default of 200 tasks is for clusters; here each costs more than its work.
+        yield "spark.sql.shuffle.partitions", "1" if small else str(2 * (os.cpu_count() or 1))

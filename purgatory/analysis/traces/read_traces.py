@@ -1,0 +1,185 @@
+"""Traces as data frames: the good rows of each table, the bad ones, and the runs.
+
+traces = read_traces(session, ["build/demo/trace"])
+traces.operations.groupBy("outcome").count().show()
+traces.quarantine.show()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.traces.column_mapping import (
+    ColumnMapping,
+    Source,
+    parse_mapping,
+    read_mapping,
+)
+from purgatory.analysis.traces.survey import Refused, Survey, Trace, survey
+from purgatory.analysis.traces.trace_rows import QUARANTINE, TableRows
+from purgatory.trace.trace_schema import TABLES
+
+RUNS = (
+    "run_id string, scenario string, seed bigint, complete boolean, duration_ms bigint, "
+    "producers array<struct<group: string, acks: bigint, idempotence: boolean, "
+    "max_in_flight: bigint, retries: bigint, single_writer: boolean>>, "
+    "consumers array<struct<group: string, assignment: string, isolation: string>>, folder string"
+)
+"""The columns of the table of runs; `producers` and `consumers` are null where nothing is known."""
+
+_PRODUCER = ("group", "acks", "idempotence", "max_in_flight", "retries", "single_writer")
+_CONSUMER = ("group", "assignment", "isolation")
+
+Path_ = str | PathLike[str]
+Mapping_ = ColumnMapping | Mapping[str, Any] | Path_ | None
+
+
+@dataclass(frozen=True)
+class TraceTables:
+    """The tables of some traces. All are lazy but `runs`, which is small.
+
+    The five tables have the columns that `docs/traces.md` describes, and good rows only;
+    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    """
+
+    found: Sequence[Trace]
+    operations: DataFrame
+    sends: DataFrame
+    reads: DataFrame
+    effects: DataFrame
+    commits: DataFrame
+    quarantine: DataFrame
+    runs: DataFrame
+
+    def quarantine_counts(self) -> DataFrame:
+        """How much there is of each reason: reads everything once.
+
+        Columns: `table`, `reason`, `rows` (whose number is known), `files` (that are left out).
+        """
+        return counts_of(self.quarantine)
+
+    def require_clean(self) -> None:
+        """Read everything once, and be content only if nothing is in the quarantine.
+
+        Raises:
+            TraceError: the first that is, by file and line.
+        """
+        require_none(self.quarantine)
+
+
+def require_none(quarantine: DataFrame) -> None:
+    """Read a quarantine once, and be content only if nothing is in it.
+
+    Raises:
+        TraceError: the first that is, by file and line.
+    """
+    first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
+    if first is not None:
+        place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
+        raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
+
+
+def counts_of(quarantine: DataFrame) -> DataFrame:
+    """The quarantine by table and reason: at most a row for each of both."""
+    whole = f.col("line").isNull()
+    return (
+        quarantine.groupBy("table", "reason")
+        .agg(
+            f.coalesce(f.sum("rows"), f.lit(0)).alias("rows"),
+            f.count_if(whole).alias("files"),
+        )
+        .orderBy("table", "reason")
+    )
+
+
+def read_traces(
+    session: SparkSession,
+    paths: Path_ | Sequence[Path_],
+    mapping: Mapping_ = None,
+    *,
+    strict: bool = False,
+) -> TraceTables:
+    """The tables of all traces in some folders.
+
+    Looks at the folders and the parts' footers at once: O(parts). Rows are read when a result is
+    asked for.
+
+    Args:
+        session: the caller's session.
+        paths: a folder or several, each a trace or with traces in it at any depth.
+        mapping: where columns of other names are: a TOML file's path, or its content as data.
+        strict: raise the first thing that would go into the quarantine; reads everything once.
+
+    Raises:
+        TraceError: there are no traces there, or a mapping that can't be; strict, anything bad.
+    """
+    roots = [paths] if isinstance(paths, str | PathLike) else paths
+    found = survey([Path(root) for root in roots], _mapping(mapping), strict=strict)
+    tables = tables_of(session, found)
+    if strict:
+        tables.require_clean()
+    return tables
+
+
+def tables_of(session: SparkSession, found: Survey) -> TraceTables:
+    """The tables of what a survey found; lazy."""
+    rows = {table: TableRows(session, found.traces, table) for table in TABLES}
+    bad = [one.bad() for one in rows.values()]
+    if found.refused:
+        refused = [_quarantined(one) for one in found.refused]
+        bad.append(session.createDataFrame(refused, QUARANTINE))
+    return TraceTables(
+        found.traces,
+        **{table: one.good() for table, one in rows.items()},
+        quarantine=reduce(DataFrame.unionAll, bad),
+        runs=session.createDataFrame([_run(trace) for trace in found.traces], RUNS),
+    )
+
+
+def _mapping(given: Mapping_) -> ColumnMapping:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return read_mapping(Path(given))
+    sources = [source for columns in given.values() for source in _values(columns)]
+    if sources and all(isinstance(source, Source) for source in sources):
+        return given
+    return parse_mapping(given)
+
+
+def _values(columns: Any) -> list[Any]:
+    return list(columns.values()) if isinstance(columns, Mapping) else [columns]
+
+
+def _quarantined(refused: Refused) -> tuple[Any, ...]:
+    where = str(refused.path)
+    detail = refused.detail.removeprefix(f"{where}: ")
+    return (refused.run_id, refused.table, where, None, refused.rows, refused.reason, detail, None)
+
+
+def _run(trace: Trace) -> tuple[Any, ...]:
+    return (
+        trace.run_id,
+        trace.scenario,
+        trace.seed,
+        trace.complete,
+        trace.duration_ms,
+        _settings(trace.producers, _PRODUCER),
+        _settings(trace.consumers, _CONSUMER),
+        str(trace.folder),
+    )
+
+
+def _settings(
+    groups: Sequence[Mapping[str, object]] | None, names: Sequence[str]
+) -> list[tuple[object, ...]] | None:
+    return None if groups is None else [tuple(group.get(n) for n in names) for group in groups]

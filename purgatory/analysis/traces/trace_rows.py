@@ -1,0 +1,252 @@
+"""The rows of one table of many traces: the good ones, and the bad ones with reason and place.
+
+All that is done to rows, Spark does, and lazily. Files that have the same columns of the same types
+are read together, so that a plan grows with the kinds of files and not with their number; which run
+a file belongs to is looked up by its path, in a table that is sent to all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from urllib.parse import quote
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
+from purgatory.analysis.traces.column_mapping import sources_of
+from purgatory.analysis.traces.row_checks import detail_of, with_reason
+from purgatory.analysis.traces.survey import Trace, spark_path
+from purgatory.trace.trace_schema import TABLES
+
+QUARANTINE = (
+    "run_id string, table string, file string, line bigint, rows bigint, reason string, "
+    "detail string, content string"
+)
+"""The columns of the table of bad rows."""
+
+MOST_CONTENT = 2_000
+"""How many characters of a bad row are kept."""
+
+_FILES = "_uri string, _file string, _run string"
+_Kinds = tuple[tuple[str, str], ...] | None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
+
+    kinds: _Kinds
+    run_of: Mapping[Path, str]
+
+    @property
+    def only_run(self) -> str | None:
+        """The run of all of them; None if there are several."""
+        runs = set(self.run_of.values())
+        return runs.pop() if len(runs) == 1 else None
+
+
+class TableRows:
+    """One table of some traces.
+
+    Args:
+        session: reads.
+        traces: what one `survey` found, with one mapping.
+        table: its name.
+    """
+
+    def __init__(self, session: SparkSession, traces: Sequence[Trace], table: str) -> None:
+        self._session = session
+        self._table = table
+        self._sources = sources_of(table, traces[0].mapping if traces else None)
+        together: dict[_Kinds, dict[Path, str]] = {}
+        for trace in traces:
+            for part in trace.files[table]:
+                if part.twin is not None:
+                    _check_case(session, part.path, part.twin)
+                together.setdefault(part.kinds, {})[part.path] = trace.run_id
+        self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
+
+    def good(self) -> DataFrame:
+        """The rows in which nothing is wrong, with the columns of the schema."""
+        columns = [quoted(name) for name in TABLES[self._table]]
+        frames = [
+            with_reason(self._typed(files, self._read(files, False), False), self._table)
+            .where("_reason IS NULL")
+            .select(*columns)
+            for files in self._files
+        ]
+        kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in TABLES[self._table].items())
+        return _union(frames, self._session, kinds)
+
+    def bad(self) -> DataFrame:
+        """The others, with the columns of `QUARANTINE`: one row for each."""
+        return _union(list(self._bad()), self._session, QUARANTINE)
+
+    def _bad(self) -> Iterator[DataFrame]:
+        for files in self._files:
+            raw = self._read(files, True)
+            rows = with_reason(self._typed(files, raw, True), self._table)
+            bad = rows.where("_reason IS NOT NULL")
+            if files.kinds is None:
+                bad = _with_line_numbers(bad, raw)
+            yield bad.select(
+                f.col("_run").alias("run_id"),
+                f.lit(self._table).alias("table"),
+                f.coalesce("_file", "_uri").alias("file"),
+                f.col("_line").alias("line"),
+                f.lit(1).cast("bigint").alias("rows"),
+                f.col("_reason").alias("reason"),
+                detail_of(self._table).alias("detail"),
+                f.substring(f.col("_content"), 1, MOST_CONTENT).alias("content"),
+            )
+
+    def _read(self, files: _Files, placed: bool) -> DataFrame:
+        """The rows as they are in the files; if `placed`, with all that tells their place."""
+        paths = [spark_path(path) for path in files.run_of]
+        if files.kinds is None:
+            raw = self._session.read.option("lineSep", "\n").text(paths)
+            return raw.select(
+                f.col("value").alias("_text"),
+                f.col("_metadata.file_path").alias("_uri"),
+                f.col("_metadata.file_block_start").alias("_block"),
+                f.monotonically_increasing_id().alias("_id"),
+            )
+        kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in files.kinds)
+        # A file without any column of its own has rows all the same.
+        raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
+        columns = [f.col(quoted(name)) for name, _ in files.kinds]
+        place = []
+        if placed or files.only_run is None:
+            place.append(f.col("_metadata.file_path").alias("_uri"))
+        if placed:
+            content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
+            place.append(content.alias("_content"))
+            place.append((f.col("_metadata.row_index") + 1).alias("_line"))
+        return raw.select(*columns, *place)
+
+    def _typed(self, files: _Files, raw: DataFrame, placed: bool) -> DataFrame:
+        """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place."""
+        if files.kinds is None:
+            place = ["_content", "_block", "_id"]
+            raw, cells = self._parsed(raw)
+            torn = f.expr("_row IS NULL")
+        else:
+            place = ["_content", "_line"]
+            found = dict(files.kinds)
+            cells = {
+                name: parquet_cell(self._sources[name], kind, found.get(source.name or ""))
+                for name, kind in TABLES[self._table].items()
+                for source in [self._sources[name]]
+            }
+            torn = f.lit(False)
+        columns = [
+            torn.alias("_torn"),
+            _first_wrong(cells).alias("_wrong"),
+            *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
+        ]
+        if files.kinds is None:
+            # As one expression: of columns, Spark derives conditions from how each is made, twice
+            # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
+            columns = [f.inline(f.array(f.struct(*columns)))]
+        typed = raw.select(
+            *(["_uri"] if placed or files.only_run is None else []),
+            *(place if placed else []),
+            *columns,
+        )
+        return self._with_run(files, typed, placed)
+
+    def _parsed(self, raw: DataFrame) -> tuple[DataFrame, Mapping[str, Cell]]:
+        """Lines with the object `_row` of its fields as text, and how each column comes from it.
+
+        The line is parsed as the one element of a list in an object: otherwise Spark would take the
+        first of two objects in a line, and say nothing of what follows.
+        """
+        names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
+        fields = ", ".join(f"{quoted(name)}: string" for name in names)
+        rows = f.from_json(
+            f.concat(f.lit('{"rows":['), "_text", f.lit("]}")),
+            f"rows array<struct<{fields}>>",
+            JSON_OPTIONS,
+        )["rows"]
+        one = "CASE WHEN size(_rows) = 1 AND is_valid_utf8(_text) THEN _rows[0] END"
+        parsed = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select("*", rows.alias("_rows"))
+        parsed = parsed.select(
+            "*", f.expr("make_valid_utf8(_text)").alias("_content"), f.expr(one).alias("_row")
+        )
+        return parsed, {
+            name: json_cell(self._sources[name], kind, "_row", "_text")
+            for name, kind in TABLES[self._table].items()
+        }
+
+    def _with_run(self, files: _Files, rows: DataFrame, placed: bool) -> DataFrame:
+        """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
+        if files.only_run is not None and not placed:
+            return rows.withColumn("_run", f.lit(files.only_run))
+        known = [
+            (scheme + _as_java_quotes(str(path)), str(path), run)
+            for path, run in files.run_of.items()
+            for scheme in ("file:", "file://")
+        ]
+        table = self._session.createDataFrame(known, _FILES)
+        return rows.join(f.broadcast(table), "_uri", "left")
+
+
+def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
+    """The good rows of one table of traces. Lazy.
+
+    `read_traces` reads all tables, and the bad rows too.
+    """
+    return TableRows(session, traces, table).good()
+
+
+def _check_case(session: SparkSession, path: Path, twin: str) -> None:
+    """Refuse a session that can't tell a column from one that is read; those started here can."""
+    if session.conf.get("spark.sql.caseSensitive") != "true":
+        raise TraceError(
+            f"{path}: the column {twin!r} has the name of another but for upper and lower case, "
+            "which this session does not look at: set spark.sql.caseSensitive to true"
+        )
+
+
+def _first_wrong(cells: Mapping[str, Cell]) -> Column:
+    """The name of the first column whose value does not fit, or null."""
+    checks = [
+        f"WHEN {cell.wrong} THEN '{name}'" for name, cell in cells.items() if cell.wrong != "false"
+    ]
+    return f.expr(f"CASE {' '.join(checks)} END" if checks else "cast(NULL AS string)")
+
+
+def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
+    """Bad lines with `_line`, their number in the file, from 1.
+
+    Spark reads a file in blocks, and numbers the lines of each block one after the other, from an
+    unknown number on. So the lines of each block are counted: O(blocks) rows, joined by broadcast.
+    """
+    blocks = lines.groupBy("_uri", "_block").agg(
+        f.min("_id").alias("_first"), f.count(f.lit(1)).alias("_lines")
+    )
+    before = Window.partitionBy("_uri").orderBy("_block").rowsBetween(Window.unboundedPreceding, -1)
+    blocks = blocks.withColumn("_before", f.coalesce(f.sum("_lines").over(before), f.lit(0)))
+    number = f.col("_before") + f.col("_id") - f.col("_first") + 1
+    return bad.join(f.broadcast(blocks), ["_uri", "_block"]).withColumn("_line", number)
+
+
+def _as_java_quotes(path: str) -> str:
+    """A path as Java writes it into a URI: characters beyond ASCII stay, unless they are spaces."""
+    return "".join(
+        letter
+        if ord(letter) >= 128 and letter.isprintable() and not letter.isspace()
+        else quote(letter, safe="/:@&=+$,;-_.!~*'()")
+        for letter in path
+    )
+
+
+def _union(frames: Sequence[DataFrame], session: SparkSession, schema: str) -> DataFrame:
+    if not frames:
+        return session.createDataFrame([], schema)
+    return reduce(DataFrame.unionAll, frames)

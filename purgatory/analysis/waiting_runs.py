@@ -1,0 +1,182 @@
+"""What `waits` and `occupancy` share: reading operations, the spans of runs, writing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.analysis.occupancy_job import MOST_POINTS
+from purgatory.analysis.result_folder import Order, check_output, output_folder, write_sorted
+from purgatory.analysis.result_rows import Row
+from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
+from purgatory.analysis.traces.column_mapping import read_mapping
+from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
+from purgatory.analysis.traces.survey import Trace, spark_path, survey
+
+MOST_SHOWN_RUNS = 10
+"""How many runs are shown on a terminal; the tables have them all."""
+
+MOST_SHOWN_ROWS = 1_000
+"""How many rows of a table are fetched for a terminal."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A table of results, and the order in which it is written."""
+
+    rows: DataFrame
+    order: Order
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a job works on: clean operations, how many bad ones there are, where to write."""
+
+    session: SparkSession
+    traces: Sequence[Trace]
+    operations: DataFrame
+    quarantine: Sequence[Row]
+    folder: Path | None
+
+
+class Running(TypedDict, total=False):
+    """How a job runs, as `opened` takes it."""
+
+    master: str
+    overwrite: bool
+    progress: bool | None
+    mapping: Path | None
+    strict: bool
+
+
+@contextmanager
+def opened(
+    roots: Sequence[Path],
+    out: Path | None,
+    *,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+) -> Iterator[Opened]:
+    """A session with the operations of all traces in some folders, and the folder to write into.
+
+    Bad rows and files are counted, and written into `quarantine` there; reads all operations.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        master: the Spark master.
+        overwrite: replace earlier results in `out`.
+        progress: show on standard error how far Spark is; None does so on a terminal only.
+        mapping: the file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is set aside and counted.
+
+    Raises:
+        PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
+            in that case `out` is as it was.
+    """
+    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
+    if out is not None:
+        check_output(out, [trace.folder for trace in found.traces], overwrite)
+    small = sum(trace.rows["operations"] for trace in found.traces) <= MOST_SMALL_ROWS
+    with (
+        nullcontext() if out is None else output_folder(out) as folder,
+        spark_session(master, small=small, progress=progress) as session,
+    ):
+        tables = tables_of(session, found)
+        bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
+        counts = [row.asDict() for row in counts_of(bad).collect()]
+        if counts and strict:
+            require_none(bad)
+        if counts and folder is not None:
+            bad.write.parquet(spark_path(folder / "quarantine"))
+        yield Opened(session, found.traces, tables.operations, counts, folder)
+
+
+def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
+    """The spans of runs, as `occupancy` takes them: `run_id`, `end_us` and `width_us`.
+
+    A run ends where its head says, or where its last operation ends if that came later.
+    """
+    heads = session.createDataFrame(
+        pa.table(
+            {
+                "run_id": pa.array([trace.run_id for trace in traces], pa.string()),
+                "said_us": pa.array([_us(trace.duration_ms) for trace in traces], pa.int64()),
+            }
+        )
+    )
+    last = operations.groupBy("run_id").agg(f.max("end_us").alias("last_us"))
+    end_us = f.greatest("said_us", "last_us")
+    return heads.join(last, "run_id", "left").select(
+        "run_id", end_us.alias("end_us"), width_us(end_us).alias("width_us")
+    )
+
+
+def width_us(duration_us: Column) -> Column:
+    """What `bucket_width_us` says of lengths of runs, as a column."""
+    over = f.when(duration_us % MOST_POINTS > 0, 1).otherwise(0)
+    whole = (duration_us - duration_us % MOST_POINTS) / MOST_POINTS
+    least = f.greatest(whole.cast("bigint") + over, f.lit(1))
+    unit = f.rpad(f.lit("1"), f.length(least.cast("string")), "0").cast("bigint")
+    return (
+        f.when(least <= unit, unit)
+        .when(least <= 2 * unit, 2 * unit)
+        .when(least <= 5 * unit, 5 * unit)
+        .otherwise(10 * unit)
+    )
+
+
+def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
+    """The faults of all runs, as `peaks` takes them."""
+    rows = [
+        {
+            "run_id": trace.run_id,
+            "kind": fault.kind,
+            "broker": fault.broker,
+            "from_us": _us(fault.at_ms),
+            "until_us": None if fault.duration_ms is None else _us(fault.at_ms + fault.duration_ms),
+        }
+        for trace in traces
+        for fault in trace.faults
+    ]
+    return session.createDataFrame(pa.Table.from_pylist(rows, schema=_FAULTS))
+
+
+_FAULTS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("kind", pa.string()),
+        ("broker", pa.int64()),
+        ("from_us", pa.int64()),
+        ("until_us", pa.int64()),
+    ]
+)
+
+
+def _us(milliseconds: int) -> int:
+    """Microseconds that fit 64 bits with room for a sum."""
+    return max(-(2**62), min(milliseconds * 1000, 2**62))
+
+
+def write_tables(tables: Mapping[str, Ordered], folder: Path | None) -> None:
+    """Write each table into a folder of its name, if one is wanted."""
+    if folder is None:
+        return
+    for name, table in tables.items():
+        write_sorted(table.rows, folder / name, table.order)
+
+
+def shown_rows(table: DataFrame, order: Order, most: int = MOST_SHOWN_ROWS) -> list[Row]:
+    """The first rows of a table for a terminal; so many, however large the table is."""
+    rows: list[Row] = table.orderBy(*order).limit(most).toArrow().to_pylist()
+    return rows

@@ -1,0 +1,1 @@
+"""A change log into a database, exactly once."""

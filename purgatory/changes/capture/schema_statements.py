@@ -1,0 +1,315 @@
+"""What a statement in the binlog is: a change of a schema, or something else.
+
+Ground rules
+------------
+* A statement that may change tables is told, as what it does or as one that a person has to look
+  at: what isn't known is never passed by. Indexes, views, programs, users, comments and settings of
+  tables change no rows, and are passed by on purpose.
+* Columns and types are taken from the statement itself: when it is read, the source's own catalogue
+  is that of a later time.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from purgatory.changes.capture.alter_table import altered, step_of_stop
+from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.column_definitions import ColumnDefinition, column_definition
+from purgatory.changes.capture.sql_tokens import SqlError, Tokens, tokens_of
+
+_DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
+_NOT_OF_TABLES = {
+    "ALGORITHM", "AGGREGATE", "DEFINER", "EVENT", "FULLTEXT", "FUNCTION", "INDEX", "INSTANCE",
+    "LOGFILE", "OFFLINE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE",
+    "SERVER", "SPATIAL", "SQL", "TABLESPACE", "TRIGGER", "UNDO", "UNIQUE", "USER", "VECTOR", "VIEW",
+}  # fmt: skip
+"""What CREATE, ALTER and DROP do to these changes no row."""
+_OTHER = {
+    "ANALYZE", "CACHE", "CALL", "CHANGE", "CHECK", "CHECKSUM", "DEALLOCATE", "DO", "EXECUTE",
+    "FLUSH", "GRANT", "INSTALL", "KILL", "LOCK", "OPTIMIZE", "PREPARE", "PURGE", "RELEASE",
+    "REPAIR", "RESET", "REVOKE", "SAVEPOINT", "SELECT", "SET", "SHOW", "SHUTDOWN", "SIGNAL",
+    "UNINSTALL", "UNLOCK", "USE",
+}  # fmt: skip
+
+
+class Role(enum.Enum):
+    """What a statement means to a capture."""
+
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    PREPARED = "xa"
+    DATA = "data"
+    SCHEMA = "schema"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What a statement did to one table or database.
+
+    Args:
+        kind: Maxwell's type, as in ``table-alter``; ``table-truncate`` is not one of Maxwell's.
+        database: empty where it is not known.
+        table: what it was called before; None for a database.
+        new_name: database and table, where that was changed.
+        steps: what it did, as in `alteration`; None: its kind says it.
+        columns: of a table that was made.
+        primary_key: of a table that was made.
+    """
+
+    kind: str
+    database: str
+    table: str | None
+    new_name: tuple[str, str] | None = None
+    steps: Sequence[dict[str, Any]] | None = None
+    columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
+    primary_key: Sequence[str] = field(default=(), compare=False)
+
+    @property
+    def all_steps(self) -> list[dict[str, Any]] | None:
+        """The steps, with that of the new name."""
+        if self.new_name is None:
+            return None if self.steps is None else list(self.steps)
+        database, table = self.new_name
+        return [*(self.steps or ()), {"do": "rename-table", "database": database, "table": table}]
+
+    def with_json_as(self, type_name: str) -> SchemaChange:
+        """The same with what the source makes of columns of JSON."""
+        columns = [
+            replace(column, type_name=type_name) if column.type_name == "json" else column
+            for column in self.columns
+        ]
+        steps = self.steps and [
+            {**step, "type": type_name} if step.get("type") == "json" else step
+            for step in self.steps
+        ]
+        return replace(self, columns=columns, steps=steps)
+
+    def definition(self) -> dict[str, Any] | None:
+        """Maxwell's ``def`` of a table that was made; None if its statement does not have it."""
+        if not self.columns:
+            return None
+        return {
+            "database": self.database,
+            "table": self.table,
+            "columns": [column.described() for column in self.columns],
+            "primary-key": list(self.primary_key),
+        }
+
+
+def role_of(sql: str) -> Role:
+    """Tell what a statement is."""
+    tokens = _begun(sql)
+    match tokens.words(2):
+        case []:
+            return Role.OTHER
+        case ["BEGIN", *_] | ["START", "TRANSACTION"]:
+            return Role.BEGIN
+        case ["COMMIT", *_]:
+            return Role.COMMIT
+        case ["ROLLBACK", "TO"]:
+            return Role.OTHER
+        case ["ROLLBACK", *_]:
+            return Role.ROLLBACK
+        case ["XA", *_]:
+            return Role.PREPARED
+        case [word, *_] if word in _DATA:
+            return Role.DATA
+        case [word, *_] if word in _OTHER:
+            return Role.OTHER
+        case ["CREATE" | "ALTER" | "DROP" | "RENAME", *_]:
+            return Role.OTHER if _is_not_of_tables(tokens) else Role.SCHEMA
+    return Role.SCHEMA
+
+
+def schema_changes(sql: str, database: str) -> list[SchemaChange]:
+    """Return what a statement with the role SCHEMA changed.
+
+    Args:
+        database: the one that the statement was run in.
+    """
+    try:
+        return _changes(_begun(sql), database)
+    except SqlError as error:
+        shown = " ".join(sql.split())[:200]
+        why = f"this statement is not understood ({error}): {shown}"
+        return [SchemaChange("database-alter", "", None, steps=[step_of_stop(why)])]
+
+
+def _begun(sql: str) -> Tokens:
+    """A statement's tokens, without SET STATEMENT ... FOR before it."""
+    tokens = Tokens(tokens_of(sql))
+    if tokens.take("SET", "STATEMENT"):
+        while not tokens.take("FOR"):
+            tokens.next()
+    return tokens
+
+
+def _is_not_of_tables(tokens: Tokens) -> bool:
+    verb = tokens.next().text.upper()
+    tokens.take("OR", "REPLACE")
+    if tokens.take("ONLINE"):
+        return tokens.word in _NOT_OF_TABLES
+    if verb in ("CREATE", "DROP") and tokens.take("TEMPORARY"):
+        return True
+    return tokens.word in _NOT_OF_TABLES
+
+
+def _changes(tokens: Tokens, database: str) -> list[SchemaChange]:
+    verb = tokens.next().text.upper()
+    anew = tokens.take("OR", "REPLACE")
+    if verb == "TRUNCATE":
+        tokens.take("TABLE")
+        return [SchemaChange("table-truncate", *tokens.full_name(database))]
+    if tokens.take_any("DATABASE", "SCHEMA"):
+        return _database_changes(verb, anew, tokens, database)
+    while verb == "ALTER" and tokens.take_any("ONLINE", "IGNORE"):
+        pass
+    if not tokens.take_any("TABLE", "TABLES"):
+        raise SqlError(f"{verb} {tokens.word}")
+    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    match verb:
+        case "CREATE":
+            return _created(tokens, database, anew)
+        case "DROP":
+            return _dropped(tokens, database)
+        case "RENAME":
+            return _renamed(tokens, database)
+        case "ALTER":
+            return _altered(tokens, database)
+    raise SqlError(f"{verb} TABLE")
+
+
+def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> list[SchemaChange]:
+    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    settings = {"CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "UPGRADE", ""}
+    # ALTER DATABASE may leave its name out.
+    unnamed = verb == "ALTER" and tokens.word in settings - {""}
+    name = database if unnamed else tokens.name()
+    if verb not in ("CREATE", "ALTER", "DROP"):
+        raise SqlError(f"{verb} DATABASE")
+    dropped = [SchemaChange("database-drop", name, None)] if anew else []
+    return [*dropped, SchemaChange(f"database-{verb.lower()}", name, None)]
+
+
+def _created(tokens: Tokens, database: str, anew: bool) -> list[SchemaChange]:
+    where = tokens.full_name(database)
+    dropped = [SchemaChange("table-drop", *where)] if anew else []
+    like: tuple[str, str] | None = None
+    if tokens.take("LIKE"):
+        like = tokens.full_name(database)
+    items = tokens.group()
+    if items is not None and Tokens(items[0]).take("LIKE"):
+        inner = Tokens(items[0])
+        inner.next()
+        like = inner.full_name(database)
+    if like is not None:
+        step = {"do": "create-like", "database": like[0], "table": like[1]}
+        return [*dropped, SchemaChange("table-create", *where, steps=[step])]
+    if items is None:
+        raise SqlError("CREATE TABLE without columns")
+    columns, key = _columns(items)
+    while tokens:
+        if tokens.take("WITH", "SYSTEM", "VERSIONING"):
+            why = "the history of a table with system versioning can't be told from its rows"
+            stop = [step_of_stop(why)]
+            return [*dropped, SchemaChange("table-create", *where, steps=stop)]
+        if tokens.next().text.upper() == "SELECT":
+            raise SqlError("CREATE TABLE ... SELECT in place of rows")
+    made = SchemaChange("table-create", *where, columns=columns, primary_key=key)
+    return [*dropped, made]
+
+
+def _columns(items: Sequence[Sequence[Any]]) -> tuple[list[ColumnDefinition], list[str]]:
+    columns: list[ColumnDefinition] = []
+    key: list[str] = []
+    for item in items:
+        tokens = Tokens(item)
+        if tokens.take("CONSTRAINT") and tokens.word not in ("PRIMARY", "UNIQUE", "FOREIGN"):
+            if tokens.word == "CHECK":
+                continue
+            tokens.name()
+        match tokens.words(2):
+            case ["PRIMARY", "KEY"]:
+                key = _key_columns(tokens)
+            case ["KEY" | "INDEX" | "UNIQUE" | "FULLTEXT" | "SPATIAL" | "VECTOR", *_]:
+                pass
+            case ["FOREIGN" | "CHECK", *_] | ["PERIOD", "FOR"]:
+                pass
+            case _:
+                columns.append(column_definition(tokens))
+    return columns, key or [column.name for column in columns if column.is_key]
+
+
+def _key_columns(tokens: Tokens) -> list[str]:
+    while tokens:
+        group = tokens.group()
+        if group is not None:
+            return [Tokens(part).name() for part in group]
+        tokens.next()
+    raise SqlError("PRIMARY KEY without columns")
+
+
+def _dropped(tokens: Tokens, database: str) -> list[SchemaChange]:
+    changes = [SchemaChange("table-drop", *tokens.full_name(database))]
+    while tokens.take_sign(","):
+        changes.append(SchemaChange("table-drop", *tokens.full_name(database)))
+    return changes
+
+
+def _renamed(tokens: Tokens, database: str) -> list[SchemaChange]:
+    changes = []
+    while True:
+        old = tokens.full_name(database)
+        if tokens.take("WAIT"):
+            tokens.next()
+        tokens.take("NOWAIT")
+        if not tokens.take("TO"):
+            raise SqlError("RENAME TABLE without TO")
+        new = tokens.full_name(database)
+        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=()))
+        if not tokens.take_sign(","):
+            return changes
+
+
+def _altered(tokens: Tokens, database: str) -> list[SchemaChange]:
+    where = tokens.full_name(database)
+    if tokens.take("WAIT"):
+        tokens.next()
+    tokens.take("NOWAIT")
+    alteration = altered(tokens.list(), database=where[0])
+    changes = []
+    if alteration.truncates:
+        changes.append(SchemaChange("table-truncate", *where))
+    told = SchemaChange("table-alter", *where, new_name=alteration.new_name, steps=alteration.steps)
+    return [*changes, told]
+
+
+def taken_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> list[SchemaChange]:
+    """Return those of the tables that are captured.
+
+    A table that is renamed to what is not captured is gone for whoever applies it; one that comes
+    from there brings rows that the log does not have.
+    """
+    taken = []
+    for change in changes:
+        if change.table is None:
+            # What is not understood may concern any database.
+            if not change.database or tables.takes_database(change.database):
+                taken.append(change)
+            continue
+        was = tables.takes(change.database, change.table)
+        comes = was if change.new_name is None else tables.takes(*change.new_name)
+        if was and comes:
+            taken.append(change)
+        elif was:
+            taken.append(SchemaChange("table-drop", change.database, change.table))
+        elif comes:
+            why = "it was not captured under its name before: begin a new topic with --snapshot"
+            taken.append(replace(change, steps=[step_of_stop(why)]))
+    return taken

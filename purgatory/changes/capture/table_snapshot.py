@@ -1,0 +1,125 @@
+"""The rows as they are at one place of the binlog.
+
+MariaDB tells the place of a consistent snapshot itself; MySQL is locked for the moment in which the
+snapshot begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pymysql
+from pymysql.cursors import SSCursor
+
+from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.captured_records import RowChange
+from purgatory.changes.capture.captured_tables import (
+    TableDescription,
+    TableFilter,
+    described_tables,
+)
+from purgatory.changes.capture.column_values import query_converter
+from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.passing_faults import source_failure
+from purgatory.changes.capture.position import Position
+from purgatory.changes.capture.server import connect, current_position, is_mariadb, reason
+
+_CONSISTENT_ENGINES = {"INNODB", "ROCKSDB", "TOKUDB"}
+_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+
+
+class Snapshot:
+    """A transaction that sees the tables as they were at ``position``. A context manager.
+
+    Raises:
+        CaptureError: the source can't be reached, refuses, or has tables without transactions.
+    """
+
+    def __init__(self, address: SourceAddress, chosen: TableFilter) -> None:
+        self._connection = connect(address)
+        try:
+            self.tables: Sequence[TableDescription] = described_tables(self._connection, chosen)
+            _check_engines(self.tables)
+            self.position = self._begin()
+        except pymysql.Error as error:
+            self._connection.close()
+            told = f"no snapshot can be taken: {reason(error)}"
+            raise source_failure(told, error) from None
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def rows(self, table: TableDescription) -> Iterator[RowChange]:
+        """Give out a table's rows, in the order of its key."""
+        ts = int(time.time())
+        converters = [query_converter(column.data_type) for column in table.columns]
+        names = [column.name for column in table.columns]
+        try:
+            with self._connection.cursor(SSCursor) as cursor:
+                # The rows stay as the server sends them: texts, and bytes of what is binary.
+                self._connection.decoders = {}
+                cursor.execute(_select(table))
+                for values in cursor:
+                    data = {
+                        name: None if value is None else convert(value)
+                        for name, convert, value in zip(names, converters, values, strict=True)
+                    }
+                    yield RowChange(
+                        "bootstrap-insert",
+                        table.database,
+                        table.table,
+                        ts,
+                        data,
+                        None,
+                        table.primary_key,
+                    )
+        except pymysql.Error as error:
+            told = f"table {table.database}.{table.table} can't be read: {reason(error)}"
+            raise source_failure(told, error) from None
+
+    def _begin(self) -> Position:
+        with self._connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if is_mariadb(self._connection):
+                cursor.execute(_SNAPSHOT)
+                cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+                status = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+                file = status.get("binlog_snapshot_file", "")
+                return Position(file, int(status["binlog_snapshot_position"]))
+            cursor.execute("FLUSH TABLES WITH READ LOCK")
+            try:
+                cursor.execute(_SNAPSHOT)
+                return current_position(self._connection)
+            finally:
+                cursor.execute("UNLOCK TABLES")
+
+
+def _check_engines(tables: Sequence[TableDescription]) -> None:
+    for table in tables:
+        if table.engine.upper() not in _CONSISTENT_ENGINES:
+            raise CaptureError(
+                f"table {table.database}.{table.table} is of engine {table.engine}, which has no "
+                "snapshots: ALTER TABLE it to InnoDB, or leave it out with --tables"
+            )
+
+
+def _select(table: TableDescription) -> str:
+    # A FLOAT is printed with six digits unless it is made a double first.
+    columns = ", ".join(
+        f"{_quoted(column.name)} + 0e0" if column.data_type == "float" else _quoted(column.name)
+        for column in table.columns
+    )
+    order = ", ".join(map(_quoted, table.primary_key))
+    ordered = f" ORDER BY {order}" if order else ""
+    return f"SELECT {columns} FROM {_quoted(table.database)}.{_quoted(table.table)}{ordered}"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

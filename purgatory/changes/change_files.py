@@ -1,0 +1,86 @@
+"""A change log in files: lines of JSON, one change each, as Maxwell writes them.
+
+A file stands for a topic of one partition, `file:` and its absolute path; a line's number, from 0,
+is its offset. So a file that has grown, or a run that was killed, goes on where the target is.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from purgatory.changes.apply.exactly_once import Applied
+from purgatory.changes.apply.reconnecting_applier import Applier
+from purgatory.changes.change import parse_change
+from purgatory.changes.errors import BadChangeError, ChangesError
+from purgatory.changes.record import Record
+
+BATCH_RECORDS = 5_000
+"""How many lines go into one transaction."""
+
+BATCH_BYTES = 16 * 1024 * 1024
+"""How many bytes at most, but one line at least."""
+
+
+def topic_of(path: Path) -> str:
+    """The name of the topic that a file stands for."""
+    return f"file:{path.resolve()}"
+
+
+def apply_file(applier: Applier, path: Path, *, by_transaction: bool = False) -> Applied:
+    """Apply what of a file has not been applied. O(its length).
+
+    A last line without its end that is no JSON is left for the next time: it is being written.
+
+    Raises:
+        ChangesError: the file can't be read; or as `Applier.apply_batch`.
+    """
+    topic = topic_of(path)
+    start = applier.next_offsets([topic]).get(topic, {}).get(0, 0)
+    total = applier.settle(topic, by_transaction=by_transaction)
+    try:
+        for records in _batches(_records(path, topic, start)):
+            if by_transaction:
+                total += applier.apply_transactions(records)
+            else:
+                total += applier.apply_batch(topic, 0, records)
+    except (OSError, EOFError) as error:
+        raise ChangesError(f"{path}: can't be read: {error}") from error
+    return total
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _records(path: Path, topic: str, start: int) -> Iterator[Record]:
+    with _open(path) as lines:
+        for number, line in enumerate(lines):
+            if number < start or not line.strip():
+                continue
+            if not line.endswith(b"\n") and not _is_whole(line):
+                return
+            yield Record(topic, 0, number, None, line.rstrip(b"\r\n"))
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        parse_change(line)
+    except BadChangeError:
+        return False
+    return True
+
+
+def _batches(records: Iterator[Record]) -> Iterator[Sequence[Record]]:
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.value or b"")
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,229 @@
+"""The command ``purgatory apply``: a change log into a database, exactly once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purgatory.cli.exit_status import BAD_CHANGE, status_of
+from purgatory.cli.pipeline_run import Master, one_line_errors
+
+if TYPE_CHECKING:
+    from purgatory.changes.apply.apply_options import ApplyOptions
+    from purgatory.changes.apply.exactly_once import Applied
+    from purgatory.changes.apply.reconnecting_applier import Applier
+
+
+def apply(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="Files of changes (lines of Maxwell's JSON), not a topic."
+        ),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
+    ] = "",
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers, to read a topic.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic of changes; may be given again.")
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(help="row: as they come; transaction: whole transactions of the source only."),
+    ] = "row",
+    once: Annotated[bool, typer.Option("--once", help="Stop at what is there now.")] = False,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Write down what was done, for the audit.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="At the end, write the trace for the audit here; with --effects."
+        ),
+    ] = None,
+    stop_on_bad: Annotated[
+        bool, typer.Option("--stop-on-bad", help="Stop at a change that can't be applied.")
+    ] = False,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Make no tables and no columns.")
+    ] = False,
+    passed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="TOPIC:PARTITION:OFFSET",
+            help="A change of a schema that you made in the target by hand; may be given again.",
+        ),
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Names, keys and types of tables."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="For the brokers, as in kafka.security.protocol=SSL."
+        ),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, help="How many records one micro-batch has at most.")
+    ] = 100_000,
+    master: Master = "local[*]",
+) -> None:
+    """Apply a database's change log to another database, exactly once."""
+    _check(files, to, bootstrap, topic, by, trace, effects)
+    if effects and trace is not None and not (files or once):
+        raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
+    with _one_line_errors():
+        from purgatory.changes.apply.apply_options import ApplyOptions, load_tables
+
+        options = ApplyOptions(
+            create=not no_create,
+            effects=effects,
+            stop_on_bad=stop_on_bad,
+            passed=frozenset(map(_place, passed or ())),
+            tables=load_tables(tables) if tables is not None else {},
+        )
+        if files:
+            applied = _apply_files(files, to, options, by == "transaction")
+        else:
+            from purgatory.changes.apply.streaming import StreamSettings
+
+            settings = StreamSettings(
+                tuple(topic or ()),
+                to,
+                {"kafka.bootstrap.servers": bootstrap or "", **dict(map(_option, option or ()))},
+                options,
+                by_transaction=by == "transaction",
+                once=once,
+                most_records=batch,
+            )
+            applied = _apply_topics(settings, master)
+        if trace is not None:
+            with _applier(to, options) as applier:
+                applier.write_trace(trace, trace.name)
+    print(_told(applied))
+
+
+def _check(
+    files: list[Path] | None,
+    to: str,
+    bootstrap: str | None,
+    topic: list[str] | None,
+    by: str,
+    trace: Path | None,
+    effects: bool,
+) -> None:
+    if not to:
+        raise typer.BadParameter(
+            "is missing: give sqlite:///PATH or postgresql://USER@HOST/DATABASE", param_hint="--to"
+        )
+    if by not in ("row", "transaction"):
+        raise typer.BadParameter(f"{by!r} is neither row nor transaction", param_hint="--by")
+    if bool(files) == bool(bootstrap or topic):
+        raise typer.BadParameter("give either files, or --bootstrap and --topic")
+    if not files and not (bootstrap and topic):
+        raise typer.BadParameter("--bootstrap and --topic belong together")
+    if trace is not None and not effects:
+        raise typer.BadParameter("needs --effects, from the first run on", param_hint="--trace")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    from purgatory.changes.errors import ChangesError, StoppedOnBadError
+
+    with one_line_errors("apply", "what is committed stays, and the next run goes on behind it"):
+        try:
+            yield
+        except StoppedOnBadError as error:
+            print(f"purgatory apply: stopped at {error}", file=sys.stderr)
+            raise typer.Exit(BAD_CHANGE) from None
+        except ChangesError as error:
+            print(f"purgatory apply: {error}", file=sys.stderr)
+            raise typer.Exit(status_of(error)) from None
+
+
+def _place(text: str) -> str:
+    from purgatory.changes.errors import ChangesError
+
+    topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
+    if not (topic and partition.isdecimal() and offset.isdecimal()):
+        raise ChangesError(f"--pass {text}: write TOPIC:PARTITION:OFFSET, as the message has it")
+    return text
+
+
+def _option(text: str) -> tuple[str, str]:
+    from purgatory.changes.errors import ChangesError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("kafka."):
+        raise ChangesError(f"--option {text}: write kafka.NAME=VALUE")
+    return name, value
+
+
+def _applier(to: str, options: ApplyOptions) -> Applier:
+    from purgatory.changes.apply.reconnecting_applier import Applier
+    from purgatory.changes.targets import open_target
+
+    return Applier(partial(open_target, to), options)
+
+
+def _apply_files(
+    files: list[Path], to: str, options: ApplyOptions, by_transaction: bool
+) -> Applied:
+    from purgatory.changes.apply.exactly_once import Applied
+    from purgatory.changes.change_files import apply_file
+
+    total = Applied()
+    with _applier(to, options) as applier:
+        for path in files:
+            total += apply_file(applier, path, by_transaction=by_transaction)
+    return total
+
+
+def _apply_topics(settings: object, master: str) -> Applied:
+    from purgatory.analysis.spark.session import spark_session
+    from purgatory.changes.apply.catch_up import CatchUp
+    from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+    from purgatory.live.quick_start import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
+
+    assert isinstance(settings, StreamSettings), "made above"
+    # Spark takes half a minute to start, and its workers need these: what is missing is said now.
+    import_module("confluent_kafka")
+    if settings.target_url.startswith("postgres"):
+        import_module("psycopg")
+    of_spark = dict(STREAM_SETTINGS)
+    if master.startswith("local"):  # elsewhere the workers may have this package sent to them
+        of_spark["spark.python.daemon.module"] = "purgatory.changes.apply.apply_daemon"
+    catch_up = CatchUp(settings, progress=_tell)
+    with (
+        # On a cluster, the work is for its machines.
+        catch_up.beside() if master.startswith("local") else nullcontext(),
+        spark_session(master, java_options=JAVA_OPTIONS, settings=of_spark) as session,
+        warmed_up(session),
+    ):
+        catch_up.end()
+        return catch_up.total + apply_stream(session, settings, progress=_tell)
+
+
+def _tell(applied: Applied) -> None:
+    print(_told(applied), file=sys.stderr, flush=True)
+
+
+def _told(applied: Applied) -> str:
+    text = f"{applied.applied:,} applied, {applied.quarantined:,} set aside"
+    if applied.skipped:
+        text += f", {applied.skipped:,} skipped that were there"
+    if applied.pending > 0:
+        text += f", {applied.pending:,} waiting for what comes before them"
+    return text

@@ -1,0 +1,155 @@
+"""The command ``purgatory audit``: order and duplicates in traces, with an exit status for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    Overwrite,
+    ShowProgress,
+    Strict,
+    Traces,
+    one_line_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from purgatory.analysis.auditing.audit_results import AuditedTraces
+    from purgatory.analysis.result_rows import Row
+
+MOST_PRINTED_RUNS = 10
+"""How many runs' tables are printed, those with violations first."""
+
+VIOLATIONS_FOUND = 1
+"""The exit status when there is a violation."""
+
+_EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
+
+
+def audit(
+    traces: Traces,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder to write: Parquet in audit and witnesses.", show_default=False),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Of {', '.join(_EXPECTATIONS)}: a violation even where a setting permits it. "
+            "May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    witnesses: Annotated[
+        int, typer.Option(min=0, help="How many cases of each anomaly are written with their rows.")
+    ] = 10,
+    master: Master = "local[*]",
+    overwrite: Overwrite = False,
+    progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
+) -> None:
+    """Audit traces for order, duplicates and losses; exit with 1 if something is violated."""
+    expected = expect or []
+    for name in expected:
+        if name not in _EXPECTATIONS:
+            raise typer.BadParameter(
+                f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
+                param_hint="--expect",
+            )
+    with one_line_errors("audit", progress=progress):
+        from purgatory.analysis.auditing.audit_results import audit_traces
+
+        audited = audit_traces(
+            traces,
+            out,
+            master=master,
+            overwrite=overwrite,
+            expect=expected,
+            witnesses=witnesses,
+            progress=progress,
+            mapping=mapping,
+            strict=strict,
+        )
+    _print(audited, out)
+    if _violations(audited.rows):
+        raise typer.Exit(VIOLATIONS_FOUND)
+
+
+def _violations(rows: Sequence[Row]) -> int:
+    return sum(row["count"] for row in rows if row["verdict"] == "violation")
+
+
+def _print(audited: AuditedTraces, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from purgatory.analysis.result_rows import grouped
+
+    console = Console(highlight=False)
+    rows = audited.rows
+    runs = grouped(rows, "run_id")
+    worst_first = sorted(runs, key=lambda run_id: not _violations(runs[run_id]))
+    for run_id in worst_first[:MOST_PRINTED_RUNS]:
+        found = [row for row in runs[run_id] if row["count"]]
+        if found:
+            console.print(_table(run_id, found))
+        else:
+            console.print(f"{escape(run_id)}: no anomalies")
+        _print_unchecked(console, runs[run_id])
+        if run_id in audited.bad_rows:
+            bad = audited.bad_rows[run_id]
+            console.print(f"left out: {bad:,} bad rows; the run counts as incomplete")
+    if len(runs) > MOST_PRINTED_RUNS:
+        console.print(f"... and {len(runs) - MOST_PRINTED_RUNS} more runs")
+    guilty = sum(bool(_violations(of_run)) for of_run in runs.values())
+    console.print(
+        f"{_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
+        if guilty
+        else f"No violations in {len(runs):,} runs"
+    )
+    if out is not None:
+        console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
+
+
+def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
+    """Say what the trace has no tables for."""
+    lacking: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["count"] and row["verdict"] == "indeterminate":
+            lacking.setdefault(row["setting"], []).append(row["anomaly"])
+    for reason, anomalies in lacking.items():
+        console.print(f"not checked ({reason}): {', '.join(anomalies)}")
+
+
+def _table(run_id: str, rows: Sequence[Row]) -> Table:
+    from rich.markup import escape
+
+    from purgatory.cli.result_tables import titled
+
+    table = titled(f"Order and duplicates in {run_id}")
+    for name in ("anomaly", "group"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("by")
+    for row in rows:
+        style = "bold" if row["verdict"] == "violation" else None
+        table.add_row(
+            row["anomaly"],
+            escape(row["group"] or ""),
+            f"{row['count']:,}",
+            row["verdict"],
+            escape(row["setting"] or ""),
+            style=style,
+        )
+    return table

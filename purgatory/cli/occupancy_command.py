@@ -1,0 +1,177 @@
+"""The command ``purgatory occupancy``: what was parked over time, through Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purgatory.cli.pipeline_run import (
+    ColumnMapping,
+    Master,
+    Overwrite,
+    ShowProgress,
+    Strict,
+    Traces,
+    one_line_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
+    from purgatory.analysis.occupancy_results import OccupancyResults
+    from purgatory.analysis.result_rows import Row
+
+_NOTHING = 1e-6
+"""The part of a mean size up to which a difference comes from the rounding of sums."""
+
+
+def occupancy(
+    traces: Traces,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder to write: Parquet in occupancy, littles_law, peaks, hot_keys and "
+            "key_occupancy."
+        ),
+    ] = None,
+    hot_keys: Annotated[
+        int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
+    ] = 10,
+    master: Master = "local[*]",
+    overwrite: Overwrite = False,
+    progress: ShowProgress = None,
+    mapping: ColumnMapping = None,
+    strict: Strict = False,
+) -> None:
+    """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
+    with one_line_errors("occupancy", progress=progress):
+        from purgatory.analysis.occupancy_results import tell_occupancy
+
+        results = tell_occupancy(
+            traces,
+            out,
+            number=hot_keys,
+            master=master,
+            overwrite=overwrite,
+            progress=progress,
+            mapping=mapping,
+            strict=strict,
+        )
+    _print(results, out)
+
+
+def _print(results: OccupancyResults, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs
+
+    console = Console()
+    for run_id in say_of_runs(console, results.runs, results.incomplete):
+        law, peaks, keys = (
+            [row for row in rows if row["run_id"] == run_id]
+            for rows in (results.littles_law, results.peaks, results.hot_keys)
+        )
+        if not law:
+            console.print(f"{escape(run_id)}: nothing was parked")
+            continue
+        _print_law(console, run_id, law)
+        _print_peaks(console, run_id, peaks)
+        if keys:
+            _print_keys(console, run_id, keys)
+    say_of_quarantine(console, results.quarantine)
+    if out is not None:
+        console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
+
+
+def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
+    from rich.markup import escape
+
+    from purgatory.analysis.result_rows import milliseconds
+    from purgatory.cli.result_tables import number, table
+
+    made = table(
+        f"Little's law in {run_id}: arrivals x mean wait = mean parked",
+        ("purgatory", "broker"),
+        ("entries", "per s", "wait ms", "product", "parked", "differs", "pending"),
+    )
+    for row in rows:
+        made.add_row(
+            escape(row["purgatory"]),
+            "all" if row["broker"] is None else str(row["broker"]),
+            f"{row['entries']:,}",
+            number(row["arrivals_per_s"], 1),
+            milliseconds(row["mean_wait_us"], digits=2),
+            number(row["arrivals_times_wait"], 3),
+            number(row["mean_parked"], 3),
+            number(row["discrepancy"], 4),
+            f"{row['pending']:,}",
+        )
+    console.print(made)
+    if any(abs(row["unexplained"]) > _NOTHING * max(row["mean_parked"], 1) for row in rows):
+        console.print(
+            "[bold]The law does not hold[/bold], and what was pending at the end does not explain "
+            "it: see the column unexplained in the table littles_law"
+        )
+
+
+def _print_peaks(console: Console, run_id: str, rows: Sequence[Row]) -> None:
+    from rich.markup import escape
+
+    console.print(f"[italic]Peaks in {escape(run_id)}[/italic]")
+    for row in rows:
+        console.print("\n".join(f"  {escape(line)}" for line in _peak_lines(row)), highlight=False)
+    console.print()
+
+
+def _peak_lines(peak: Row) -> Iterator[str]:
+    """What a peak was, what was parked then, and what stood around it."""
+    from purgatory.analysis.result_rows import milliseconds
+    from purgatory.cli.result_tables import number
+
+    yield (
+        f"{peak['purgatory']}: {peak['size']:,} parked at {number(peak['at_us'] / 1e6, 3)} s, "
+        f"the oldest for {milliseconds(peak['oldest_us'], digits=1)} ms"
+    )
+    yield (
+        f"  {peak['arrivals_before']:,} came in the {milliseconds(peak['before_us'], digits=1)} ms "
+        f"before, {number(peak['arrivals_usual'], 1)} is usual"
+    )
+    yield f"  {_named(peak['kinds'])}; {_named(peak['outcomes'])} in the end"
+    yield f"  {_named(peak['brokers'], 'on broker ')}"
+    if peak["keys"]:
+        yield f"  {_named(peak['keys'], 'on ')}"
+    if peak["faults"]:
+        yield f"  at work: {', '.join(peak['faults'])}"
+
+
+def _named(counted: Sequence[Mapping[str, object]] | None, before: str = "") -> str:
+    return ", ".join(f"{one['parked']} {before}{one['name']}" for one in counted or [])
+
+
+def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
+    from rich.markup import escape
+
+    from purgatory.analysis.result_rows import milliseconds
+    from purgatory.cli.result_tables import number, table
+
+    made = table(
+        f"Hot keys in {run_id}",
+        ("purgatory", "key"),
+        ("mean parked", "entries", "expired", "mean ms", "max ms"),
+    )
+    for row in rows:
+        made.add_row(
+            escape(row["purgatory"]),
+            escape(row["key"]),
+            number(row["mean_parked"], 3),
+            f"{row['entries']:,}",
+            f"{row['expired']:,}",
+            milliseconds(row["wait_mean_us"], digits=2),
+            milliseconds(row["wait_max_us"], digits=2),
+        )
+    console.print(made)

@@ -1,0 +1,377 @@
+"""``purgatory simulate`` and ``purgatory scenarios``: a cluster in virtual time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purgatory.cli.client_setting import Client, client_settings
+from purgatory.cli.whole_number import whole_number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from purgatory.live.row_publisher import RowPublisher
+    from purgatory.simulation import Simulation
+    from purgatory.simulation.scenario_file import LoadedScenario
+
+_SIGNALLED = 128
+"""The exit status after a signal, as shells have it: this and the signal's number."""
+
+_MOST_SEED = 2**63 - 1
+_MOST_MS = 10**12
+_CLOSINGS = {"purgatory_closed", "timer_closed"}
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def simulate(
+    scenario: Annotated[
+        str, typer.Argument(help="A shipped scenario's name, or a TOML file.", show_default=False)
+    ],
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number(0, _MOST_SEED),
+            metavar="N",
+            help="Another seed than the scenario's.",
+            show_default=False,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the trace there.", show_default=False),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a trace that is there already.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number(0, 65_535),
+            metavar="PORT",
+            help="Serve /metrics on this port while it runs; 0 takes a free one.",
+            show_default=False,
+        ),
+    ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time", help="Go by the machine's clock, with timers and reapers on threads."
+        ),
+    ] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --real-time: publish what happens to topics of a Kafka-compatible cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    publish_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="The topics are PREFIX.operations and so on.")
+    ] = "purgatory",
+    client: Client = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at a bad row of a recorded request log.")
+    ] = False,
+    duration_ms: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number(1, _MOST_MS),
+            metavar="MS",
+            help="Another duration than the scenario's.",
+            show_default=False,
+        ),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How log lines look, on standard error.")
+    ] = LogFormat.CONSOLE,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress bar, and only warnings in the log.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON document.")
+    ] = False,
+) -> int:
+    """Run a simulated cluster, and show who waited how long.
+
+    Brokers, each with its own purgatories, take produces and fetches from groups of producers and
+    consumers, while followers copy the logs and things go wrong, as the scenario says.
+    `purgatory scenarios` lists the shipped ones.
+
+    One seed gives one trace, byte for byte.
+    """
+    from purgatory.simulation import (
+        ArrivalsError,
+        InvariantViolation,
+        ScenarioError,
+        TraceError,
+        load_scenario,
+        with_overrides,
+    )
+    from purgatory.simulation.simulation import Interrupted
+
+    _configure_logs(log_format, quiet)
+    if publish is not None and not real_time:
+        return _fail("purgatory simulate: --publish goes with --real-time", 2)
+    if client and publish is None:
+        return _fail("purgatory simulate: --client goes with --publish", 2)
+    settings = client_settings(client)
+    try:
+        loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
+        publisher = None
+        if publish is not None:
+            publisher = _publisher(loaded, publish, publish_prefix, settings)
+        run = _prepare(loaded, trace, overwrite, strict, real_time, quiet, publisher)
+    except _PublishError as error:
+        return _fail(f"purgatory simulate: --publish {error}", 2)
+    except (ScenarioError, ArrivalsError, TraceError) as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(f"purgatory simulate: {error}", 2)
+    try:
+        with ExitStack() as stack:
+            if publisher is not None:
+                stack.callback(_end_publishing, publisher)
+            if metrics_port is not None:
+                _serve(stack, run, metrics_port)
+            signals = stack.enter_context(_interruptible(run))
+            on_progress = None if quiet else stack.enter_context(_progress(run))
+            summary = run.run(on_progress)
+    except _PortError as error:
+        return _fail(f"purgatory simulate: {error}", 2)
+    except Interrupted as error:
+        kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
+        return _fail(f"purgatory simulate: {error}{kept}", _SIGNALLED + signals[0])
+    except InvariantViolation as error:
+        return _fail(f"purgatory simulate: invariant violated: {error}", 1)
+    except OSError as error:
+        return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
+    _show(summary, as_json, trace)
+    return 0
+
+
+def scenarios() -> None:
+    """List the shipped scenarios."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from purgatory.simulation import shipped_scenarios
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, description in shipped_scenarios().items():
+        table.add_row(name, description)
+    Console(highlight=False).print(table)
+
+
+class _PortError(Exception):
+    """The port for the metrics cannot be had."""
+
+
+class _PublishError(Exception):
+    """Rows can't be published there."""
+
+
+def _prepare(
+    loaded: LoadedScenario,
+    trace: Path | None,
+    overwrite: bool,
+    strict: bool,
+    real_time: bool,
+    quiet: bool,
+    publisher: RowPublisher | None,
+) -> Simulation:
+    import structlog
+
+    from purgatory.simulation import Simulation
+    from purgatory.simulation.real_time import RealTimeRuntime
+    from purgatory.simulation.runtime import VirtualRuntime
+
+    return Simulation(
+        loaded,
+        trace_folder=trace,
+        overwrite=overwrite,
+        strict=strict,
+        make_runtime=RealTimeRuntime if real_time else VirtualRuntime,
+        on_event=None if quiet else structlog.get_logger("purgatory.simulation").info,
+        publisher=publisher,
+    )
+
+
+def _publisher(
+    loaded: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
+) -> RowPublisher:
+    """What publishes; its topics are there, so the cluster answers."""
+    import time
+
+    from purgatory.live.row_publisher import PublishError, RowPublisher, create_topics
+
+    # The same scenario and seed may be published again, and is another run then.
+    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    run_id = f"{loaded.scenario.run_id}-{now}"
+    try:
+        publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer", client=client)
+        create_topics(bootstrap_servers, prefix, client)
+        publisher.start(bootstrap_servers)
+    except (PublishError, ValueError) as error:
+        raise _PublishError(str(error)) from error
+    return publisher
+
+
+def _end_publishing(publisher: RowPublisher) -> None:
+    """Send what is left, and say if something could not be sent."""
+    published = publisher.close()
+    if published.failed or published.dropped:
+        print(
+            f"purgatory simulate: of the published rows {published.failed:,} could not be "
+            f"delivered, and {published.dropped:,} were dropped for want of room",
+            file=sys.stderr,
+        )
+
+
+def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
+    from purgatory.simulation.metrics_server import ADDRESS, serve_metrics
+
+    try:
+        served = stack.enter_context(serve_metrics(run.runtime, port))
+    except OSError as error:
+        raise _PortError(f"--metrics-port {port} cannot be had: {error}") from error
+    print(f"metrics: http://{ADDRESS}:{served}/metrics", file=sys.stderr)
+
+
+@contextmanager
+def _interruptible(run: Simulation) -> Iterator[list[int]]:
+    """End the run in order at the first SIGINT or SIGTERM; the second one has its usual effect.
+
+    Yields:
+        Where the number of the first one will be found.
+    """
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        run.interrupt()
+        restore()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, handle)
+    try:
+        yield came
+    finally:
+        restore()
+
+
+@contextmanager
+def _progress(run: Simulation) -> Iterator[Callable[[int], None] | None]:
+    """A progress bar on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  {task.fields[records]:,} records"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(run.scenario.name, total=run.duration_ms, records=0)
+
+        def on_progress(now_ms: int) -> None:
+            records = sum(group.counts.records for group in run.producer_groups)
+            progress.update(task, completed=min(now_ms, run.duration_ms), records=records)
+
+        yield on_progress
+
+
+def _show(summary: dict[str, Any], as_json: bool, trace: Path | None) -> None:
+    if as_json:
+        print(json.dumps(summary, indent=1))
+        return
+    console = _console()
+    from purgatory.simulation.run_tables import print_report
+
+    print_report(summary, console)
+    if trace is not None:
+        console.print(f"trace: {trace}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    # A pipe has no width: the tables must not be cut to 80 columns there.
+    return console if console.is_terminal else Console(width=120)
+
+
+class _Stderr:
+    """Standard error as it is at each moment: a progress bar puts something else in its place."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _configure_logs(log_format: LogFormat, quiet: bool) -> None:
+    """Send log lines to standard error: coloured on a terminal, or as JSON."""
+    import logging
+
+    import structlog
+
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if log_format is LogFormat.JSON:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            _without_closings,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            *([structlog.processors.dict_tracebacks] if log_format is LogFormat.JSON else []),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.WARNING if quiet else logging.INFO
+        ),
+        logger_factory=structlog.PrintLoggerFactory(file=_Stderr()),  # type: ignore[arg-type]
+        cache_logger_on_first_use=False,
+    )
+
+
+def _without_closings(_logger: Any, _method: str, event: Any) -> Any:
+    """Drop the end of each simulated broker's purgatories: three lines per broker and run."""
+    import structlog
+
+    if event.get("event") in _CLOSINGS:
+        raise structlog.DropEvent
+    return event
+
+
+def _fail(message: str, status: int) -> int:
+    print(message, file=sys.stderr)
+    return status

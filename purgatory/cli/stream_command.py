@@ -1,0 +1,192 @@
+"""The command ``purgatory stream``: live waits and the live audit, from published topics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purgatory.cli.client_setting import Client, client_settings
+from purgatory.cli.duration import seconds
+from purgatory.cli.pipeline_run import Master, one_line_errors
+from purgatory.cli.whole_number import whole_number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from purgatory.live.live_jobs import LiveJobs
+    from purgatory.live.live_metrics import LiveMetrics
+
+_US_PER_S = 1_000_000
+_LEAST_WINDOW_S = 0.001
+
+
+def _duration(text: str | float) -> float:
+    """As `seconds`; the default comes as a number."""
+    return text if isinstance(text, float) else seconds(text)
+
+
+def stream(
+    bootstrap: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The cluster that has the topics.")
+    ],
+    out: Annotated[Path, typer.Option(help="A folder for the results, in Parquet.")],
+    prefix: Annotated[
+        str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
+    ] = "purgatory",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where it keeps how far it is; by default the folder checkpoint in --out.",
+            show_default=False,
+        ),
+    ] = None,
+    window: Annotated[
+        float,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="Length of a window of waits.",
+            show_default="10s",
+        ),
+    ] = 10.0,
+    late: Annotated[
+        float,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="How much later than others a row may come.",
+            show_default="30s",
+        ),
+    ] = 30.0,
+    remember: Annotated[
+        float,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="How long a record is remembered: as long as producers try to deliver it.",
+            show_default="2m",
+        ),
+    ] = 120.0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number(0, 65_535),
+            metavar="PORT",
+            help="Serve /metrics on this port; 0 takes a free one.",
+            show_default=False,
+        ),
+    ] = None,
+    to_topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Write the results to TOPIC.waits and TOPIC.order of the cluster, too.",
+            show_default=False,
+        ),
+    ] = None,
+    most_rows: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number(1, 10**9),
+            metavar="N",
+            help="How many rows a batch takes.",
+        ),
+    ] = 400_000,
+    client: Client = None,
+    master: Master = "local[*]",
+    once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
+) -> None:
+    """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
+    settings = client_settings(client)
+    for name, value in (("--window", window), ("--late", late), ("--remember", remember)):
+        if value < _LEAST_WINDOW_S:
+            raise typer.BadParameter("it must be at least 1ms", param_hint=name)
+    with one_line_errors("stream", "what was written is kept"):
+        from purgatory.live.live_jobs import LiveJobs
+
+        jobs = LiveJobs(
+            out=out,
+            checkpoint=checkpoint or out / "checkpoint",
+            window_us=round(window * 1_000) * 1_000,
+            late_us=round(late * _US_PER_S),
+            remember_us=round(remember * _US_PER_S),
+            to_topic=to_topic,
+            bootstrap_servers=bootstrap,
+            client=settings,
+            once=once,
+        )
+        _run(jobs, prefix, most_rows, master, metrics_port)
+
+
+def _run(
+    jobs: LiveJobs, prefix: str, most_rows: int, master: str, metrics_port: int | None
+) -> None:
+    from purgatory.analysis.spark.session import spark_session
+    from purgatory.live.live_metrics import LiveMetrics
+    from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
+    from purgatory.live.result_places import check_folders, open_places
+    from purgatory.live.stream import run_jobs
+    from purgatory.live.topic_records import check_topics, topic_records
+
+    if master.startswith("sc://"):
+        raise typer.BadParameter(
+            "a Spark Connect server can't run it; give local[N] or spark://HOST:PORT",
+            param_hint="--master",
+        )
+    check_folders(jobs)
+    check_topics(jobs.bootstrap_servers, prefix, jobs.client)
+    places = open_places(jobs)
+    metrics = LiveMetrics()
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            _serve(stack, metrics, metrics_port)
+        session: SparkSession = stack.enter_context(
+            spark_session(master, java_options=JAVA_OPTIONS, settings=SETTINGS)
+        )
+        stop = _stopped_by_signals(stack)
+        print(f"results: {jobs.out}", file=sys.stderr, flush=True)
+        _tell_of_archive()
+        records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
+        run_jobs(session, records, jobs, places, metrics, stop)
+
+
+def _tell_of_archive() -> None:
+    from purgatory.analysis.spark.class_archive import archive_path
+    from purgatory.analysis.spark.java import find_java_home
+
+    if not archive_path(find_java_home(os.environ), os.environ).exists():
+        hint = "starts on this machine are seconds shorter once this was run: purgatory prepare"
+        print(hint, file=sys.stderr, flush=True)
+
+
+def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:
+    from purgatory.analysis.errors import OutputError
+    from purgatory.live.live_metrics import ADDRESS, served
+
+    try:
+        at = stack.enter_context(served(metrics, port))
+    except OSError as error:
+        raise OutputError(f"--metrics-port {port} cannot be had: {error}") from error
+    print(f"metrics: http://{ADDRESS}:{at}/metrics", file=sys.stderr, flush=True)
+
+
+def _stopped_by_signals(stack: ExitStack) -> threading.Event:
+    """An event that SIGINT and SIGTERM set: to be stopped is how this command ends."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        stack.callback(signal.signal, number, signal.signal(number, handle))
+    return stop

@@ -1,0 +1,243 @@
+"""Making and deleting topics, partitions and records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from purgatory.cluster.api.metadata import is_topic_name
+from purgatory.cluster.errors import ClusterError
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.cluster.topic_settings import checked_settings
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka import PartitionDeleteRecordsResponse, TopicPartition
+
+if TYPE_CHECKING:
+    from purgatory.cluster.broker import Broker
+    from purgatory.cluster.cluster import Cluster
+
+_NONE = 0
+_UNKNOWN_TOPIC = 3
+_INVALID_TOPIC = 17
+_TOPIC_ALREADY_EXISTS = 36
+_INVALID_PARTITIONS = 37
+_INVALID_REPLICATION_FACTOR = 38
+_INVALID_REPLICA_ASSIGNMENT = 39
+_INVALID_CONFIG = 40
+_INVALID_REQUEST = 42
+_POLICY_VIOLATION = 44
+
+_DEFAULT = -1
+
+
+class _Refused(NamedTuple):
+    code: int
+    message: str
+
+
+async def create_topics(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Make topics; each succeeds or fails by itself."""
+    body, cluster = request.body, broker.cluster
+    named = Counter(topic.name for topic in body.topics)
+    results = []
+    for asked in body.topics:
+        if named[asked.name] > 1:
+            refused: _Refused | None = _Refused(_INVALID_REQUEST, f"{asked.name} is named twice")
+        else:
+            refused = _create(cluster, asked, body.validate_only)
+        results.append(_created(cluster, asked, refused))
+    return {"throttle_time": 0, "topics": results}
+
+
+def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | None:
+    if not is_topic_name(asked.name):
+        return _Refused(_INVALID_TOPIC, "letters, digits, dots, dashes, underscores: 249 at most")
+    if asked.name in cluster.controller.topics:
+        return _Refused(_TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
+    try:
+        given = {one.name: one.value for one in asked.configs}
+        settings = checked_settings(given, cluster.setting)
+    except ClusterError as error:
+        return _Refused(_INVALID_CONFIG, str(error))
+    if asked.assignments:
+        return _create_assigned(cluster, asked, settings, validate_only)
+    partitions, replication = _counts(cluster, asked)
+    brokers = len(cluster.brokers)
+    if partitions < 1:
+        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1")
+    if not cluster.has_room_for(partitions):
+        return _too_many(cluster)
+    if not 1 <= replication <= brokers:
+        return _Refused(
+            _INVALID_REPLICATION_FACTOR, f"{replication} replicas; there are {brokers} brokers"
+        )
+    if not validate_only:
+        cluster.controller.create_topic(asked.name, partitions, replication, settings)
+    return None
+
+
+def _too_many(cluster: Cluster) -> _Refused:
+    most, there = cluster.config.max_partitions, cluster.controller.partition_count
+    return _Refused(
+        _POLICY_VIOLATION, f"all topics together may have {most} partitions; {there} are there"
+    )
+
+
+def _create_assigned(
+    cluster: Cluster, asked: Any, settings: Mapping[str, str], validate_only: bool
+) -> _Refused | None:
+    assigned = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
+    sound = sorted(assigned) == list(range(len(asked.assignments))) and all(
+        _are_replicas(cluster, replicas) for replicas in assigned.values()
+    )
+    if not sound:
+        return _Refused(
+            _INVALID_REPLICA_ASSIGNMENT,
+            f"partitions count from 0, their replicas are of the brokers {list(cluster.brokers)}",
+        )
+    if not cluster.has_room_for(len(assigned)):
+        return _too_many(cluster)
+    if not validate_only:
+        replicas = [assigned[number] for number in range(len(assigned))]
+        cluster.controller.create_assigned_topic(asked.name, replicas, settings)
+    return None
+
+
+def _counts(cluster: Cluster, asked: Any) -> tuple[int, int]:
+    partitions, replication = asked.num_partitions, asked.replication_factor
+    return (
+        cluster.config.default_partitions if partitions == _DEFAULT else partitions,
+        cluster.default_replication if replication == _DEFAULT else replication,
+    )
+
+
+def _created(cluster: Cluster, asked: Any, refused: _Refused | None) -> dict[str, Any]:
+    partitions, replication = _counts(cluster, asked)
+    if asked.assignments:
+        partitions, replication = len(asked.assignments), len(asked.assignments[0].broker_ids)
+    return {
+        "name": asked.name,
+        "error_code": _NONE if refused is None else refused.code,
+        "error_message": None if refused is None else refused.message,
+        "num_partitions": partitions if refused is None else -1,
+        "replication_factor": replication if refused is None else -1,
+        "configs": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "read_only": False,
+                "config_source": 1,
+                "is_sensitive": False,
+            }
+            for one in asked.configs
+        ],
+    }
+
+
+async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Delete topics with their records."""
+    controller = broker.cluster.controller
+    results = []
+    for name in request.body.topic_names:
+        topic = controller.topics.get(name)
+        code = _NONE if topic is not None else _UNKNOWN_TOPIC
+        if topic is not None and topic.internal:
+            code = _INVALID_TOPIC
+        if code == _NONE:
+            controller.delete_topic(name)
+        results.append({"name": name, "error_code": code, "error_message": None})
+    return {"throttle_time": 0, "responses": results}
+
+
+async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Give topics more partitions."""
+    body = request.body
+    results = []
+    for asked in body.topics:
+        refused = _add_partitions(broker.cluster, asked, body.validate_only)
+        results.append(
+            {
+                "name": asked.name,
+                "error_code": _NONE if refused is None else refused.code,
+                "error_message": None if refused is None else refused.message,
+            }
+        )
+    return {"throttle_time": 0, "results": results}
+
+
+def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | None:
+    topic = cluster.controller.topics.get(asked.name)
+    if topic is None:
+        return _Refused(_UNKNOWN_TOPIC, f"there is no topic {asked.name}")
+    now = len(topic.partitions)
+    if asked.count <= now:
+        return _Refused(
+            _INVALID_PARTITIONS, f"{asked.name} has {now} partitions: {asked.count} are not more"
+        )
+    if not cluster.has_room_for(asked.count - now):
+        return _too_many(cluster)
+    if asked.assignments is None:
+        if not validate_only:
+            cluster.controller.create_partitions(asked.name, asked.count)
+        return None
+    assigned = [tuple(one.broker_ids) for one in asked.assignments]
+    replication = len(topic.partitions[0].replicas)
+    if len(assigned) != asked.count - now or not all(
+        len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assigned
+    ):
+        return _Refused(
+            _INVALID_REPLICA_ASSIGNMENT,
+            f"{asked.count - now} partitions are new, each with {replication} replicas of the "
+            f"brokers {list(cluster.brokers)}",
+        )
+    if not validate_only:
+        cluster.controller.create_assigned_partitions(asked.name, assigned)
+    return None
+
+
+def _are_replicas(cluster: Cluster, replicas: tuple[int, ...]) -> bool:
+    return len(set(replicas)) == len(replicas) > 0 and set(replicas) <= set(cluster.brokers)
+
+
+async def delete_records(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Delete the oldest records; answered when every live replica did."""
+    body = request.body
+    offsets = {
+        TopicPartition(topic.name, asked.partition_index): asked.offset
+        for topic in body.topics
+        for asked in topic.partitions
+    }
+    answered: asyncio.Future[Mapping[TopicPartition, PartitionDeleteRecordsResponse]]
+    answered = asyncio.get_running_loop().create_future()
+    try:
+        broker.manager.delete_records(milliseconds(body.timeout), offsets, answered.set_result)
+    except PurgatoryClosedError:
+        await asyncio.Future()  # this broker was killed just now: nobody is answered any more
+    answers = await answered
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _deleted(answers, TopicPartition(topic.name, asked.partition_index))
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
+
+
+def _deleted(
+    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse], of: TopicPartition
+) -> dict[str, int]:
+    answer = answers[of]
+    return {
+        "partition_index": of.partition,
+        "low_watermark": answer.low_watermark,
+        "error_code": int(answer.error),
+    }

@@ -1,0 +1,35 @@
+"""ApiVersions: which APIs are served, in which versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import API_VERSIONS, SUPPORTED, Request
+
+if TYPE_CHECKING:
+    from purgatory.cluster.broker import Broker
+
+_UNSUPPORTED_VERSION = 35
+_PRODUCE = 0
+_PRODUCE_OLDEST_TOLD = 0
+"""Not served, but told, as Kafka 4 does: without it, older librdkafkas don't compress."""
+
+
+async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Answer with all APIs; also, as Kafka does, to who asks in a version that is too new."""
+    from purgatory.cluster.api import HANDLERS
+
+    return {
+        "error_code": _UNSUPPORTED_VERSION if request.body is None else 0,
+        "api_keys": [
+            {
+                "api_key": key,
+                "min_version": _PRODUCE_OLDEST_TOLD if key == _PRODUCE else oldest,
+                "max_version": newest,
+            }
+            for key, (oldest, newest) in SUPPORTED.items()
+            if key in HANDLERS or key == API_VERSIONS
+        ],
+        "throttle_time": 0,
+    }

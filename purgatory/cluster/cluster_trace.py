@@ -1,0 +1,389 @@
+"""What happened in a cluster, as the tables of a trace: operations, sends and reads.
+
+As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
+can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
+was cut then, or within a second) and when the client sends the same value again, within ten
+seconds: a client that knew wouldn't. A read is what was delivered to a client; that it was applied
+isn't said. Keys and values are told apart by 63 bits of their hash.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from purgatory.cluster.record_contents import records_of
+from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, Place, SendRow, Sent
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.kafka import (
+    DelayedFetch,
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from purgatory.cluster.protocol.connection import Connection
+    from purgatory.cluster.protocol.wire import Request
+
+_NS_PER_US = 1_000
+_ON_THE_WAY_US = 1_000_000
+"""How long an answer may be on its way: cut before, a connection may have lost it."""
+_SENT_AGAIN_US = 10_000_000
+"""How long an answered send is held back: sent again before, its client hadn't taken the answer."""
+_UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_FORGOTTEN_US = 300_000_000
+"""How long a value is known after it was sent: longer than clients go on sending it again."""
+_NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
+_KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
+
+Row = tuple[Any, ...]
+
+
+class Tables(Protocol):
+    """Where rows go: `purgatory.trace.trace_writer.TraceWriter` is one."""
+
+    def operation(self, row: Row) -> None:
+        """Take a row of the table of operations."""
+
+    def send(self, row: Row) -> None:
+        """Take a row of the table of sends."""
+
+    def read(self, row: Row) -> None:
+        """Take a row of the table of reads."""
+
+
+class ClusterTrace:
+    """Writes down what a cluster does.
+
+    Args:
+        tables: where rows go.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._start_ns = time.monotonic_ns()
+        self._operations = 0
+        self._sent: dict[tuple[int, TopicPartition], Sent] = {}
+        self._known: deque[tuple[int, tuple[int, TopicPartition]]] = deque()
+        self._places: dict[tuple[int, TopicPartition], Place] = {}
+        self._clients: dict[str, int] = {}
+        self._polls: dict[int, int] = {}
+        self._unanswered: dict[tuple[int, int], list[SendRow]] = {}
+        self._answered: deque[_Answered] = deque()
+
+    @property
+    def duration_ms(self) -> int:
+        """How long it has been written."""
+        return (time.monotonic_ns() - self._start_ns) // 1_000_000
+
+    # ---- operations
+
+    def settled(
+        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
+    ) -> None:
+        """Note an operation that a purgatory settled."""
+        self._operations += 1
+        end_us = self._now_us()
+        wait_us = min(wait_ns // _NS_PER_US, end_us)
+        keys = _keys(operation)
+        self._tables.operation(
+            (
+                broker,
+                purgatory,
+                self._operations,
+                len(keys),
+                operation.delay_ms,
+                end_us - wait_us,
+                end_us,
+                wait_us,
+                outcome,
+                _kind(purgatory, operation),
+                keys,
+            )
+        )
+
+    # ---- sends
+
+    def appended(
+        self,
+        connection: Connection,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+        came_us: int,
+    ) -> None:
+        """Note what a produce asked and what it is answered; it counts once that is delivered."""
+        acks = request.body.acks
+        rows: list[SendRow] = []
+        for topic_partition, batches in entries.items():
+            answer = answers.get(topic_partition)
+            if answer is not None:
+                rows += self._sends(request, topic_partition, batches, answer, came_us)
+        if acks == 0:  # nobody is told
+            self._write_sends(None, rows)
+        else:
+            self._unanswered[id(connection), request.correlation_id] = rows
+
+    def abandoned(
+        self,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        came_us: int,
+    ) -> None:
+        """Note a produce that nobody waits for any more: it may have been appended."""
+        for topic_partition, batches in entries.items():
+            rows = self._sends(request, topic_partition, batches, _NOT_KNOWN, came_us)
+            self._write_lost(rows)
+
+    def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
+        """Note whether the answer to a produce reached the client."""
+        rows = self._unanswered.pop((id(connection), request.correlation_id), None)
+        if rows is None:
+            return
+        if not arrived:
+            self._write_lost(rows)
+            return
+        now_us = self._now_us()
+        self._answered.append(_Answered(now_us, id(connection), rows))
+        self.release()
+
+    def release(self) -> None:
+        """Write the answered sends that were held back for long enough. O(1) for each."""
+        now_us = self._now_us()
+        while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
+            answered = self._answered.popleft()
+            self._write_sends(answered.at_us, answered.rows)
+        self._forget_before(now_us - _FORGOTTEN_US)
+
+    def _forget_before(self, us: int) -> None:
+        known = self._known
+        while known and known[0][0] < us:
+            _, key = known.popleft()
+            sent = self._sent[key]
+            if sent.came_us < us and sent.held is None:
+                del self._sent[key]
+            else:
+                known.append((self._now_us(), key))
+
+    def _write_sends(self, at_us: int | None, rows: Iterable[SendRow]) -> None:
+        for row in rows:
+            row.answered(at_us)
+            self._write_send(row)
+
+    def _write_lost(self, rows: Iterable[SendRow]) -> None:
+        for row in rows:
+            row.doubt(ANSWER_LOST)
+            self._write_send(row)
+
+    def _write_send(self, row: SendRow) -> None:
+        sent = self._sent.get((row.value_id, TopicPartition(row.topic, row.partition)))
+        if sent is not None and sent.held is row:
+            sent.held = None
+        self._tables.send(row.as_row())
+
+    def _sends(
+        self,
+        request: Request,
+        topic_partition: TopicPartition,
+        batches: Sequence[RecordBatch],
+        answer: PartitionProduceResponse,
+        came_us: int,
+    ) -> list[SendRow]:
+        client = self._client(request)
+        outcome, error = _outcome(answer.error)
+        offset = answer.base_offset if answer.base_offset >= 0 else None
+        rows = []
+        for batch in batches:
+            producer = batch.producer_id if batch.producer_id >= 0 else -client
+            place = self._places.setdefault((producer, topic_partition), Place())
+            for number, record in enumerate(_readable(batch)):
+                value_id = _number(record.value)
+                sent = self._sent.get((value_id, topic_partition))
+                if number == 0:
+                    place.begin(batch, None if sent is None else sent.sequence)
+                if sent is None:
+                    sequence = place.sequence(batch, number)
+                    sent = self._sent[value_id, topic_partition] = Sent(sequence)
+                    self._known.append((came_us, (value_id, topic_partition)))
+                row = SendRow(
+                    request.client_id or "",
+                    producer,
+                    sent.sequence,
+                    sent.attempts + 1,
+                    _number(record.key),
+                    value_id,
+                    request.body.acks,
+                    outcome,
+                    error,
+                    came_us,
+                    None,
+                    topic_partition.topic,
+                    topic_partition.partition,
+                    None if offset is None else offset + number,
+                    len(record.key or b"") + len(record.value or b""),
+                )
+                sent.attempt(row)
+                rows.append(row)
+            if offset is not None:
+                offset += batch.record_count
+        return rows
+
+    # ---- reads
+
+    def fetched(
+        self,
+        connection: Connection,
+        request: Request,
+        answers: Mapping[TopicPartition, PartitionFetchResponse],
+        from_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        """Note the records that a consumer is sent."""
+        client = self._client(request)
+        poll = self._polls[client] = self._polls.get(client, 0) + 1
+        now_us = self._now_us()
+        for (topic, partition), answer in answers.items():
+            first = from_offsets[TopicPartition(topic, partition)]
+            for batch in answer.batches:
+                for number, record in enumerate(_readable(batch)):
+                    offset = batch.base_offset + number
+                    if offset < first:
+                        continue
+                    self._tables.read(
+                        (
+                            request.client_id or "",
+                            client,
+                            poll,
+                            topic,
+                            partition,
+                            offset,
+                            _number(record.value),
+                            now_us,
+                            False,  # what a client does with it, a broker doesn't know
+                        )
+                    )
+
+    # ---- the parts of all these
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection is gone: what wasn't delivered never is."""
+        for key in [key for key in self._unanswered if key[0] == id(connection)]:
+            self._write_lost(self._unanswered.pop(key))
+        if connection.was_cut:
+            self._doubt(id(connection), self._now_us() - _ON_THE_WAY_US)
+
+    def _doubt(self, connection: int, since_us: int) -> None:
+        """Take what one connection was answered since then for lost."""
+        for answered in reversed(self._answered):
+            if answered.at_us < since_us:
+                return
+            if answered.connection == connection:
+                for row in answered.rows:
+                    row.doubt(ANSWER_LOST)
+
+    def close(self) -> None:
+        """Write what is still held back. Call it when the cluster has stopped."""
+        for answered in self._answered:
+            self._write_sends(answered.at_us, answered.rows)
+        for rows in self._unanswered.values():
+            self._write_lost(rows)
+        self._answered.clear()
+        self._unanswered.clear()
+
+    def _client(self, request: Request) -> int:
+        """Return the number of a client: of one name, whatever connections it has."""
+        return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
+
+    def now_us(self) -> int:
+        """Return the time since the trace began, in microseconds."""
+        return self._now_us()
+
+    def _now_us(self) -> int:
+        return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
+
+
+class _Answered(NamedTuple):
+    """Sends that were answered: when, and on which connection."""
+
+    at_us: int
+    connection: int
+    rows: list[SendRow]
+
+
+def start_trace(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> tuple[ClusterTrace, Any]:
+    """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Args:
+        folder: to be made.
+        name: of the run.
+        producers, consumers: how clients are configured, by their client ids (`group`), for the
+            audit: the settings that a broker doesn't see.
+
+    Raises:
+        ValueError: the folder can't be made, or holds something.
+    """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> Any:
+    """As `start_trace`, without the part that takes down what happens."""
+    from purgatory.trace.trace_writer import TraceWriter
+
+    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    return TraceWriter(
+        folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
+    )
+
+
+def _readable(batch: RecordBatch) -> list[Any]:
+    try:
+        return list(records_of(batch))
+    except ValueError:
+        return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
+    """On what it waits. What a fetch is watched under says also which end of the log it waits for,
+    and one that is answered at once is watched under nothing."""
+    if isinstance(operation, DelayedFetch):
+        return operation.topic_partitions
+    return operation._op_keys
+
+
+def _kind(purgatory: str, operation: DelayedOperation) -> str:
+    if isinstance(operation, DelayedFetch):
+        return "consumer" if operation.params.replica_id < 0 else "follower"
+    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
+
+
+def _outcome(error: ErrorCode) -> tuple[str, str | None]:
+    if error is ErrorCode.NONE:
+        return "ok", None
+    return (UNKNOWN if error in _UNCERTAIN else "fail"), error.name
+
+
+def _number(data: bytes | None) -> int:
+    if data is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1

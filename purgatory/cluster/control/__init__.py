@@ -1,0 +1,1 @@
+"""Looking at a cluster that runs, and making things go wrong in it."""

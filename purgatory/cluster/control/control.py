@@ -1,0 +1,226 @@
+"""The control of a running cluster over HTTP: its state, its metrics, its faults.
+
+    GET    /state            what `cluster_state` tells
+    GET    /metrics          the purgatories of all brokers, for Prometheus
+    POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
+    DELETE /faults/NUMBER    end one; DELETE /faults ends all
+    POST   /brokers/ID/revive
+
+What was asked wrongly is answered with 400 and {"error": ...}; who may not ask, by
+`control_guard`, with 401, 403 or 415.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from purgatory import metrics
+from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.control.control_guard import Handler, control_guard, is_loopback
+from purgatory.cluster.errors import ClusterError
+from purgatory.cluster.fault import Fault
+from purgatory.cluster.faults import Faults
+
+if TYPE_CHECKING:
+    from purgatory.cluster.cluster import Cluster
+
+FAULTS: Mapping[str, Callable[..., Any]] = {
+    method.__name__: method
+    for method in (
+        Faults.stall_follower,
+        Faults.slow_follower,
+        Faults.shrink_isr,
+        Faults.kill,
+        Faults.pause,
+        Faults.cut_link,
+        Faults.lose_answers,
+        Faults.delay_answers,
+        Faults.duplicate_answers,
+        Faults.refuse_produces,
+        Faults.cut_connections,
+    )
+}
+"""The kinds of faults that can be asked for, by name."""
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Control:
+    """Serves the control of one cluster.
+
+    Args:
+        cluster: which.
+        host, port: where; port 0 lets the system choose.
+        token: what each request has to carry. None asks for none on the loopback interface, and
+            beyond it has one made up: ``token``.
+        metrics_port: where /metrics is served besides, at ``metrics_host``, without a token; None
+            serves it nowhere else.
+        metrics_host: where others are that may read the metrics.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> None:
+        self._cluster = cluster
+        self._host = host
+        self.port = port
+        self.token = token
+        if token is None and not is_loopback(host):
+            self.token = secrets.token_urlsafe(24)
+        self.metrics_port = metrics_port
+        self._metrics_host = metrics_host
+        self._runners: list[web.AppRunner] = []
+
+    @property
+    def url(self) -> str:
+        """Where it is: "http://127.0.0.1:9990"."""
+        return _url(self._host, self.port)
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the metrics are served without a token, or else with all the rest."""
+        if self.metrics_port is None:
+            return f"{self.url}/metrics"
+        return f"{_url(self._metrics_host, self.metrics_port)}/metrics"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ClusterError: it can't listen there.
+        """
+        app = web.Application(middlewares=[control_guard(self._host, self.token), _answer_errors])
+        app.add_routes(
+            [
+                web.get("/state", self._state),
+                web.get("/metrics", self._metrics),
+                web.post("/faults", self._begin_fault),
+                web.delete("/faults", self._end_all),
+                web.delete("/faults/{number}", self._end_fault),
+                web.post("/brokers/{broker}/revive", self._revive),
+            ]
+        )
+        self.port = await self._listen("the control", app, self._host, self.port)
+        if self.metrics_port is not None:
+            alone = web.Application()
+            alone.add_routes([web.get("/metrics", self._metrics)])
+            self.metrics_port = await self._listen(
+                "/metrics", alone, self._metrics_host, self.metrics_port
+            )
+
+    async def _listen(self, what: str, app: web.Application, host: str, port: int) -> int:
+        """Serve ``app``, and return the port that it has."""
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        self._runners.append(runner)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await self.stop()
+            raise ClusterError(
+                f"{what} can't be served at {host}:{port}: {error.strerror}"
+            ) from error
+        return int(runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        while self._runners:
+            await self._runners.pop().cleanup()
+
+    async def _state(self, request: web.Request) -> web.Response:
+        return web.json_response(cluster_state(self._cluster))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        registry = CollectorRegistry()
+        for broker in self._cluster.brokers.values():
+            if broker.alive:
+                for purgatory in broker.purgatories:
+                    metrics.register(purgatory, registry, broker=broker.broker_id)
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _begin_fault(self, request: web.Request) -> web.Response:
+        try:
+            asked = await request.json()
+        except ValueError as error:
+            raise ClusterError(f"a fault is asked for in JSON: {error}") from None
+        result = await begin_fault(self._cluster.fault, asked)
+        return web.json_response(result)
+
+    async def _end_fault(self, request: web.Request) -> web.Response:
+        number = request.match_info["number"]
+        for fault in self._cluster.fault.active:
+            if str(fault.number) == number:
+                fault.end()
+                return web.json_response(fault.as_dict())
+        raise ClusterError(f"no fault {number} is in force")
+
+    async def _end_all(self, request: web.Request) -> web.Response:
+        ended = len(self._cluster.fault.active)
+        self._cluster.fault.end_all()
+        return web.json_response({"ended": ended})
+
+    async def _revive(self, request: web.Request) -> web.Response:
+        broker = request.match_info["broker"]
+        if not broker.isdigit():
+            raise ClusterError(f"a broker is a number, not {broker!r}")
+        await self._cluster.fault.revive(int(broker))
+        return web.json_response({"broker": int(broker)})
+
+
+async def begin_fault(faults: Faults, asked: object) -> dict[str, Any]:
+    """Begin the fault that a mapping asks for: its kind, and the arguments of that method.
+
+    Raises:
+        ClusterError: no such kind, or not its arguments.
+    """
+    kind, settings = check_fault(asked)
+    result = FAULTS[kind](faults, **settings)
+    if inspect.isawaitable(result):
+        result = await result
+    return result.as_dict() if isinstance(result, Fault) else {"kind": kind, "result": result}
+
+
+def check_fault(asked: object) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the arguments of a fault that is asked for.
+
+    Raises:
+        ClusterError: no such kind, or not its arguments.
+    """
+    if not isinstance(asked, dict) or "kind" not in asked:
+        raise ClusterError('a fault is an object with a "kind": ' + ", ".join(FAULTS))
+    settings = dict(asked)
+    kind = settings.pop("kind")
+    method = FAULTS.get(kind)
+    if method is None:
+        raise ClusterError(f"there is no fault {kind!r}; there are {', '.join(FAULTS)}")
+    signature = inspect.signature(method)
+    try:
+        signature.bind(None, **settings)
+    except TypeError as error:
+        known = ", ".join(name for name in signature.parameters if name != "self")
+        raise ClusterError(f"{kind}: {error}; it takes {known}") from None
+    return kind, settings
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ClusterError as error:
+        return web.json_response({"error": str(error)}, status=400)

@@ -1,0 +1,332 @@
+"""The controller: which topics there are, who leads and follows, who is in sync.
+
+One for the cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of a
+partition's leader has a new epoch; every live broker is told at once.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread, and no call waits.
+* A partition's ISR changes only here: leaders propose, the controller agrees.
+* What changes is saved (``on_change``) before any broker is told: nothing may be acknowledged by an
+  ISR that a restart would not find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from purgatory.core.fault_log import Logger
+from purgatory.kafka import TopicPartition
+
+NO_LEADER = -1
+
+_log = Logger("purgatory.cluster")
+
+
+class LogEnd(NamedTuple):
+    """Where a replica's log ends, and the leader epoch of its last record, -1 without one."""
+
+    offset: int = 0
+    epoch: int = -1
+
+
+@dataclass
+class PartitionState:
+    """What the controller knows of a partition: broker ids, in the order of the assignment.
+
+    ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when it
+    was last asked: a log that ends before the latter has lost what was acknowledged.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    start_offset: int = 0
+    committed_offset: int = 0
+
+
+@dataclass
+class Topic:
+    """A topic: its partitions by number, and its settings by their Kafka names."""
+
+    name: str
+    partitions: list[PartitionState]
+    configs: dict[str, str] = field(default_factory=dict)
+    internal: bool = False
+
+
+class Member(Protocol):
+    """What the controller asks of a broker."""
+
+    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """Lead or follow as ``state`` says."""
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget a topic with its records."""
+
+    def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        """Learn who lives."""
+
+
+class Controller:
+    """Keeps the cluster's metadata.
+
+    Args:
+        broker_ids: all that there may be; none is alive at first.
+        unclean: whether a replica that is not in sync may lead when no other is left.
+    """
+
+    def __init__(self, broker_ids: Sequence[int], unclean: bool = False) -> None:
+        self.broker_ids = tuple(broker_ids)
+        self.unclean = unclean
+        self.topics: dict[str, Topic] = {}
+        self.live: dict[int, Member] = {}
+        self.elections = 0
+        self.partition_count = 0
+        self._next_first_replica = 0
+        self.on_change: Callable[[], bool] = lambda: True
+        self.on_topic_deleted: Callable[[str], object] = lambda _: None
+        self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        configs: Mapping[str, str] | None = None,
+        internal: bool = False,
+    ) -> Topic:
+        """Create a topic, its replicas spread over the brokers, and tell them."""
+        assert name not in self.topics, "the caller has looked"
+        topic = Topic(name, [], dict(configs or {}), internal)
+        self.topics[name] = topic
+        self._add_partitions(topic, self._spread(partitions, replication))
+        return topic
+
+    def create_assigned_topic(
+        self, name: str, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
+    ) -> Topic:
+        """Create a topic whose partitions have these replicas, the preferred leader first."""
+        assert name not in self.topics, "the caller has looked"
+        topic = self.topics[name] = Topic(name, [], dict(configs))
+        self._add_partitions(topic, replicas)
+        return topic
+
+    def create_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, ``total`` in all."""
+        topic = self.topics[name]
+        replication = len(topic.partitions[0].replicas)
+        self._add_partitions(topic, self._spread(total - len(topic.partitions), replication))
+
+    def create_assigned_partitions(self, name: str, replicas: Sequence[tuple[int, ...]]) -> None:
+        """Give a topic more partitions, with these replicas, the preferred leader first."""
+        self._add_partitions(self.topics[name], replicas)
+
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic with its records."""
+        self.partition_count -= len(self.topics.pop(name).partitions)
+        for member in list(self.live.values()):
+            member.drop_topic(name)
+        self.on_topic_deleted(name)
+        self.on_change()
+
+    def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
+        """Return the replicas of new partitions."""
+        brokers = self.broker_ids
+        first = self._next_first_replica
+        self._next_first_replica += count
+        return [
+            tuple(brokers[(first + number + n) % len(brokers)] for n in range(replication))
+            for number in range(count)
+        ]
+
+    def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
+        first = len(topic.partitions)
+        for of_partition in replicas:
+            isr = tuple(broker for broker in of_partition if broker in self.live)
+            leader = isr[0] if isr else NO_LEADER
+            topic.partitions.append(PartitionState(of_partition, isr or of_partition, leader))
+        self.partition_count += len(replicas)
+        self._tell(
+            [
+                (TopicPartition(topic.name, number), state)
+                for number, state in enumerate(topic.partitions[first:], first)
+            ]
+        )
+
+    def restore(self, topics: Sequence[Topic]) -> None:
+        """Take up topics that were saved; nobody leads them yet."""
+        self.topics.update((topic.name, topic) for topic in topics)
+        self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+
+    # Brokers.
+
+    def take_stock(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
+        """Before brokers come up: who has less of a log than others in sync leaves the ISR.
+
+        It concerns the partitions without a leader: who comes back to the others is out of sync
+        anyhow. Whoever was in sync had all that was acknowledged, so the longest of these logs has
+        it as long as one of them is intact, and a log that was damaged ends where it was. Where
+        none has all of it and none is missing any more, the longest of all leads.
+
+        Epochs go on from the latest in any log: what was saved of them may be of a former time.
+
+        Args:
+            logs: where the logs of the brokers end that come up, or live, by broker.
+        """
+        for topic_partition, state in self.partitions():
+            if state.leader == NO_LEADER:
+                ends = {
+                    broker: logs[broker].get(topic_partition, LogEnd())
+                    for broker in state.replicas
+                    if broker in logs
+                }
+                epochs = [end.epoch for end in ends.values()]
+                state.leader_epoch = max([state.leader_epoch, *epochs])
+                offsets = {broker: end.offset for broker, end in ends.items()}
+                self._keep_the_longest(topic_partition, state, offsets)
+
+    def _keep_the_longest(
+        self, topic_partition: TopicPartition, state: PartitionState, ends: Mapping[int, int]
+    ) -> None:
+        candidates: Mapping[int, int] = {b: ends[b] for b in state.isr if b in ends}
+        absent = {broker for broker in state.isr if broker not in ends}
+        if not candidates:
+            return
+        if max(candidates.values()) < state.committed_offset:
+            # One that is absent may have all of it. Where nobody is, whoever has most must do.
+            candidates = {} if absent else ends
+        most = max(candidates.values(), default=state.committed_offset)
+        keep = absent | {broker for broker, end in candidates.items() if end == most}
+        isr = tuple(broker for broker in state.replicas if broker in keep)
+        told = {"partition": str(topic_partition), "isr": isr, "log_ends": dict(ends)}
+        if isr != state.isr:
+            _log.warning("out_of_sync_at_start", former_isr=state.isr, **told)
+            state.isr = isr
+        if most < state.committed_offset:
+            _log.error(
+                "acknowledged_records_lost",
+                from_offset=most,
+                to_offset=state.committed_offset,
+                **told,
+            )
+            state.committed_offset = most
+
+    def broker_up(self, broker_id: int, member: Member) -> None:
+        """A broker came: it gets its roles, and where nobody leads, who is in sync does."""
+        self.live[broker_id] = member
+        elected, followed = [], []
+        for topic_partition, state in self.partitions():
+            if broker_id not in state.replicas:
+                continue
+            if state.leader == NO_LEADER and (self.unclean or self.live.keys() & set(state.isr)):
+                self._elect(state)
+                elected.append((topic_partition, state))
+            else:
+                followed.append((topic_partition, state))
+        self._tell(elected)
+        for topic_partition, state in followed:
+            member.take_role(topic_partition, state)
+        self._tell_who_lives()
+
+    def broker_down(self, broker_id: int) -> None:
+        """A broker is gone: others lead what it led, and it is out of sync everywhere."""
+        if self.live.pop(broker_id, None) is None:
+            return
+        changed = []
+        for topic_partition, state in self.partitions():
+            if broker_id not in state.replicas:
+                continue
+            if len(state.isr) > 1:  # the last one stays: it alone has everything
+                state.isr = tuple(member for member in state.isr if member != broker_id)
+            if state.leader == broker_id:
+                self._elect(state)
+            changed.append((topic_partition, state))
+        self._tell(changed)
+        self._tell_who_lives()
+
+    def _elect(self, state: PartitionState) -> None:
+        candidates = [broker for broker in state.replicas if broker in self.live]
+        in_sync = [broker for broker in candidates if broker in state.isr]
+        state.leader_epoch += 1
+        self.elections += 1
+        if in_sync:
+            state.leader = in_sync[0]
+        elif candidates and self.unclean:
+            state.leader = candidates[0]
+            state.isr = (state.leader,)
+        else:
+            state.leader = NO_LEADER
+
+    def elect_preferred(self) -> None:
+        """Have the first replica of each partition lead, where it lives and is in sync."""
+        elected = []
+        for topic_partition, state in self.partitions():
+            preferred = state.replicas[0]
+            if preferred != state.leader and preferred in self.live and preferred in state.isr:
+                self._elect(state)
+                elected.append((topic_partition, state))
+        self._tell(elected)
+
+    def change_isr(
+        self, topic_partition: TopicPartition, leader_epoch: int, isr: tuple[int, ...]
+    ) -> bool:
+        """Agree to a leader's new ISR, or refuse it.
+
+        It is refused for an old epoch, with somebody who is gone, or where it can't be saved.
+        """
+        state = self.state_of(topic_partition)
+        if state is None or state.leader_epoch != leader_epoch:
+            return False
+        for broker in isr:
+            if broker not in self.live or self.bars_from_isr(topic_partition, broker):
+                return False
+        former, state.isr = state.isr, isr
+        if self.on_change():
+            return True
+        state.isr = former
+        return False
+
+    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Take a follower out of a partition's ISR."""
+        state = self.state_of(topic_partition)
+        if state is not None and broker_id in state.isr and broker_id != state.leader:
+            state.isr = tuple(member for member in state.isr if member != broker_id)
+            self._tell([(topic_partition, state)])
+
+    # Looking.
+
+    def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Return what is known of a partition, or None. O(1)."""
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def partitions(self) -> list[tuple[TopicPartition, PartitionState]]:
+        """Return all partitions of all topics."""
+        return [
+            (TopicPartition(topic.name, number), state)
+            for topic in self.topics.values()
+            for number, state in enumerate(topic.partitions)
+        ]
+
+    def _tell(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
+        """Save what changed, then tell the brokers."""
+        if not changed:
+            return
+        self.on_change()
+        for topic_partition, state in changed:
+            for broker_id in state.replicas:
+                member = self.live.get(broker_id)
+                if member is not None:
+                    member.take_role(topic_partition, state)
+
+    def _tell_who_lives(self) -> None:
+        for member in list(self.live.values()):
+            member.set_live_brokers(tuple(self.live))

@@ -1,0 +1,256 @@
+"""The committed offsets of the groups that a broker coordinates.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
+  survives the death of a broker.
+* What is there of a partition is written anew, and what lies before it deleted, once most records
+  of it say what is no longer so. That is done while no commit is under way: then memory is what
+  the log says up to there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from crc32c import crc32c
+
+from purgatory.cluster.groups.group_errors import GroupError
+from purgatory.cluster.groups.offsets_log import (
+    OFFSETS_TOPIC,
+    CommittedOffset,
+    OffsetKey,
+    decode_offsets,
+    encode_offsets,
+)
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka import (
+    ErrorCode,
+    PartitionProduceResponse,
+    RecordBatch,
+    ReplicaManager,
+    TopicPartition,
+)
+
+_COMMIT_TIMEOUT_MS = 5_000
+_FEW_RECORDS = 10_000
+"""So many records are not worth writing anew what they say."""
+_MOST_STALE = 4
+"""How many records there may be for each offset that is there."""
+_PER_BATCH = 1_000
+
+_Entries = Sequence[tuple[OffsetKey, CommittedOffset | None]]
+
+_ERRORS = {
+    ErrorCode.NONE: GroupError.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: GroupError.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: GroupError.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: GroupError.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: GroupError.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: GroupError.REQUEST_TIMED_OUT,
+}
+
+
+class GroupOffsets:
+    """Commits and tells offsets.
+
+    Args:
+        manager: where the records are.
+    """
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._loaded: dict[int, set[str]] = {}
+        self._records: Counter[int] = Counter()
+        self._looked_until: Counter[int] = Counter()
+        self._under_way: Counter[int] = Counter()
+
+    # Which partitions of the offsets' topic are led here.
+
+    def load(self, partition: int) -> None:
+        """Read all offsets of a partition that is led here from now on. O(its records)."""
+        groups = self._loaded[partition] = set[str]()
+        self._under_way.pop(partition, None)
+        replica = self._manager.partition(TopicPartition(OFFSETS_TOPIC, partition))
+        if replica is None:
+            return
+        log = replica.log
+        offset = log.start_offset
+        while offset < log.end_offset:
+            batches = log.read(offset, 1024 * 1024)
+            if not batches:
+                break
+            for batch in batches:
+                for key, committed in decode_offsets(batch.to_bytes()):
+                    self._apply(key, committed)
+                    groups.add(key.group_id)
+                self._records[partition] += batch.record_count
+            offset = batches[-1].next_offset
+
+    def unload(self, partition: int) -> list[str]:
+        """Forget what another broker leads now; return the groups."""
+        groups = self._loaded.pop(partition, set())
+        self._records.pop(partition, None)
+        self._looked_until.pop(partition, None)
+        for group_id in groups:
+            self._by_group.pop(group_id, None)
+        return list(groups)
+
+    def leads(self, partition: int) -> bool:
+        """Whether a partition of the offsets' topic is led, and read, here."""
+        return partition in self._loaded
+
+    # Committing and telling.
+
+    async def commit(
+        self,
+        partition: int,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], tuple[int, int, str]],
+    ) -> GroupError:
+        """Commit offsets; answer once they are replicated.
+
+        Args:
+            partition: of the offsets' topic, that the group belongs to.
+            group_id: whose.
+            offsets: by topic and partition: the offset, its leader epoch, metadata.
+        """
+        commit_ms = time.time_ns() // 1_000_000
+        entries: _Entries = [
+            (OffsetKey(group_id, *of), CommittedOffset(offset, epoch, metadata, commit_ms))
+            for of, (offset, epoch, metadata) in offsets.items()
+        ]
+        return await self._store(partition, entries)
+
+    async def delete(self, partition: int, group_id: str) -> GroupError:
+        """Delete all offsets of a group."""
+        offsets = self._by_group.get(group_id, ())
+        entries: _Entries = [(OffsetKey(group_id, *of), None) for of in offsets]
+        return await self._store(partition, entries) if entries else GroupError.NONE
+
+    def of_group(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Return what a group has committed, by topic and partition."""
+        return self._by_group.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        """Return the groups that have committed anything."""
+        return [group_id for group_id, offsets in self._by_group.items() if offsets]
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        for partition, groups in self._loaded.items():
+            entries = [
+                (OffsetKey(group_id, *of), None)
+                for group_id in groups
+                for of in self._by_group.get(group_id, ())
+                if of[0] == topic
+            ]
+            if entries:
+                self._append(partition, entries, _ignore)
+
+    async def _store(self, partition: int, entries: _Entries) -> GroupError:
+        stored: asyncio.Future[GroupError] = asyncio.get_running_loop().create_future()
+
+        def respond(error: GroupError) -> None:
+            if not stored.done():  # the client may be gone
+                stored.set_result(error)
+
+        if not self._append(partition, entries, respond):
+            await asyncio.Future()  # this broker was killed just now: nobody is answered any more
+        return await stored
+
+    def _append(
+        self, partition: int, entries: _Entries, respond: Callable[[GroupError], None]
+    ) -> bool:
+        """Append records, and answer when they are replicated; False where this broker is dead."""
+        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        self._under_way[partition] += 1
+
+        def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
+            self._under_way[partition] -= 1
+            answer = answers[topic_partition]
+            error = _ERRORS.get(answer.error, GroupError.COORDINATOR_NOT_AVAILABLE)
+            if error is GroupError.NONE and partition in self._loaded:
+                for key, committed in entries:
+                    self._apply(key, committed)
+                    self._loaded[partition].add(key.group_id)
+                self._records[partition] += len(entries)
+            respond(error)
+            self._compact_if_stale(partition)
+
+        try:
+            self._manager.append_records(
+                _COMMIT_TIMEOUT_MS, -1, {topic_partition: _batches(entries)}, stored
+            )
+        except PurgatoryClosedError:
+            self._under_way[partition] -= 1
+            return False
+        return True
+
+    # Letting go of what is no longer so.
+
+    def _compact_if_stale(self, partition: int) -> None:
+        records = self._records[partition]
+        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
+            return
+        there = self._there(partition)
+        if records > _MOST_STALE * len(there):
+            self._compact(partition, there)
+        else:  # not before so many more: to look takes as long as there are offsets
+            self._looked_until[partition] = records + len(there)
+
+    def _there(self, partition: int) -> _Entries:
+        """Return what all groups of a partition have committed. O(that)."""
+        return [
+            (OffsetKey(group_id, *of), committed)
+            for group_id in self._loaded.get(partition, ())
+            for of, committed in self._by_group.get(group_id, {}).items()
+        ]
+
+    def _compact(self, partition: int, there: _Entries) -> None:
+        """Write anew what is there; when that is replicated, delete what lies before it."""
+        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        replica = self._manager.partition(topic_partition)
+        if replica is None:
+            return
+        before = replica.log.end_offset
+        self._records[partition] = 0  # not again at once, if this fails
+        self._looked_until[partition] = 0
+
+        def written(error: GroupError) -> None:
+            if error is GroupError.NONE and partition in self._loaded:
+                with suppress(PurgatoryClosedError):  # killed just now: next time, then
+                    self._manager.delete_records(0, {topic_partition: before}, _ignore)
+
+        if there:
+            self._append(partition, there, written)
+        else:
+            written(GroupError.NONE)
+
+    def _apply(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
+        offsets = self._by_group.setdefault(key.group_id, {})
+        if committed is None:
+            offsets.pop((key.topic, key.partition), None)
+        else:
+            offsets[key.topic, key.partition] = committed
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""
+
+
+def _batches(entries: _Entries) -> list[RecordBatch]:
+    now = datetime.now(UTC)
+    return [
+        RecordBatch.from_bytes(
+            encode_offsets(entries[start : start + _PER_BATCH], now), checksum=crc32c
+        )
+        for start in range(0, len(entries), _PER_BATCH)
+    ]

@@ -1,0 +1,1 @@
+"""Kafka's protocol over sockets: connections, their turns, and requests and answers as bytes."""

@@ -1,0 +1,398 @@
+"""One client's connection: frames in, answers out, one request at a time.
+
+As in Kafka, a connection's requests are served in order, and the next one is looked at when the one
+before is answered: a long poll holds up what was sent after it. Connections that have requests
+share the event loop (`rounds`), however many requests each of them has.
+
+Ground rules
+------------
+* Everything happens on the loop's thread. ``_unread`` holds what came and was not looked at yet;
+  while that is more than ``limits.queued_bytes``, and a whole frame, nothing more is read from the
+  client. A frame is taken out only when it is to be served.
+* What all connections of a broker hold, in requests that are not answered yet and answers that are
+  not taken, is counted in one `HeldBytes`. When it is above ``limits.held_bytes``, those are cut
+  off first who have taken nothing of an answer for longest; then who brought it there.
+* While a client doesn't take an answer, nothing further that it asked for is served.
+* Bytes that are no request close the connection, with one line in the log, and touch no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
+from purgatory.cluster.protocol.rounds import Part, Rounds
+from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
+from purgatory.core.fault_log import Logger
+
+_log = Logger("purgatory.cluster")
+
+_LENGTH_BYTES = 4
+_TOGETHER_BYTES = 65_536
+_UNSUPPORTED_VERSION = 35
+
+Answer = Mapping[str, Any] | None
+"""The fields of an answer; None sends none."""
+
+Serve = Callable[[Request, "Connection"], Awaitable[Answer]]
+Send = Callable[["Connection", Request, bytes], Awaitable[None]]
+"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it."""
+
+
+class Limits(NamedTuple):
+    """What one client may ask of a broker.
+
+    Args:
+        frame_bytes: the longest request.
+        queued_bytes: so much of a client's requests may wait; then it is not read from.
+        held_bytes: so much may the requests of all clients of a broker take together, with the
+            answers that clients don't take.
+        connections: how many clients a broker serves at the same time.
+        frame_s: a request that isn't whole so long after it was begun never will be: clients wait
+            for no more than a minute for its answer.
+        idle_s: a connection over which so long nothing came, or nothing of an answer was taken, is
+            closed; Kafka's ``connections.max.idle.ms``. Who waits for an answer is not idle.
+    """
+
+    frame_bytes: int = 100 * 1024 * 1024
+    queued_bytes: int = 1024 * 1024
+    connections: int = 10_000
+    held_bytes: int = 1024 * 1024 * 1024
+    frame_s: float = 60.0
+    idle_s: float = 600.0
+
+
+class HeldBytes:
+    """How much a broker holds for all its clients.
+
+    That is requests that are begun, wait, or are being served; and answers that are not taken.
+    """
+
+    __slots__ = ("total", "untaken")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.untaken: dict[Connection, int] = {}
+        """The part of it that is answers, by who doesn't take them; since longest first."""
+
+    def add_untaken(self, connection: Connection, size: int) -> None:
+        """Count an answer that a client doesn't take."""
+        self.untaken[connection] = size
+        self.total += size
+
+    def drop_untaken(self, connection: Connection) -> None:
+        """Count its answer no more. Has no effect on who takes its answers."""
+        self.total -= self.untaken.pop(connection, 0)
+
+    def make_room(self, most_bytes: int) -> None:
+        """Cut off who takes no answers, since longest first, until no more than that is held."""
+        while self.total > most_bytes and self.untaken:
+            connection = next(iter(self.untaken))
+            _log.warning(
+                "untaken_answer_dropped",
+                peer=connection.peer,
+                untaken_bytes=self.untaken[connection],
+                held_bytes=self.total,
+            )
+            self.drop_untaken(connection)
+            connection.abort()
+
+
+class Connection(asyncio.Protocol):
+    """Serves one client.
+
+    Args:
+        serve: answers one request.
+        send: brings the answer to the client.
+        limits: what the client may ask.
+        held: what all connections of the broker hold.
+        rounds: of serving, shared with all connections on the event loop.
+        on_open: called first; the client is turned away if it says False.
+        on_close: called once the connection is gone.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        send: Send,
+        limits: Limits,
+        held: HeldBytes,
+        rounds: Rounds,
+        on_open: Callable[[Connection], bool],
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self.peer = "?"
+        self.was_cut = False
+        self.user: str | None = None
+        self.mechanism: str | None = None
+        self.take_token: Callable[[bytes], bytes] | None = None
+        """Set, it takes the next frame, which is no request, and returns what is answered."""
+        self._serve = serve
+        self._send = send
+        self._limits = limits
+        self._all_held = held
+        self._held_bytes = 0
+        self._refused = False
+        self._on_open = on_open
+        self._on_close = on_close
+        self._transport: asyncio.Transport | None = None
+        self._part = Part(rounds)
+        self._rounds = rounds
+        self._active_s = rounds.now_s()
+        self._frame_began_s: float | None = None
+        self._unread = bytearray()
+        self._wanted_bytes = 1
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._reading = True
+        self._in_request = False
+        self._came: asyncio.Future[None] | None = None
+        self._may_write: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.peer = f"{peer[0]}:{peer[1]}"
+        if not self._on_open(self):
+            self._transport.abort()
+            return
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._unread += data
+        self._active_s = self._rounds.now_s()
+        self._hold(len(data))
+        self._all_held.make_room(self._limits.held_bytes)
+        if self.was_cut:
+            return
+        if self._all_held.total > self._limits.held_bytes:
+            self._refuse(
+                BadRequestError(
+                    f"the clients' requests take {self._all_held.total} bytes, "
+                    f"at most {self._limits.held_bytes} are held"
+                )
+            )
+            return
+        if len(self._unread) < self._wanted_bytes:
+            return
+        if (
+            self._reading
+            and self._transport is not None
+            and len(self._unread) > self._limits.queued_bytes
+        ):
+            self._reading = False
+            self._transport.pause_reading()
+        if self._came is not None and not self._came.done():
+            self._came.set_result(None)
+
+    def pause_writing(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._may_write = loop.create_future()
+        if self._transport is not None:
+            self._all_held.add_untaken(self, self._transport.get_write_buffer_size())
+            # Not at once: this may be in the middle of a write of the transport's.
+            loop.call_soon(self._all_held.make_room, self._limits.held_bytes)
+
+    def resume_writing(self) -> None:
+        self._all_held.drop_untaken(self)
+        self._active_s = self._rounds.now_s()
+        if self._may_write is not None and not self._may_write.done():
+            self._may_write.set_result(None)
+        self._may_write = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.resume_writing()
+        if self._task is None:
+            return  # it was turned away
+        if self.was_cut or self._in_request:
+            self._end()  # nobody would be told what the request waits for
+        elif self._came is not None and not self._came.done():
+            self._came.set_result(None)
+
+    # What the broker calls.
+
+    def abort(self) -> None:
+        """Cut the connection: the client sees it reset, after what it was answered before."""
+        self.was_cut = True
+        if self._transport is not None:
+            self._send_unsent()
+            self._transport.abort()
+        else:
+            self._end()
+
+    def abort_if_idle(self) -> None:
+        """Cut the connection if its client keeps it for nothing, by ``limits``."""
+        now_s, limits = self._rounds.now_s(), self._limits
+        idle_s = now_s - self._active_s
+        if self._frame_began_s is not None and now_s - self._frame_began_s > limits.frame_s:
+            self._refuse(
+                BadRequestError(
+                    f"a request of which {len(self._unread)} bytes came in "
+                    f"{now_s - self._frame_began_s:.1f} s: it has to be whole after "
+                    f"{limits.frame_s:g} s"
+                )
+            )
+        elif idle_s > limits.idle_s and (not self._in_request or self._may_write is not None):
+            _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
+            self.abort()
+
+    async def write(self, frame: bytes) -> bool:
+        """Send an answer, and wait while the client takes none; False where it is gone."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if not self._unread or self._unsent_bytes > _TOGETHER_BYTES:
+            self._send_unsent()
+        elif len(self._unsent) == 1:
+            # More is asked already: the answers go together, at the latest in the next turn.
+            asyncio.get_running_loop().call_soon(self._send_unsent)
+        if self._may_write is not None:
+            await asyncio.shield(self._may_write)
+        return True
+
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
+        self._active_s = self._rounds.now_s()
+        if unsent and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    def _end(self) -> None:
+        """Let go of everything. Ending again has no effect."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._hold(-self._held_bytes)
+        if task is not asyncio.current_task():
+            task.cancel()
+        self._on_close(self)
+
+    # Serving.
+
+    def _hold(self, size: int) -> None:
+        self._held_bytes += size
+        self._all_held.total += size
+
+    def _next_frame(self) -> bytes | None:
+        """Take the next frame out of what came, if it is whole.
+
+        Raises:
+            BadRequestError: it has no length that a frame may have.
+        """
+        unread = self._unread
+        if len(unread) < _LENGTH_BYTES:
+            self._wanted_bytes = _LENGTH_BYTES if unread else 1
+            self._note_begun_frame()
+            return None
+        length = int.from_bytes(unread[:_LENGTH_BYTES], "big", signed=True)
+        if not 0 <= length <= self._limits.frame_bytes:
+            raise BadRequestError(
+                f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
+            )
+        end = _LENGTH_BYTES + length
+        self._wanted_bytes = end
+        if len(unread) < end:
+            self._note_begun_frame()
+            return None
+        self._frame_began_s = None
+        frame = bytes(memoryview(unread)[_LENGTH_BYTES:end])
+        del unread[:end]
+        return frame
+
+    def _note_begun_frame(self) -> None:
+        if self._frame_began_s is None and self._unread:
+            self._frame_began_s = self._rounds.now_s()
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                frame = self._next_frame()
+                if frame is None:
+                    if self._transport is None:
+                        break  # and all that it had sent is served
+                    await self._wait_for_more()
+                    continue
+                if not self._reading and len(self._unread) <= self._limits.queued_bytes:
+                    self._read_on()
+                while self._part.is_over():
+                    await asyncio.sleep(0)
+                if self.was_cut:
+                    break
+                await self._answer_in_time(frame)
+                self._hold(-_LENGTH_BYTES - len(frame))
+        except BadRequestError as error:
+            self._refuse(error)
+        except Exception as error:
+            # A fault of ours: this client learns of it by the cut, the others go on.
+            _log.error("request_failed", peer=self.peer, exc_info=error)
+            self.abort()
+        else:
+            self._end()
+
+    async def _wait_for_more(self) -> None:
+        self._read_on()
+        self._came = asyncio.get_running_loop().create_future()
+        await self._came
+
+    async def _answer_in_time(self, frame: bytes) -> None:
+        """Answer; but where the client is gone, do only what can be done without waiting.
+
+        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended,
+        up to the first request that has an answer.
+        """
+        self._in_request = True
+        if self._transport is not None:
+            await self._answer(frame)
+        else:
+            ending = asyncio.get_running_loop().call_soon(self._end)
+            await self._answer(frame)
+            ending.cancel()
+        self._in_request = False
+
+    def _read_on(self) -> None:
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
+    async def _answer(self, frame: bytes) -> None:
+        if self.take_token is not None:
+            take_token, self.take_token = self.take_token, None
+            token = take_token(frame)
+            await self.write(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
+            return
+        try:
+            request = decode_request(frame)
+        except UnsupportedVersionError as error:
+            if error.api_key != API_VERSIONS:
+                raise
+            # Who asks in too new a version is told, in the oldest, which ones there are.
+            request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
+        values = await self._serve(request, self)
+        if values is None:
+            return
+        if self._transport is None:
+            # Nothing is done behind the first request that nobody takes the answer of: a client may
+            # leave thousands behind, again and again, and each would have its part of the rounds.
+            self._unread.clear()
+            return
+        encoded = encode_response(
+            request.api_key, request.api_version, request.correlation_id, values
+        )
+        await self._send(self, request, encoded)
+
+    def _refuse(self, error: BadRequestError) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        _log.warning("bad_request", peer=self.peer, reason=str(error))
+        self.abort()

@@ -1,0 +1,236 @@
+"""Looks over a request's bytes before the codec decodes them: no length in it may lie.
+
+The codec reserves memory for as many elements as an array claims to have, and a claim of two
+thousand million ends the process. So each length is compared with what is left of the frame first,
+and the elements of all arrays are counted. On the way, tagged fields that the codec doesn't know
+are taken out: Kafka ignores them, the codec would refuse the request.
+
+Ground rules
+------------
+* No state but caches of what each class of `kio` is made of.
+* Offsets only ever grow, and each array's count is bounded by the bytes that are left, so a look
+  takes O(bytes) at most.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from kio.static.constants import EntityType
+
+from purgatory.cluster.errors import BadRequestError
+
+MOST_ELEMENTS = 200_000
+"""So many elements may all arrays of a request have together."""
+
+_FIXED: Mapping[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+_LONGEST_VARINT_BYTES = 5
+_NULL = -1
+
+
+class _Look:
+    """How far one request was looked over."""
+
+    __slots__ = ("cuts", "data", "elements", "end")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.end = len(data)
+        self.elements = 0
+        # (begin, end, what stands there instead), in order
+        self.cuts: list[tuple[int, int, bytes]] = []
+
+    def count(self, elements: int, at: int) -> None:
+        """Note an array, or refuse it."""
+        self.elements += elements
+        if elements > self.end - at or self.elements > MOST_ELEMENTS:
+            raise BadRequestError(
+                f"an array of {elements} elements, where {max(0, self.end - at)} bytes are left; "
+                f"all arrays of a request together may have {MOST_ELEMENTS}"
+            )
+
+
+_Step = Callable[[_Look, int], int]
+"""Goes over one field from an offset on, and returns where it ends."""
+
+
+def checked_frame(frame: bytes, header_class: Any, body_class: Any) -> bytes:
+    """Return a frame whose lengths are sound, without the tagged fields that nobody knows.
+
+    Args:
+        frame: one request, without its length.
+        header_class, body_class: `kio`'s.
+
+    Raises:
+        BadRequestError: a length lies.
+    """
+    look = _Look(frame)
+    try:
+        at = _entity_step(body_class)(look, _entity_step(header_class)(look, 0))
+    except IndexError:
+        raise BadRequestError(f"its {len(frame)} bytes end within a number") from None
+    if at != len(frame):
+        raise BadRequestError(f"its fields take {at} bytes, and it has {len(frame)}")
+    if not look.cuts:
+        return frame
+    parts, kept = [], 0
+    for begin, end, instead in look.cuts:
+        parts += [frame[kept:begin], instead]
+        kept = end
+    return b"".join([*parts, frame[kept:]])
+
+
+@cache
+def _entity_step(entity_class: Any) -> _Step:
+    flexible = entity_class.__flexible__
+    # A header's client id is a string of the old kind in each version, so that all can read it.
+    compact = flexible and entity_class.__type__ is not EntityType.header
+    hints = typing.get_type_hints(entity_class)
+    known: set[int] = set()
+    steps: list[tuple[int, _Step]] = []
+    skipped = 0
+    for field in fields(entity_class):
+        if "tag" in field.metadata:
+            known.add(field.metadata["tag"])
+            continue
+        step = _field_step(hints[field.name], field.metadata.get("kafka_type"), compact)
+        if isinstance(step, int):
+            skipped += step
+        else:
+            steps.append((skipped, step))
+            skipped = 0
+    if flexible:
+        steps.append((skipped, _tags_step(frozenset(known))))
+        skipped = 0
+    return _in_turn(steps, skipped)
+
+
+def _in_turn(steps: Sequence[tuple[int, _Step]], last_bytes: int) -> _Step:
+    """Return what goes over fields: for each step so many bytes that are always the same, first."""
+
+    def go(look: _Look, at: int) -> int:
+        for skipped, step in steps:
+            at = step(look, at + skipped)
+        return at + last_bytes
+
+    return go
+
+
+def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int:
+    """Return what goes over a field; the number of its bytes, where that is always the same."""
+    if isinstance(hint, types.UnionType):
+        hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+        item = _field_step(typing.get_args(hint)[0], kafka_type, compact)
+        return _array_step(item, compact)
+    if is_dataclass(hint):
+        nested: Any = hint
+        return _entity_step(nested)
+    assert kafka_type is not None, "only entities have none"
+    if kafka_type in _FIXED:
+        return _FIXED[kafka_type]
+    return _bytes_step(compact, 2 if kafka_type == "string" else 4)
+
+
+def _bytes_step(compact: bool, length_bytes: int) -> _Step:
+    def go(look: _Look, at: int) -> int:
+        byte = look.data[at]
+        if compact and byte < 0x80:  # the most usual, without a call
+            end = at + (byte or 1)  # 0 is null
+            if end <= look.end:
+                return end
+        length, at = _length(look.data, at, compact, length_bytes)
+        if length > look.end - at:
+            raise BadRequestError(
+                f"a field of {length} bytes, where {max(0, look.end - at)} are left"
+            )
+        return at + max(0, length)
+
+    return go
+
+
+def _array_step(item: _Step | int, compact: bool) -> _Step:
+    def go(look: _Look, at: int) -> int:
+        byte = look.data[at]
+        if compact and byte < 0x80:  # as above
+            count, at = byte - 1, at + 1
+        else:
+            count, at = _length(look.data, at, compact, 4)
+        count = max(0, count)
+        look.count(count, at)
+        if isinstance(item, int):
+            return at + item * count
+        for _ in range(count):
+            at = item(look, at)
+        return at
+
+    return go
+
+
+def _tags_step(known: frozenset[int]) -> _Step:
+    def go(look: _Look, at: int) -> int:
+        begin = at
+        if look.data[at] == 0:
+            return at + 1
+        count, at = _varint(look.data, at)
+        look.count(count, at)
+        kept = []
+        for _ in range(count):
+            tag_begin = at
+            tag, at = _varint(look.data, at)
+            size, at = _varint(look.data, at)
+            at += size
+            if tag in known:
+                kept.append(look.data[tag_begin:at])
+        if len(kept) < count:
+            # Those that are kept are at most as many as tags are known: one byte holds that.
+            if len(kept) > len(known):
+                raise BadRequestError("a tagged field that comes twice")
+            look.cuts.append((begin, at, bytes([len(kept)]) + b"".join(kept)))
+        return at
+
+    return go
+
+
+def _length(data: bytes, at: int, compact: bool, length_bytes: int) -> tuple[int, int]:
+    """Return a length, -1 for null, and where what it measures begins."""
+    if compact:
+        number, at = _varint(data, at)
+        return number - 1, at
+    length = int.from_bytes(data[at : at + length_bytes], "big", signed=True)
+    if length < _NULL:
+        raise BadRequestError(f"a length of {length}")
+    return length, at + length_bytes
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number without a sign, and where it ends."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number = 0
+    for place in range(_LONGEST_VARINT_BYTES):
+        byte = data[at + place]
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return number, at + place + 1
+    raise BadRequestError("a number of more than 5 bytes")

@@ -1,0 +1,217 @@
+"""Requests and answers as bytes: Kafka's protocol, by the codec `kio`.
+
+A frame is four bytes of length, a header that names the API, its version and the request's number,
+and a body. Which versions this broker speaks stands in ``SUPPORTED``; all others are refused as
+Kafka refuses them. Tagged fields that nobody knows are ignored, as Kafka does. Answers are written
+as plain values by name: what a version doesn't have is left out, and times are numbers of
+milliseconds.
+
+Ground rules
+------------
+* No state but caches of what each class of `kio` is made of.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as WireError
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+
+from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
+from purgatory.cluster.protocol.frame_check import checked_frame
+
+SUPPORTED: Mapping[int, tuple[int, int]] = {
+    0: (3, 9),  # Produce
+    1: (4, 12),  # Fetch: later ones name topics by ids
+    2: (1, 7),  # ListOffsets
+    3: (1, 8),  # Metadata: librdkafka asks for all topics in version 9 with a stray tagged field
+    8: (2, 8),  # OffsetCommit
+    9: (1, 8),  # OffsetFetch
+    10: (0, 4),  # FindCoordinator
+    11: (2, 9),  # JoinGroup
+    12: (0, 4),  # Heartbeat
+    13: (0, 5),  # LeaveGroup
+    14: (0, 5),  # SyncGroup
+    15: (0, 5),  # DescribeGroups
+    16: (0, 4),  # ListGroups
+    17: (0, 1),  # SaslHandshake: after version 0, what follows comes without a header
+    18: (0, 3),  # ApiVersions
+    19: (2, 6),  # CreateTopics
+    20: (1, 5),  # DeleteTopics
+    21: (0, 2),  # DeleteRecords
+    22: (0, 4),  # InitProducerId
+    23: (2, 4),  # OffsetForLeaderEpoch
+    32: (1, 4),  # DescribeConfigs
+    36: (0, 2),  # SaslAuthenticate
+    37: (0, 3),  # CreatePartitions
+    42: (0, 2),  # DeleteGroups
+    60: (0, 1),  # DescribeCluster
+}
+"""The APIs by key, with the oldest and the newest version of each."""
+
+API_VERSIONS = 18
+
+_START = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">i")
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Request(NamedTuple):
+    """One request, decoded."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+
+    @property
+    def api_name(self) -> str:
+        """What the API is called: "produce"."""
+        return api_key_map[self.api_key]
+
+
+def decode_request(frame: bytes) -> Request:
+    """Decode one frame, without its length.
+
+    Raises:
+        BadRequestError: it is no request: too short, an unknown API, lengths that lie.
+        UnsupportedVersionError: an API that is known, in a version that isn't.
+    """
+    if len(frame) < _START.size:
+        raise BadRequestError(f"a request of {len(frame)} bytes is shorter than a header")
+    api_key, api_version, correlation_id = _START.unpack_from(frame)
+    versions = SUPPORTED.get(api_key)
+    if versions is None:
+        raise BadRequestError(
+            f"API {api_key} ({api_key_map.get(api_key, 'unknown')}) is not served"
+        )
+    if not versions[0] <= api_version <= versions[1]:
+        raise UnsupportedVersionError(api_key, api_version, correlation_id)
+    name = f"{api_key_map[api_key]} v{api_version}"
+    request_class, read_header, read_body = _readers(api_key, api_version)
+    try:
+        frame = checked_frame(frame, request_class.__header_schema__, request_class)
+        header, header_bytes = read_header(frame, 0)
+        body, body_bytes = read_body(frame, header_bytes)
+    except BadRequestError as error:
+        raise BadRequestError(f"{name}: {error}") from None
+    except Exception as error:  # whatever the codec stumbles over: the frame is to blame
+        raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
+    if header_bytes + body_bytes != len(frame):
+        raise BadRequestError(
+            f"{name} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
+        )
+    return Request(api_key, api_version, correlation_id, header.client_id, body)
+
+
+def encode_response(
+    api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any]
+) -> bytes:
+    """Encode an answer as a frame, with its length.
+
+    Args:
+        api_key, api_version, correlation_id: of the request.
+        values: the fields by their names in `kio`; lists of mappings for arrays. What the version
+            doesn't have is left out.
+    """
+    response_class, write, flexible = _writer(api_key, api_version)
+    buffer = io.BytesIO()
+    buffer.write(b"\0\0\0\0")
+    buffer.write(_LENGTH.pack(correlation_id))
+    # The answer to ApiVersions is read by who doesn't know yet which headers we write.
+    if flexible and api_key != API_VERSIONS:
+        buffer.write(b"\0")
+    write(buffer, build(response_class, values))
+    frame = buffer.getbuffer()
+    frame[:4] = _LENGTH.pack(len(frame) - 4)
+    return frame.tobytes()
+
+
+def build(entity_class: Any, values: Mapping[str, Any]) -> Any:
+    """Make an entity of `kio` from plain values; those it has no field for are left out.
+
+    Raises:
+        KeyError: a field without a default is missing.
+    """
+    arguments = {}
+    for name, convert, required in _plan(entity_class):
+        if name in values:
+            value = values[name]
+            arguments[name] = value if convert is None else convert(value)
+        elif required:
+            raise KeyError(f"{entity_class.__qualname__}.{name}")
+    return entity_class(**arguments)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration of the codec's in milliseconds."""
+    return duration // _MILLISECOND
+
+
+@cache
+def _readers(api_key: int, api_version: int) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
+    request_class = load_request_schema(api_key, api_version)
+    read_header = entity_reader(request_class.__header_schema__)
+    return request_class, read_header, entity_reader(request_class)
+
+
+@cache
+def _writer(api_key: int, api_version: int) -> tuple[type[Any], Callable[..., None], bool]:
+    response_class = load_response_schema(api_key, api_version)
+    return response_class, entity_writer(response_class), response_class.__flexible__
+
+
+@cache
+def _plan(entity_class: Any) -> list[tuple[str, Callable[[Any], Any] | None, bool]]:
+    hints = typing.get_type_hints(entity_class)
+    return [
+        (
+            field.name,
+            _converter(hints[field.name], field.metadata.get("kafka_type")),
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(entity_class)
+    ]
+
+
+def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None:
+    if kafka_type == "error_code":
+        return WireError
+    if kafka_type in ("timedelta_i32", "timedelta_i64"):
+        return lambda value: timedelta(milliseconds=value)
+    hint, optional = _without_none(hint)
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        convert = (lambda value: build(item, value)) if is_dataclass(item) else None
+        return _tuple_of(convert, optional)
+    if is_dataclass(hint):
+        return lambda value: value if value is None else build(hint, value)
+    return None
+
+
+def _tuple_of(convert: Callable[[Any], Any] | None, optional: bool) -> Callable[[Any], Any]:
+    def to_tuple(values: Any) -> tuple[Any, ...] | None:
+        if values is None and optional:
+            return None
+        return tuple(values) if convert is None else tuple(map(convert, values))
+
+    return to_tuple
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+        return (rest[0] if len(rest) == 1 else hint), True
+    return hint, False

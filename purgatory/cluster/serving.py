@@ -1,0 +1,117 @@
+"""A process that is a cluster: brokers, control, faults by a plan, a live view; until it ends.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from purgatory.cluster.cluster import Cluster, ClusterConfig
+from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.control.control import Control, begin_fault
+from purgatory.cluster.fault_plan import PlannedFault, follow_fault_plan
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What goes with a cluster that is a process.
+
+    Args:
+        config: what the cluster is to be.
+        control_port, control_host: where it is controlled.
+        control_token: what the control asks for; None: nothing on the loopback interface, and a
+            token that is made up and printed beyond it.
+        metrics_port: where /metrics is served besides, where the brokers listen.
+        tls: what brokers speak TLS by; None for plain connections.
+        trace: takes down what happens.
+        plan: the faults that come by themselves.
+        watch: whether to show it live in the terminal.
+        beside: what goes on while the cluster serves, such as publishing what its trace takes down.
+    """
+
+    config: ClusterConfig
+    control_port: int = 0
+    control_host: str = "127.0.0.1"
+    control_token: str | None = None
+    metrics_port: int | None = None
+    tls: ssl.SSLContext | None = None
+    trace: ClusterTrace | None = None
+    plan: Sequence[PlannedFault] = ()
+    watch: bool = False
+    beside: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
+
+
+async def serve(serving: Serving) -> None:
+    """Run a cluster until SIGINT or SIGTERM, or until its live view is left.
+
+    Raises:
+        ClusterError: it can't start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    cluster = Cluster(serving.config, serving.trace)
+    control = Control(
+        cluster,
+        serving.control_host,
+        serving.control_port,
+        serving.control_token,
+        serving.metrics_port,
+        serving.config.host,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(cluster.stop)
+        await cluster.start(serving.tls)
+        stack.push_async_callback(control.stop)
+        await control.start()
+        # What is there now stays. Looking through it at each full collection would keep all clients
+        # waiting for 30 ms and more.
+        gc.freeze()
+        if serving.beside is not None:
+            await stack.enter_async_context(serving.beside(cluster))
+        following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
+        stack.callback(following.cancel)
+        if serving.watch:
+            await _watch(cluster, stop)
+        else:
+            print(f"bootstrap.servers={cluster.bootstrap_servers}")
+            print(f"control: {control.url} (faults, /state, /metrics)")
+            if control.token is not None and serving.control_token is None:
+                print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
+            if serving.metrics_port is not None:
+                print(f"metrics: {control.metrics_url}")
+            sys.stdout.flush()
+            await stop.wait()
+
+
+async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
+    from purgatory.cluster.control.live_view import ClusterWatch, RecentEvents
+
+    events = RecentEvents()
+    structlog.configure(processors=[events])
+    app = ClusterWatch(
+        partial(cluster_state, cluster),
+        partial(begin_fault, cluster.fault),
+        cluster.fault.end_all,
+        events,
+    )
+    leave = asyncio.get_running_loop().create_task(stop.wait())
+    leave.add_done_callback(lambda _: app.exit())
+    try:
+        await app.run_async()
+    finally:
+        leave.cancel()
+        structlog.reset_defaults()

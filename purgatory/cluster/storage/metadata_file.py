@@ -1,0 +1,93 @@
+"""What the controller knows, in one file that is replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from purgatory.cluster.controller import NO_LEADER, Controller, PartitionState, Topic
+from purgatory.cluster.errors import ClusterError
+
+_FILE = "cluster.json"
+_VERSION = 1
+
+
+def save_metadata(folder: Path, controller: Controller, next_producer_id: int) -> None:
+    """Write topics, leader epochs, in-sync replicas, what they acknowledged, and the producer ids
+    given out."""
+    values = {
+        "version": _VERSION,
+        "brokers": list(controller.broker_ids),
+        "next_producer_id": next_producer_id,
+        "topics": [
+            {
+                "name": topic.name,
+                "internal": topic.internal,
+                "settings": topic.configs,
+                "partitions": [
+                    {
+                        "replicas": state.replicas,
+                        "isr": state.isr,
+                        "leader_epoch": state.leader_epoch,
+                        "start_offset": state.start_offset,
+                        "committed_offset": state.committed_offset,
+                    }
+                    for state in topic.partitions
+                ],
+            }
+            for topic in controller.topics.values()
+        ],
+    }
+    new = folder / f"{_FILE}.new"
+    with new.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(values))  # json.dump is several times slower
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, folder / _FILE)
+
+
+def load_metadata(folder: Path, controller: Controller) -> int:
+    """Fill the controller with what was saved; return the next producer id, 0 for none saved.
+
+    Raises:
+        ClusterError: it can't be read, is missing beside logs, or is of a cluster with other
+            brokers.
+    """
+    path = folder / _FILE
+    if not path.exists():
+        if any(folder.glob("broker-*/*/*.log")):
+            raise ClusterError(
+                f"{path} is missing, but there are logs beside it: put it back, or move them away"
+            )
+        return 0
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        brokers = tuple(values["brokers"])
+        topics = [_topic(topic) for topic in values["topics"]]
+        next_producer_id = int(values["next_producer_id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error
+    if brokers != controller.broker_ids:
+        raise ClusterError(
+            f"{path} is of a cluster with the brokers {list(brokers)}; "
+            f"start it with as many, not with {list(controller.broker_ids)}"
+        )
+    controller.restore(topics)
+    return next_producer_id
+
+
+def _topic(values: dict[str, Any]) -> Topic:
+    partitions = [
+        PartitionState(
+            tuple(state["replicas"]),
+            tuple(state["isr"]),
+            NO_LEADER,
+            int(state["leader_epoch"]),
+            int(state.get("start_offset", 0)),
+            int(state.get("committed_offset", 0)),
+        )
+        for state in values["partitions"]
+    ]
+    return Topic(values["name"], partitions, dict(values["settings"]), bool(values["internal"]))

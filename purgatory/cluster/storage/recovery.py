@@ -1,0 +1,157 @@
+"""Reading logs back after the process ended, however it ended.
+
+Every batch is checked. Where the first one is torn, missing, or not what it was written as, the log
+ends: what lies behind it goes. So a log that was damaged is shorter than those of the replicas that
+are intact, and by that the controller knows it (`Controller.take_stock`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from purgatory.cluster.storage.segment_file import SUFFIX, Fsync, SegmentFile
+from purgatory.cluster.storage.stored_log import StoredLog, saved_start
+from purgatory.core.fault_log import Logger
+from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
+
+_HEADER_BYTES = 61
+_LENGTH_FROM = 12
+
+_log = Logger("purgatory.cluster")
+
+
+class Noted(NamedTuple):
+    """What the metadata say of a partition, to know damage by.
+
+    Args:
+        start_offset: where its log began, when that was last noted.
+        leader_epoch: the latest one that there can be in its log.
+    """
+
+    start_offset: int = 0
+    leader_epoch: int = 2**31 - 1
+
+
+_NOTHING_NOTED = Noted()
+
+
+class FoundBatch(NamedTuple):
+    """A sound batch, and where in its file it begins."""
+
+    batch: RecordBatch
+    at: int
+
+
+def load_logs(
+    folder: Path,
+    config_of: Callable[[TopicPartition], LogConfig],
+    noted_of: Callable[[TopicPartition], Noted],
+    fsync: Fsync,
+) -> dict[TopicPartition, StoredLog]:
+    """Return all logs of one broker's folder. O(their bytes).
+
+    Args:
+        folder: with a folder for each replica, as `StoredLog` makes it; it need not be there.
+        config_of: the settings of each log.
+        noted_of: what is known of each partition.
+        fsync: when what is written is forced onto the disk.
+    """
+    return {
+        topic_partition: load_log(
+            place, config_of(topic_partition), fsync, noted_of(topic_partition)
+        )
+        for topic_partition, place in replica_folders(folder)
+    }
+
+
+def replica_folders(folder: Path) -> list[tuple[TopicPartition, Path]]:
+    """Return the folders of a broker's replicas, of topics that were deleted since as well."""
+    if not folder.is_dir():
+        return []
+    found = []
+    for place in sorted(folder.iterdir()):
+        topic, dash, partition = place.name.rpartition("-")
+        if place.is_dir() and dash and partition.isdigit():
+            found.append((TopicPartition(topic, int(partition)), place))
+    return found
+
+
+def load_log(
+    folder: Path, config: LogConfig | None, fsync: Fsync, noted: Noted = _NOTHING_NOTED
+) -> StoredLog:
+    """Return the log of one folder, up to where it is damaged. O(its bytes)."""
+    bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+    start_offset = saved_start(folder, noted.start_offset)
+    log = StoredLog(folder, config, fsync, min([start_offset, *bases]))
+    damage: str | None = None
+    for base_offset in bases:
+        file = SegmentFile(folder, base_offset)
+        if file.size and damage is None and log.end_offset < base_offset:
+            damage = f"offsets {log.end_offset} to {base_offset} are missing"
+        if damage is not None or log.end_offset != base_offset:
+            if file.size:
+                _tell_cut(file, log, damage or "it begins within the one before it")
+            file.remove()
+            continue
+        log.resume(file)
+        damage = _take_back(log, file, noted.leader_epoch)
+        if damage is not None:
+            _tell_cut(file, log, damage)
+            log.truncate_to(log.end_offset)
+    if start_offset > log.end_offset:
+        # What is left was deleted before: it must not come back.
+        log.truncate_fully_and_start_at(start_offset)
+    log.update_high_watermark(max(log.start_offset, start_offset))
+    log.delete_up_to(start_offset)
+    return log
+
+
+def _tell_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
+    _log.warning("log_cut", file=str(file.path), reason=reason, log_ends_at=log.end_offset)
+
+
+def _take_back(log: StoredLog, file: SegmentFile, latest_epoch: int) -> str | None:
+    """Append what a file holds; return what is wrong with what follows, None if nothing does."""
+    at = 0
+    try:
+        for batch, begins in _batches(file):
+            _check_epoch(log, batch, latest_epoch)
+            log.take_back(batch, file, begins)
+            at = begins + batch.size_bytes
+    except KafkaError as error:
+        return str(error)
+    return None if at == file.size else "the last batch is torn"
+
+
+def _check_epoch(log: StoredLog, batch: RecordBatch, latest_epoch: int) -> None:
+    """Refuse a batch whose leader epoch can't be true: Kafka's checksum does not cover it.
+
+    Epochs never fall. Where they do, and the batch before alone stands out, it is that one.
+    """
+    epoch, highest = batch.leader_epoch, log.epochs.latest
+    if highest <= epoch <= latest_epoch:
+        return
+    if epoch < highest:
+        *before, (_, begins) = log.epochs.entries()
+        last = log.read(log.end_offset - 1, 1)[0]
+        if begins == last.base_offset and (not before or before[-1][0] <= epoch):
+            log.truncate_to(begins)
+    raise KafkaError(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"leader epoch {epoch} comes after {highest}; the latest is {latest_epoch}",
+    )
+
+
+def _batches(file: SegmentFile) -> Iterator[FoundBatch]:
+    at = 0
+    while file.size - at >= _HEADER_BYTES:
+        header = file.read(at, _LENGTH_FROM)
+        size = _LENGTH_FROM + int.from_bytes(header[8:], "big", signed=True)
+        if size < _HEADER_BYTES or at + size > file.size:
+            return
+        yield FoundBatch(RecordBatch.from_bytes(file.read(at, size), checksum=crc32c), at)
+        at += size

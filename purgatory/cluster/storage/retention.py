@@ -1,0 +1,38 @@
+"""Retention by time: segments whose youngest record is too old go.
+
+How old a record is stands in its batch's header. As in Kafka, segments go as a whole, oldest first,
+and only what is committed; the active one too, once all of it is too old.
+"""
+
+from __future__ import annotations
+
+from purgatory.cluster.record_times import max_timestamp_ms
+from purgatory.kafka import Log
+
+
+def drop_older_than(log: Log, oldest_ms: int) -> bool:
+    """Drop the segments without a record from ``oldest_ms`` on; say whether any went.
+
+    Args:
+        log: of a replica on this broker.
+        oldest_ms: in milliseconds since 1970. A batch without a time, -1, stays.
+    """
+    if log.start_offset == log.end_offset:
+        return False
+    ends = [*log.segment_bases[1:], log.end_offset]
+    end_offset = log.start_offset
+    for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
+        if segment_end > log.high_watermark or not _is_older(
+            log, max(base_offset, log.start_offset), segment_end, oldest_ms
+        ):
+            break
+        end_offset = segment_end
+    if end_offset == log.end_offset:
+        log.roll()
+    return log.delete_up_to(end_offset)
+
+
+def _is_older(log: Log, offset: int, end_offset: int, oldest_ms: int) -> bool:
+    # The youngest record is most likely at the end, but times are the clients'.
+    batches = log.read(offset, 2**62, end_offset)
+    return all(0 <= max_timestamp_ms(batch) < oldest_ms for batch in reversed(batches))

@@ -1,0 +1,200 @@
+"""A log that is on disk as well: a folder with a file for each segment.
+
+Ground rules
+------------
+* As for every log, the lock of its partition guards it. It is all the model's. An append is written
+  first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
+  afterwards.
+* ``start`` holds the log's start offset once records were deleted, and a checksum of it. It is
+  written before any file goes, so that files that are missing are known from files that went.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from crc32c import crc32c
+
+from purgatory.cluster.storage.segment_file import Fsync, SegmentFile, StoredBatch
+from purgatory.core.fault_log import Logger
+from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
+
+START_FILE = "start"
+
+_log = Logger("purgatory.cluster")
+
+
+def saved_start(folder: Path, otherwise: int = 0) -> int:
+    """Return the start offset that a log's folder notes; ``otherwise`` where it notes none."""
+    file = folder / START_FILE
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return otherwise
+    if text.endswith(b"\n") and text[:-1].isdigit():  # of before there was a checksum
+        return int(text)
+    checksum, _, offset = text.rpartition(b" ")
+    if not offset.strip().isdigit() or checksum != b"%08x" % crc32c(offset):
+        _log.warning("start_unreadable", file=str(file), taken=otherwise)
+        return otherwise
+    return int(offset)
+
+
+class StoredLog(Log):
+    """The records of one replica, in ``folder``.
+
+    Args:
+        folder: made with the first record; `load_log` reads one that is there.
+        config: the settings of the log.
+        fsync: when what was written is forced onto the disk.
+        start_offset: where it begins.
+    """
+
+    __slots__ = ("_files", "_folder", "_fsync", "_refused", "_saved_start")
+
+    def __init__(
+        self, folder: Path, config: LogConfig | None, fsync: Fsync, start_offset: int = 0
+    ) -> None:
+        super().__init__(config, start_offset)
+        self._folder = folder
+        self._fsync = fsync
+        self._files: dict[int, SegmentFile] = {}
+        self._saved_start = saved_start(folder)
+        self._refused = False  # by the disk, at the last append
+
+    # ---- what the model does, and the files after it
+
+    def append(self, batch: RecordBatch) -> int:
+        """Append as any log does, and write.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; CORRUPT_MESSAGE, when the
+                disk that it was read from was damaged; else as for any log.
+        """
+        if batch.base_offset != self.end_offset and not self._resumes_within(batch):
+            return super().append(batch)  # which refuses it
+        if self._active.size_bytes + batch.size_bytes > self._segment_bytes:
+            self._roll()
+        data = batch.to_bytes()
+        if isinstance(batch, StoredBatch):
+            # It was read off the disk of another broker, which may be damaged since it was loaded.
+            RecordBatch.from_bytes(data, checksum=crc32c)
+        # Written first: where the disk refuses it, the log is as it was.
+        try:
+            file = self._file_of(self._bases[-1])
+            at = file.append(data, self._fsync)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if self._refused:
+            self._refused = False
+            _log.info("log_written_again", partition=self._folder.name, folder=str(self._folder))
+        stored = StoredBatch.of(batch)
+        stored.stored_at(file, at)
+        return super().append(stored)
+
+    def _not_written(self, error: OSError) -> KafkaError:
+        """Return the error of an append that the disk refused; the first of them is logged."""
+        if not self._refused:
+            self._refused = True
+            _log.error(
+                "log_not_written",
+                partition=self._folder.name,
+                folder=str(self._folder),
+                reason=error.strerror,
+            )
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self._folder} can't be written: {error.strerror}"
+        )
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log, and its files."""
+        super().truncate_to(offset)
+        self._cut_files()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Begin anew, in new files."""
+        for file in self._files.values():
+            file.remove()
+        self._files.clear()
+        super().truncate_fully_and_start_at(offset)
+        self._save_start()
+
+    def delete_up_to(self, offset: int) -> bool:
+        """Move the log's start, and remove the files of whole segments."""
+        moved = super().delete_up_to(offset)
+        if moved and self._save_start():
+            self._remove_files()
+        return moved
+
+    def remove(self) -> None:
+        """Take everything off the disk: the replica was deleted."""
+        self._files.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- reading it all back
+
+    def resume(self, file: SegmentFile) -> None:
+        """Go on with a segment that was found on the disk."""
+        if self._files:
+            self._roll()
+        self._files[self._bases[-1]] = file
+
+    def take_back(self, batch: RecordBatch, file: SegmentFile, at: int) -> None:
+        """Append a batch that is in ``file`` already.
+
+        Raises:
+            KafkaError: INVALID_RECORD: it does not follow the one before.
+        """
+        segment_bytes, self._segment_bytes = self._segment_bytes, 2**63 - 1
+        stored = StoredBatch.of(batch)
+        try:
+            super().append(stored)
+        finally:
+            self._segment_bytes = segment_bytes
+        stored.stored_at(file, at)
+
+    # ---- the files
+
+    def _file_of(self, base_offset: int) -> SegmentFile:
+        file = self._files.get(base_offset)
+        if file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = self._files[base_offset] = SegmentFile(self._folder, base_offset)
+            file.truncate(0)
+        return file
+
+    def _cut_files(self) -> None:
+        self._remove_files()
+        file = self._files.get(self._bases[-1])
+        if file is not None:
+            file.truncate(self._active.size_bytes)
+
+    def _remove_files(self) -> None:
+        for base_offset in self._files.keys() - set(self._bases):
+            self._files.pop(base_offset).remove()
+
+    def _save_start(self) -> bool:
+        """Note the log's start, so that what was deleted does not come back; say if it is noted."""
+        if self.start_offset == self._saved_start:
+            return True
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write_start()
+        except OSError as error:
+            # What was deleted may come back after a restart; the next deletion tries again.
+            _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
+            return False
+        self._saved_start = self.start_offset
+        return True
+
+    def _write_start(self) -> None:
+        new = self._folder / f"{START_FILE}.new"
+        offset = b"%d\n" % self.start_offset
+        with new.open("wb") as file:
+            file.write(b"%08x %b" % (crc32c(offset), offset))
+            if self._fsync is Fsync.ALWAYS:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(new, self._folder / START_FILE)

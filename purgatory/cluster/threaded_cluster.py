@@ -1,0 +1,218 @@
+"""A cluster on a thread of its own, for programs that block: tests, scripts, notebooks.
+
+    with ThreadedCluster(ClusterConfig(topics=[TopicSpec("orders", 6)])) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        with cluster.fault.lose_answers(broker=1, count=1):
+            ...
+
+Ground rules
+------------
+* The cluster lives on the thread's event loop. Every call here is passed to it and waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from purgatory.cluster.cluster import Cluster, ClusterConfig
+from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.errors import ClusterError
+from purgatory.cluster.fault import Fault
+from purgatory.cluster.faults import Faults
+
+T = TypeVar("T")
+
+_START_TIMEOUT_S = 30.0
+
+
+class ThreadedCluster:
+    """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
+
+    Args:
+        config: what it is to be; by default three brokers on ports that the system chooses.
+        trace: takes down what happens.
+        tls: the brokers speak TLS with it.
+
+    ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig | None = None,
+        trace: ClusterTrace | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.config = config or ClusterConfig()
+        self._trace = trace
+        self._tls = tls
+        self.fault = ThreadedFaults(self)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cluster: Cluster | None = None
+        self._stopping: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="purgatory-cluster", daemon=True)
+
+    def start(self) -> None:
+        """Start it, and return when clients can connect.
+
+        Raises:
+            ClusterError: it can't start.
+        """
+        self._thread.start()
+        if not self._started.wait(_START_TIMEOUT_S):
+            raise ClusterError(f"the cluster did not start within {_START_TIMEOUT_S:g} s")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """Stop it; stopping again has no effect."""
+        loop, stopping = self._loop, self._stopping
+        if loop is not None and stopping is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(stopping.set)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # What it can be asked.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given."""
+        return self.running.bootstrap_servers
+
+    @property
+    def running(self) -> Cluster:
+        """The cluster itself, to be touched on its own thread only: see `call`."""
+        if self._cluster is None:
+            raise ClusterError("the cluster was not started")
+        return self._cluster
+
+    def state(self) -> dict[str, Any]:
+        """Return what `cluster_state` tells."""
+        state: dict[str, Any] = self.call(partial(cluster_state, self.running))
+        return state
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic.
+
+        Raises:
+            ClusterError: there is one of this name.
+        """
+
+        def create() -> None:
+            cluster = self.running
+            if name in cluster.controller.topics:
+                raise ClusterError(f"topic {name} exists")
+            replicas = replication or cluster.default_replication
+            cluster.controller.create_topic(name, partitions, replicas, settings)
+
+        self.call(create)
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call ``function`` on the cluster's thread, and return what it returns, awaited."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise ClusterError("the cluster does not run")
+
+        async def call() -> Any:
+            result = function()
+            return await result if inspect.isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(call(), loop).result()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._cluster = Cluster(self.config, self._trace)
+        try:
+            await self._cluster.start(self._tls)
+            self._started.set()
+            await self._stopping.wait()
+        finally:
+            await self._cluster.stop()
+
+
+class ThreadedFaults:
+    """The methods of `Faults`, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or not callable(getattr(Faults, name, None)):
+            raise AttributeError(f"there is no fault {name!r}")
+        return partial(self._call, name)
+
+    def _call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        cluster = self._cluster
+        method = getattr(cluster.running.fault, name)
+        result = cluster.call(partial(method, *arguments, **settings))
+        return ThreadedFault(cluster, result) if isinstance(result, Fault) else result
+
+
+class ThreadedFault:
+    """A fault in force; ends with ``end()``, or at the end of a ``with`` block."""
+
+    def __init__(self, cluster: ThreadedCluster, fault: Fault) -> None:
+        self._cluster = cluster
+        self._fault = fault
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in force."""
+        return self._fault.active
+
+    @property
+    def uses(self) -> int:
+        """How often it struck."""
+        return self._fault.uses
+
+    def end(self) -> None:
+        """Let things go right again."""
+        self._cluster.call(self._fault.end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()

@@ -1,0 +1,412 @@
+"""A purgatory on an event loop: coroutines wait in it, and no thread is needed.
+
+The lists, the operations and the wheel are those of ``DelayedOperationPurgatory``; the loop's own
+timer moves the wheel.
+
+Ground rules
+------------
+* Conditions and callbacks run on the loop's thread, if events are told by ``notify`` and
+  ``advance`` there, or by ``notify_threadsafe`` and ``advance_threadsafe`` from other threads.
+* The core's locks are taken, for some microseconds each, and by the loop's thread only; except
+  while a scrape of metrics on another thread copies the counters.
+* ``_notes`` is appended to by any thread and emptied by the loop's. A note comes first, then the
+  look at ``_serving_asked``; the loop clears that first, then looks at the notes.
+* What the loop is asked to call, it is asked twice, and an operation tells the task that waits for
+  it twice: an interrupt may meet the first call before its first step. To be called once too often
+  does no harm. A note is served first, then dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
+from threading import get_ident
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from purgatory.core.closing import ClosePolicy
+from purgatory.core.counters import CountersSnapshot
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory, SettledObserver
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.core.fault_log import log_safely
+from purgatory.core.loop_reaper import LoopReaper
+from purgatory.core.operation_future import left_pending
+from purgatory.core.outcome import Outcome
+from purgatory.core.timeout import checked_timeout_s
+from purgatory.core.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
+from purgatory.core.watch_keys import check_hashable, checked_number
+from timer import Clock, InlineExecutor, SystemTimer
+from timer.safe_log import safe_repr
+
+T = TypeVar("T")
+
+
+class _Note(NamedTuple):
+    """What another thread told: an event on a key, or the key's value."""
+
+    key: Hashable
+    value: int | None
+    failed_before: bool = False
+
+
+class AsyncPurgatory:
+    """Holds what coroutines of one event loop wait for.
+
+    Make it inside a coroutine, on the loop that will use it. ``async with`` closes it.
+
+    Args:
+        name: names it in logs and metrics: "Fetch".
+        broker_id: tells purgatories of one name apart.
+        max_pending: how many operations may wait at the same time; None for any number.
+        on_settled: an observer of every outcome; what it raises is logged.
+        clock: the time; the machine's monotonic clock by default. A loop in virtual time brings
+            its own.
+
+    Raises:
+        RuntimeError: no event loop is running.
+        ValueError: max_pending is below 1.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker_id: int = 0,
+        max_pending: int | None = None,
+        on_settled: SettledObserver | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                f"AsyncPurgatory({name!r}) needs a running event loop: make it in a coroutine"
+            ) from None
+        self._thread_id = get_ident()
+        self._timer = SystemTimer(name, clock=clock, executor=InlineExecutor())
+        self.core = DelayedOperationPurgatory(
+            name,
+            timer=self._timer,
+            broker_id=broker_id,
+            reaper_enabled=False,
+            on_settled=on_settled,
+            max_pending=max_pending,
+        )
+        self._reaper = LoopReaper(self._timer, self._loop)
+        self.core.reaper = self._reaper
+        self._notes: deque[_Note] = deque()
+        self._serving_asked = False
+
+    # Waiting.
+
+    async def wait(
+        self, keys: Iterable[Hashable], until: Callable[[], T], timeout: float | None = None
+    ) -> T:
+        """Wait until an event on one of ``keys`` finds ``until()`` true, and return its value.
+
+        Args:
+            keys: the events to wait for. At least one.
+            until: checked at once, at each event, and once more when the time is up.
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            TimeoutError: it did not become true in time.
+            PurgatoryClosedError: the purgatory was closed, before or meanwhile.
+            PurgatoryFullError: ``max_pending`` operations wait already.
+            WaitCancelledError: somebody called ``cancel_for_key``.
+            Exception: what ``until`` raised.
+        """
+        return await self._result(ConditionWaiting(until, delay_of(timeout)), keys, None)
+
+    async def wait_for_threshold(
+        self, key: Hashable, number: int, timeout: float | None = None
+    ) -> int:
+        """Wait until the value of ``key``, as ``advance`` tells it, is ``number``; return it.
+
+        Raises:
+            As ``wait`` does.
+        """
+        waiting = ThresholdWaiting(self.core._values, key, number, delay_of(timeout))
+        return await self._result(waiting, (), {key: number})
+
+    async def submit(
+        self,
+        operation: DelayedOperation,
+        keys: Iterable[Hashable] = (),
+        thresholds: Mapping[Any, int] | None = None,
+    ) -> Outcome:
+        """Submit ``operation`` and return its outcome, once its callbacks have run.
+
+        If the task that waits is cancelled, so is the operation.
+
+        Raises:
+            As ``DelayedOperationPurgatory.try_complete_else_watch`` does;
+            PurgatoryClosedError: the purgatory was closed, and left the operation pending.
+        """
+        await self._settled(operation, keys, thresholds)
+        if operation.outcome is Outcome.PENDING:
+            raise left_pending(operation, self.name)
+        return operation.outcome
+
+    # Waking.
+
+    def notify(self, key: Hashable) -> int:
+        """Check all who wait on ``key``; return how many completed. On the loop's thread.
+
+        Raises:
+            RuntimeError: this is another thread.
+            TypeError: the key is not hashable.
+        """
+        self._check_thread("notify")
+        return self.core.check_and_complete(key)
+
+    def advance(self, key: Hashable, value: int) -> int:
+        """Say that the value of ``key`` is ``value``; return how many completed. On the loop's
+        thread. Otherwise as ``DelayedOperationPurgatory.advance``."""
+        self._check_thread("advance")
+        return self.core.advance(key, value)
+
+    def notify_threadsafe(self, key: Hashable) -> None:
+        """Have the loop check all who wait on ``key``, soon. From any thread.
+
+        Raises:
+            PurgatoryClosedError: the loop was closed.
+            TypeError: the key is not hashable.
+        """
+        check_hashable(key)
+        self._note(key, None)
+
+    def advance_threadsafe(self, key: Hashable, value: int) -> None:
+        """As ``notify_threadsafe``, for ``advance``.
+
+        Raises:
+            PurgatoryClosedError: the loop was closed.
+            TypeError: the key is not hashable, or the value is no integer.
+        """
+        check_hashable(key)
+        self._note(key, value if type(value) is int else checked_number("value", key, value))
+
+    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
+        """Cancel all who wait on ``key``, and return them; ``wait`` raises WaitCancelledError."""
+        self._check_thread("cancel_for_key")
+        return self.core.cancel_for_key(key)
+
+    def complete_all(self, key: Hashable) -> int:
+        """Complete all operations that wait on ``key``, whatever their condition says."""
+        self._check_thread("complete_all")
+        return self.core.complete_all(key)
+
+    def fail_all(self, key: Hashable, error: BaseException) -> int:
+        """Fail all who wait on ``key``; ``wait`` raises ``error``."""
+        self._check_thread("fail_all")
+        return self.core.fail_all(key, error)
+
+    def value(self, key: Hashable) -> int | None:
+        """Return the highest value that ``advance`` was told of ``key``, or None."""
+        return self.core.value(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Forget the value of ``key``."""
+        self.core.forget(key)
+
+    # What it holds.
+
+    @property
+    def name(self) -> str:
+        """What it was named."""
+        return self.core.name
+
+    @property
+    def watched(self) -> int:
+        """Entries on all watch lists. O(1), exact."""
+        return self.core.watched
+
+    @property
+    def watched_keys(self) -> int:
+        """Keys that somebody waits on. O(1), exact."""
+        return self.core.watched_keys
+
+    @property
+    def num_delayed(self) -> int:
+        """Operations that are pending. O(1), exact."""
+        return self.core.num_delayed
+
+    @property
+    def counters(self) -> CountersSnapshot:
+        """Exact counts of what became of the operations."""
+        return self.core.counters
+
+    # Closing.
+
+    async def aclose(self, pending: ClosePolicy = "fail", timeout: float | None = 10.0) -> int:
+        """Take nothing more, settle what is pending, and let go of the loop's timer.
+
+        Args:
+            pending: "fail" and "leave" have those who wait raise PurgatoryClosedError; "expire"
+                has them time out now. "leave" runs no callback of theirs.
+            timeout: seconds to wait for locks of yours that are taken, and for callbacks that run
+                on other threads; None waits for ever.
+
+        Returns:
+            How many operations were pending. Closing again returns 0.
+
+        Raises:
+            ValueError: ``pending`` is none of the three, or ``timeout`` is nan.
+            TypeError: ``timeout`` is no number.
+            RuntimeError: this is another event loop than its own.
+        """
+        timeout_s = checked_timeout_s(timeout)
+        self._check_loop("close it there, or by core.close() once that loop is closed")
+        first = not self.core.is_closed
+        settled = await self.core._stop_intake(pending).close_on_loop(timeout_s)
+        if first:
+            log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
+        self._reaper.stop_soon()
+        self._timer.close()
+        return settled if first else 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # The parts of waiting and waking.
+
+    async def _result(
+        self,
+        waiting: Waiting[T],
+        keys: Iterable[Hashable],
+        thresholds: Mapping[Any, int] | None,
+    ) -> T:
+        await self._settled(waiting, keys, thresholds)
+        return waiting.result(self.name)
+
+    async def _settled(
+        self,
+        operation: DelayedOperation,
+        keys: Iterable[Hashable],
+        thresholds: Mapping[Any, int] | None,
+    ) -> None:
+        self._check_loop("make one on the loop that waits in it")
+        if self._notes:
+            self._loop.call_soon(self._serve_notes)  # should interrupts have met both calls of it
+        # One that was submitted before is somebody else's to cancel; and so is what is none.
+        is_ours = getattr(operation, "_op_purgatory", self) is None
+        try:
+            self.core.try_complete_else_watch(operation, keys, thresholds)
+            if not operation._op_is_over():
+                told = self._loop.create_future()
+                operation.call_when_settled(partial(self._tell, told, operation))
+                operation.call_when_settled(partial(self._tell, told))
+                await told
+        except BaseException:
+            # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
+            if is_ours:
+                operation.cancel()
+            self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
+            raise
+
+    def _tell(self, told: asyncio.Future[None], operation: DelayedOperation | None = None) -> None:
+        """Wake the task that waits for ``told``; the call that has the operation may log."""
+        if told.done():
+            return
+        try:
+            if get_ident() == self._thread_id:
+                told.set_result(None)
+            else:
+                self._have_loop_call(_set_told, told)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            if operation is not None:  # and with the loop the task that waits
+                log_safely(
+                    "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
+                )
+
+    def _note(self, key: Hashable, value: int | None) -> None:
+        if self._loop.is_closed():
+            raise self._loop_closed()
+        try:
+            self._notes.append(_Note(key, value))
+            if not self._serving_asked:
+                self._serving_asked = True
+                self._have_loop_call(self._serve_notes)
+        except BaseException:
+            self._serving_asked = False
+            if self._loop.is_closed():
+                self._notes.clear()
+                raise self._loop_closed() from None
+            # Interrupted: another thread may have noted something, and left the asking to us.
+            self._have_loop_call(self._serve_notes)
+            raise
+
+    def _have_loop_call(self, function: Callable[..., object], *args: object) -> None:
+        self._loop.call_soon_threadsafe(function, *args)
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def _serve_notes(self) -> None:
+        self._serving_asked = False
+        notes = self._notes
+        checked: set[Hashable] = set()
+        try:
+            # No more than there are now: who notes more asks anew, and others have their turn.
+            for _ in range(len(notes)):
+                self._serve(notes[0], checked)
+                notes.popleft()
+        except BaseException:
+            self._loop.call_soon(self._serve_notes)  # the others
+            raise
+
+    def _serve(self, note: _Note, checked: set[Hashable]) -> None:
+        try:
+            if note.value is not None:
+                self.core.advance(note.key, note.value)
+                checked.clear()  # told before and after an advance, a key is checked twice
+            elif note.key not in checked:
+                self.core.check_and_complete(note.key)
+                checked.add(note.key)
+        except Exception as error:
+            # Was it the key's __eq__, or an interrupt? One more try will tell.
+            if not note.failed_before:
+                self._notes.append(note._replace(failed_before=True))
+                self._loop.call_soon(self._serve_notes)
+                return
+            log_safely(
+                "error",
+                "note_failed",
+                purgatory=self.name,
+                key=safe_repr(note.key),
+                exc_info=error,
+            )
+
+    def _loop_closed(self) -> PurgatoryClosedError:
+        return PurgatoryClosedError(
+            f"purgatory {self.name!r} can't be notified: its event loop was closed"
+        )
+
+    def _check_loop(self, what_to_do: str) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                f"purgatory {self.name!r} belongs to another event loop: {what_to_do}"
+            )
+
+    def _check_thread(self, called: str) -> None:
+        if get_ident() != self._thread_id:
+            raise RuntimeError(
+                f"{called} was called on another thread than that of purgatory {self.name!r}'s "
+                "event loop: use notify_threadsafe or advance_threadsafe, or "
+                "loop.call_soon_threadsafe"
+            )
+
+
+def _set_told(told: asyncio.Future[None]) -> None:
+    if not told.done():
+        told.set_result(None)

@@ -1,0 +1,39 @@
+"""Another try for an operation whose user's lock was taken: its holder owes it nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timer import TimerTask
+
+if TYPE_CHECKING:
+    from purgatory.core.delayed_operation import DelayedOperation
+
+_FIRST_RETRY_MS = 1
+_LONGEST_RETRY_MS = 32
+
+
+class RetryTask(TimerTask):
+    """Tries an operation again whose user's lock was taken; each time after twice as long, up to
+    32 ms, until it finds the lock free."""
+
+    __slots__ = ("operation",)
+
+    _timer_may_run_again = True
+
+    def __init__(self, operation: DelayedOperation) -> None:
+        super().__init__(_FIRST_RETRY_MS)
+        self.operation = operation
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is on the timer, and has yet to look at what was noted."""
+        entry = self._timer_entry
+        return entry is not None and entry.waits
+
+    def run(self) -> None:
+        self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
+        operation = self.operation
+        operation._op_serve()
+        if not self.is_due:
+            self.delay_ms = _FIRST_RETRY_MS  # the lock was free: the next time begins anew

@@ -1,0 +1,127 @@
+"""Operations that do nothing but let somebody wait: for a condition, or for the value of a key."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from inspect import iscoroutine
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from purgatory.core.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
+from purgatory.core.outcome import Outcome
+from purgatory.core.timeout import checked_timeout_s
+
+T = TypeVar("T")
+
+
+class Waiting(DelayedOperation, Generic[T]):
+    """Completes with a value, which is what whoever waits for it gets."""
+
+    __slots__ = ("value",)
+
+    value: T
+
+    @abstractmethod
+    def awaited(self) -> str:
+        """Say what is waited for, for an error's text."""
+
+    def result(self, purgatory_name: str) -> T:
+        """Return the value, or raise what kept it from coming, once the operation is settled."""
+        outcome = self.outcome
+        if outcome is Outcome.COMPLETED and hasattr(self, "value"):
+            return self.value
+        if outcome is Outcome.EXPIRED:
+            raise TimeoutError(f"not within {self.delay_ms / 1_000} s: {self.awaited()}")
+        if outcome is Outcome.PENDING or self._was_closed():
+            raise PurgatoryClosedError(
+                f"purgatory {purgatory_name!r} was closed before: {self.awaited()}"
+            )
+        if self.error is not None:
+            raise self._with_traceback(self.error)
+        raise WaitCancelledError(
+            f"purgatory {purgatory_name!r} was told to stop waiting for: {self.awaited()}"
+        )
+
+    def _was_closed(self) -> bool:
+        """Whether it failed because its purgatory was closed."""
+        purgatory = self._op_purgatory
+        return purgatory is not None and purgatory._closing_failed(self.error)
+
+    def _with_traceback(self, error: BaseException) -> BaseException:
+        """Return ``error`` as it is to be raised: without the frames of others who raised it."""
+        return error.with_traceback(None)
+
+
+class ConditionWaiting(Waiting[T]):
+    """Completes once ``until()`` is true, with what it returned."""
+
+    __slots__ = ("raised_at", "until")
+
+    def __init__(self, until: Callable[[], T], delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.until = until
+        self.raised_at: TracebackType | None = None
+
+    def try_complete(self) -> bool:
+        try:
+            value = self.until()
+        except FAULTS as error:
+            # An operation's error loses its traceback; here, somebody is there to see it.
+            self.raised_at = error.__traceback__
+            raise
+        if not value:
+            return False
+        if iscoroutine(value):
+            value.close()
+            raise TypeError(
+                f"until is called without await, and {self._condition()} returned a coroutine: "
+                "pass a plain function"
+            )
+        self.value = value
+        return self.force_complete()
+
+    def awaited(self) -> str:
+        return f"{self._condition()} on {list(self._op_keys)}"
+
+    def _condition(self) -> str:
+        return str(getattr(self.until, "__qualname__", self.until))
+
+    def _with_traceback(self, error: BaseException) -> BaseException:
+        # Let go of, since the frames hold this operation, which would hold them.
+        raised_at, self.raised_at = self.raised_at, None
+        return error.with_traceback(raised_at)
+
+
+class ThresholdWaiting(Waiting[int]):
+    """Completes once ``values[key]`` is ``number`` or more, with what it is."""
+
+    __slots__ = ("key", "number", "values")
+
+    def __init__(
+        self, values: Mapping[Hashable, int], key: Hashable, number: int, delay_ms: int
+    ) -> None:
+        super().__init__(delay_ms)
+        self.values = values
+        self.key = key
+        self.number = number
+
+    def try_complete(self) -> bool:
+        value = self.values.get(self.key)
+        if value is None or value < self.number:
+            return False
+        self.value = value
+        return self.force_complete()
+
+    def awaited(self) -> str:
+        return f"{self.key!r} to reach {self.number} (it is {self.values.get(self.key)})"
+
+
+def delay_of(timeout: float | None) -> int:
+    """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
+    timeout_s = checked_timeout_s(timeout)
+    if timeout_s >= FOREVER_MS / 1_000:
+        return FOREVER_MS
+    return math.ceil(timeout_s * 1_000)

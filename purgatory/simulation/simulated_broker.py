@@ -1,0 +1,250 @@
+"""A simulated broker: a replica manager and its three purgatories, in a process that can fail.
+
+A broker runs, or is paused (it does nothing: requests pile up, timeouts fire late), or is dead (its
+connections are broken, its waiting requests are gone; its logs stay, as a process that dies leaves
+what it wrote to the operating system). Each start is a new process: new purgatories, a new timer, a
+new replica manager on the logs of the one before.
+
+Ground rules: everything runs on the engine's thread. In real time the reapers' threads complete
+operations too; what they answer and report is handed over to the engine (`Runtime.handed_over`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from purgatory.kafka import ReplicaManager, TopicPartition
+from purgatory.kafka.log import LogConfig
+from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.invariants import OVERDUE_MS
+
+if TYPE_CHECKING:
+    from purgatory.simulation.commit_watch import CommitWatch
+    from purgatory.simulation.invariants import Invariants
+    from purgatory.simulation.network import Connection, Request
+    from purgatory.simulation.runtime import Process, Runtime
+    from purgatory.simulation.scenario import Scenario
+    from purgatory.simulation.scheduled_faults import Loss
+    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_follower import Followers
+
+
+class Broker:
+    """One broker of the cluster.
+
+    Args:
+        broker_id: its number.
+        scenario: the settings.
+        runtime: makes its processes and runs its events.
+        watch: follows what it commits.
+        invariants: is told of requests that are answered twice or never.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        scenario: Scenario,
+        runtime: Runtime,
+        watch: CommitWatch,
+        invariants: Invariants,
+    ) -> None:
+        self.id = broker_id
+        self.alive = False
+        self.paused = False
+        self.process_number = 0
+        self.silences = 0
+        self.connections: list[Connection] = []
+        self.losses: list[Loss] = []
+        self.open_requests: dict[Request, None] = {}
+        self.controller: Controller
+        self.followers: Followers
+        self.manager: ReplicaManager
+        self.process: Process
+        self._scenario = scenario
+        self._runtime = runtime
+        self._engine = runtime.engine
+        self._recorder = runtime.recorder
+        self._watch = watch
+        self._invariants = invariants
+        self._logs: dict[TopicPartition, Any] = {}
+        self._backlog: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+
+    # The process.
+
+    def start(self) -> None:
+        """Start a new process on the logs that the last one left."""
+        cluster, topic = self._scenario.cluster, self._scenario.topic
+        self.process_number += 1
+        self.process = process = self._runtime.start_process(self.id)
+        self.manager = ReplicaManager(
+            self.id,
+            clock=process.clock,
+            produce_purgatory=process.produce,
+            fetch_purgatory=process.fetch,
+            delete_records_purgatory=process.delete_records,
+            min_insync_replicas=topic.min_insync_replicas,
+            max_lag_ms=cluster.replica_lag_time_max_ms,
+            log_config=LogConfig(
+                segment_bytes=topic.segment_bytes,
+                retention_bytes=topic.retention_bytes,
+                max_batch_bytes=2**31 - 1,
+            ),
+            logs=self._logs,
+            on_isr_change=self._isr_change,
+        )
+        self._logs = {}
+        self.alive, self.paused = True, False
+        number = self.process_number
+        self._engine.after(
+            cluster.replica_lag_time_max_ms * NS_PER_MS // 2, self._expire_isr, number
+        )
+
+    def die(self) -> None:
+        """End the process: connections break, what waits is gone, the logs stay."""
+        self.alive, self.paused = False, False
+        self.silences += 1
+        self._backlog.clear()
+        self.note_open("cancelled")
+        self.open_requests.clear()
+        self.followers.stop()
+        for topic_partition in self._runtime.topic_partitions:
+            for purgatory in self.process.purgatories:
+                purgatory.cancel_for_key(topic_partition)
+        self._logs = self.manager.take_logs()
+        self._runtime.end_process(self.process)
+        for connection in self.connections:
+            connection.broken()
+
+    def pause(self) -> None:
+        """Stand still: nothing is received, answered, fetched or expired until `resume`."""
+        self.paused = True
+        self.silences += 1
+        self._runtime.suspend_process(self.process)
+
+    def resume(self) -> None:
+        """Go on: first what should have expired, then what arrived, in order."""
+        self.paused = False
+        self._runtime.resume_process(self.process)
+        backlog, self._backlog = self._backlog, deque()
+        for function, args in backlog:
+            function(*args)
+
+    def submit(self, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in the broker's process: now, after a pause, or never."""
+        if self.paused:
+            self._backlog.append((function, args))
+        elif self.alive:
+            function(*args)
+
+    def close(self) -> None:
+        """End the run."""
+        if self.alive:
+            self._runtime.end_process(self.process)
+
+    # Requests.
+
+    def receive(self, request: Request) -> None:
+        """Work on a request, or put it behind its connection's other ones."""
+        if self.paused:
+            self._backlog.append((self.receive, (request,)))
+            return
+        connection = request.connection
+        if not self.alive:
+            connection.broken()
+            return
+        if request.generation != connection.generation:
+            return
+        if connection.busy:
+            connection.queue.append(request)
+        else:
+            self._execute(request)
+
+    def respond(self, request: Request, answer: Any) -> None:
+        """Take the replica manager's answer to a request, on whichever thread it was settled."""
+        if self._recorder.answering(request):
+            self._respond(request, answer)
+        else:
+            self._runtime.handed_over(self._respond, request, answer)
+
+    def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Have the commit watch look at partitions whose high watermark may have moved."""
+        self._watch.look(self.id, self.manager, topic_partitions)
+
+    def loses(self, kind: str, request: Request) -> bool:
+        """Whether a fault makes the network lose this message."""
+        return any(loss.hits(kind, request) for loss in self.losses)
+
+    def note_open(self, outcome: str) -> None:
+        """Note what becomes of the requests that wait."""
+        now_ns = self._engine.now_ns()
+        for request in self.open_requests:
+            if request.may_wait:
+                self._recorder.record(request, outcome, now_ns)
+
+    def check_answers(self) -> None:
+        """Look for requests that should have been answered long ago. O(open requests)."""
+        if self.paused or not self.alive:
+            return
+        now_ns = self._engine.now_ns()
+        since_ns = self.process.resumed_ns
+        for request in self.open_requests:
+            waited_ns = now_ns - max(request.received_ns, since_ns)
+            if waited_ns > (request.timeout_ms + OVERDUE_MS) * NS_PER_MS:
+                self._invariants.never_answered(request, self.id)
+                return
+
+    def _execute(self, request: Request) -> None:
+        request.connection.busy = True
+        request.received_ns = self._engine.now_ns()
+        request.process = self.process_number
+        self.open_requests[request] = None
+        request.execute(self)
+        if request.answers and request.may_wait:
+            # Answered before it came to a purgatory; else it is noted already.
+            self._recorder.record(request, "immediate", request.received_ns)
+
+    def _respond(self, request: Request, answer: Any) -> None:
+        if request.process != self.process_number or not self.alive:
+            return
+        if self.paused:
+            self._backlog.append((self._respond, (request, answer)))
+            return
+        request.answers += 1
+        if request.answers != 1:
+            self._invariants.answered_again(request)
+            return
+        request.settled_ns = self._engine.now_ns()
+        self.open_requests.pop(request, None)
+        connection = request.connection
+        if request.generation != connection.generation:
+            return
+        connection.busy = False
+        if connection.queue:
+            self._engine.after(0, self._execute_next, connection)
+        if request.expects_answer:
+            connection.answer(request, answer)
+
+    def _execute_next(self, connection: Connection) -> None:
+        if self.paused:
+            self._backlog.append((self._execute_next, (connection,)))
+        elif self.alive and connection.queue and not connection.busy:
+            self._execute(connection.queue.popleft())
+
+    # The in-sync set.
+
+    def _expire_isr(self, process_number: int) -> None:
+        """Drop laggards from the in-sync sets, every half of the permitted lag."""
+        if process_number != self.process_number or not self.alive:
+            return
+        if not self.paused:
+            self.manager.maybe_shrink_isr()
+            self.look(self._runtime.topic_partitions)
+        period_ns = self._scenario.cluster.replica_lag_time_max_ms * NS_PER_MS // 2
+        self._engine.after(max(1, period_ns), self._expire_isr, process_number)
+
+    def _isr_change(
+        self, topic_partition: TopicPartition, leader_epoch: int, wanted: tuple[int, ...]
+    ) -> bool:
+        return self.controller.change_isr(self.id, topic_partition, leader_epoch, wanted)

@@ -1,0 +1,300 @@
+"""The page of a sweep: its answers in words, heat maps of its surfaces, and what failed.
+
+`sweep_sections` makes the sections alone, for a page that has plotly and the report's style
+already; `sweep_page` makes a page of its own, which opens without a network. Whatever a plot shows,
+a table beside it says in figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import plotly.io
+
+from purgatory.analysis.reports.page import page
+from purgatory.analysis.result_rows import Row, grouped
+from purgatory.sweeps.axes import text
+
+Figure = dict[str, Any]
+
+# Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
+_COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
+_MOST_CELL_TEXTS = 200
+_MOST_ON_EVEN_SCALE = 50
+_ROW_PX = 34
+_SETTINGS = {"displayModeBar": False, "responsive": True}
+
+
+def sweep_page(
+    head: Mapping[str, Any],
+    surfaces: Sequence[Row],
+    answers: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """A page of its own, as text.
+
+    Args:
+        head: `name`, `description`, `scenario`, and the counts `points`, `scenarios`, `failed`.
+        surfaces: rows of the table of that name.
+        answers: each as `Answer.plain()` gives it.
+        failures: some of the scenarios that failed: `settings`, `seed` and `error`.
+    """
+    title = f"Sweep {head['name']}"
+    header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
+    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"])
+    return page(title, [header, "<h2>What came out</h2>", sections])
+
+
+def sweep_sections(
+    surfaces: Sequence[Row],
+    answers: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
+    *,
+    failed: int = 0,
+) -> str:
+    """The sections of a sweep: answers, surfaces, failures. Needs plotly and the report's style.
+
+    Args:
+        surfaces, answers, failures: as of `sweep_page`.
+        failed: how many scenarios failed in all.
+    """
+    parts = [_answers(answers)] if answers else []
+    parts += [_surface(number, rows) for number, rows in grouped(surfaces, "surface").items()]
+    if failed:
+        parts.append(_failures(failures, failed))
+    return "\n".join(parts)
+
+
+def surface_plot(rows: Sequence[Row]) -> Figure:
+    """A heat map of one surface; a line with its spread if it has one setting only.
+
+    Args:
+        rows: the surface's rows of the table `surfaces`.
+    """
+    return _line(rows) if rows[0]["y_setting"] is None else _heat_map(rows)
+
+
+def _heat_map(rows: Sequence[Row]) -> Figure:
+    xs, ys = _labels(rows, "x"), _labels(rows, "y")
+    mean = {(row["x_level"], row["y_level"]): row for row in rows}
+    cells = [[mean.get((x, y)) for x in xs] for y in ys]
+    log = _by_powers_of_ten([row["mean"] for row in rows if row["mean"] is not None])
+    data: Figure = {
+        "type": "heatmap",
+        "x": list(xs.values()),
+        "y": list(ys.values()),
+        "z": [[_color(cell, log) for cell in line] for line in cells],
+        "customdata": [[_spread(cell) for cell in line] for line in cells],
+        "hovertemplate": "%{x}<br>%{y}<br>%{customdata}<extra></extra>",
+        "colorscale": [
+            [number / (len(_COLORS) - 1), color] for number, color in enumerate(_COLORS)
+        ],
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {"thickness": 12, "tickfont": {"size": 11}},
+    }
+    if log:
+        powers = sorted({math.floor(z) for line in data["z"] for z in line if z is not None})
+        ticks = range(powers[0], powers[-1] + 2)
+        data["colorbar"] |= {
+            "tickvals": list(ticks),
+            "ticktext": [f"{10.0**power:g}" for power in ticks],
+        }
+    if len(xs) * len(ys) <= _MOST_CELL_TEXTS:
+        data["text"] = [
+            ["" if cell is None or cell["mean"] is None else text(cell["mean"]) for cell in line]
+            for line in cells
+        ]
+        data["texttemplate"] = "%{text}"
+    layout = _layout(rows[0], height=150 + _ROW_PX * max(3, len(ys)))
+    layout["xaxis"] |= {"type": "category"}
+    layout["yaxis"] |= {"type": "category"}
+    layout["annotations"] = [_over(rows[0]["y_setting"])]
+    return {"data": [data], "layout": layout}
+
+
+def _by_powers_of_ten(values: Sequence[float]) -> bool:
+    """Whether values lie so far apart that on an even scale most would have one color."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _MOST_ON_EVEN_SCALE
+
+
+def _color(cell: Row | None, log: bool) -> float | None:
+    """Where a cell lies on the scale of colors."""
+    if cell is None or cell["mean"] is None:
+        return None
+    return math.log10(cell["mean"]) if log else float(cell["mean"])
+
+
+def _line(rows: Sequence[Row]) -> Figure:
+    drawn = [row for row in rows if row["mean"] is not None]
+    data: Figure = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [_plain(row["x"]) for row in drawn],
+        "y": [row["mean"] for row in drawn],
+        "error_y": {"type": "data", "array": [row["seed_sd"] or 0 for row in drawn]},
+        "customdata": [_spread(row) for row in drawn],
+        "hovertemplate": "%{x}: %{customdata}<extra></extra>",
+        "line": {"color": "#0072b2"},
+    }
+    layout = _layout(rows[0], height=320)
+    layout["xaxis"] |= {"type": "category"}
+    layout["annotations"] = [_over(rows[0]["measure"])]
+    return {"data": [data], "layout": layout}
+
+
+def _labels(rows: Sequence[Row], axis: str) -> dict[int, str]:
+    """The texts of an axis by level, in order."""
+    return {
+        level: _plain(label)
+        for level, label in sorted({(row[f"{axis}_level"], row[axis]) for row in rows})
+    }
+
+
+def _spread(row: Row | None) -> str:
+    """A cell in words, for whoever points at it."""
+    if row is None or row["mean"] is None:
+        return "no value"
+    said = text(row["mean"])
+    if row["seed_sd"] is not None:
+        said += f", ± {text(row['seed_sd'])} between seeds"
+    if row["points"] > 1:
+        said += f", {text(row['least'])} to {text(row['most'])} between points"
+    return said
+
+
+def _layout(row: Row, height: int) -> Figure:
+    axis = {"automargin": True, "fixedrange": True, "gridcolor": "#e5e7eb"}
+    return {
+        "height": height,
+        "margin": {"l": 20, "r": 24, "t": 40, "b": 50},
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1f2937"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
+        "dragmode": False,
+        "showlegend": False,
+        "xaxis": {**axis, "title": {"text": _plain(row["x_setting"]), "standoff": 8}},
+        "yaxis": {**axis},
+    }
+
+
+def _over(label: str) -> Figure:
+    """The name of the vertical axis, over it: a narrow screen has its whole width for the plot."""
+    return {
+        "text": _plain(label),
+        "showarrow": False,
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "yshift": 6,
+    }
+
+
+def _plain(label: str) -> str:
+    """A text in which plotly finds no markup."""
+    return label.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _about(head: Mapping[str, Any]) -> str:
+    description = f"<p>{escape(head['description'])}</p>" if head["description"] else ""
+    facts = [
+        ("points", f"{head['points']:,}"),
+        ("scenarios", f"{head['scenarios']:,}"),
+        ("failed", f"{head['failed']:,}"),
+    ]
+    shown = "".join(f"<div><dt>{name}</dt><dd>{figure}</dd></div>" for name, figure in facts)
+    return (
+        f"{description}<p>Simulations of <strong>{escape(head['scenario'])}</strong>; all figures "
+        f'are of virtual time.</p><dl class="facts">{shown}</dl>'
+    )
+
+
+def _answers(answers: Sequence[Mapping[str, Any]]) -> str:
+    items = "\n".join(f"<li>{escape(answer['words'])}</li>" for answer in answers)
+    return f"<section><h3>Answers</h3><ul>{items}</ul></section>"
+
+
+def _surface(number: int, rows: Sequence[Row]) -> str:
+    head = rows[0]
+    over = " and ".join(name for name in (head["x_setting"], head["y_setting"]) if name)
+    title = f"{head['measure']} by {over}"
+    caption = (
+        "The mean over seeds, and over all settings that are not shown; the table has the spread."
+    )
+    plot = ""
+    if any(row["mean"] is not None for row in rows):
+        plot = plotly.io.to_html(
+            surface_plot(rows),
+            config=_SETTINGS,
+            include_plotlyjs=False,
+            include_mathjax=False,
+            full_html=False,
+            div_id=f"surface-{number}",
+            validate=True,
+        )
+        plot = (
+            f'<figure><div role="img" aria-label="{escape(title)}; the figures are in the table">'
+            f"{plot}</div><figcaption>{caption}</figcaption></figure>"
+        )
+    return f"<section><h3>{escape(title)}</h3>{plot}{_surface_table(title, rows)}</section>"
+
+
+def _surface_table(title: str, rows: Sequence[Row]) -> str:
+    head = rows[0]
+    settings = [name for name in (head["x_setting"], head["y_setting"]) if name]
+    columns = ["mean", "sd between seeds", "least", "most", "scenarios", "failed"]
+    body = [
+        [
+            *(row[axis] for axis in ("x", "y") if row[f"{axis}_setting"]),
+            *(_number(row[name]) for name in ("mean", "seed_sd", "least", "most")),
+            f"{row['scenarios']:,}",
+            f"{row['failed']:,}",
+        ]
+        for row in rows
+    ]
+    return _table(title, settings + columns, body, numbers_from=len(settings))
+
+
+def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
+    more = "" if failed == len(failures) else f" These are {len(failures)} of them."
+    table = _table(
+        "Scenarios that failed",
+        ["settings", "seed", "error"],
+        [[one["settings"], str(one["seed"]), one["error"]] for one in failures],
+        numbers_from=3,
+    )
+    scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+    left = "is" if failed == 1 else "are"
+    return (
+        '<section class="warning" role="note"><h3>Failed</h3>'
+        f"<p>{scenarios} failed and {left} in no mean.{more}</p>{table}</section>"
+    )
+
+
+def _table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int
+) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        scope = ' scope="col"' if tag == "th" else ""
+        return "".join(
+            f"<{tag}{scope}{' class=number' if place >= numbers_from else ''}>"
+            f"{escape(value)}</{tag}>"
+            for place, value in enumerate(values)
+        )
+
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
+        f"<table><thead><tr>{cells('th', head)}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else text(value)

@@ -1,0 +1,5 @@
+"""The contract of traces: what a run is written as, and everything else reads.
+
+* `trace_schema`: the tables, their columns and types, and the version of all that.
+* `trace_tables`: where rows go while a run goes on; `trace_writer` puts them on disk.
+"""

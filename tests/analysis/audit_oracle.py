@@ -1,0 +1,380 @@
+"""The audit once more, in plain Python over lists: slow, and made to be read beside its definition.
+
+It follows docs/audit.md with loops over all rows, knows nothing of Spark or ranges, and shares no
+code with the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from tests.analysis.audit_rows import Found, Read, Send, SmallTrace
+
+Place = tuple[str, int, int]
+Verdict = tuple[str, str | None]
+ABORTS = {"TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE"}
+
+
+class Oracle:
+    """What is known of one run, gathered by loops."""
+
+    def __init__(self, trace: SmallTrace) -> None:
+        self.trace = trace
+        self.configuration = trace.configuration
+        self.attempts: dict[int, list[Send]] = defaultdict(list)
+        for send in sorted(trace.sends, key=lambda send: send.attempt):
+            self.attempts[send.value_id].append(send)
+        self.readings: dict[int, list[Read]] = defaultdict(list)
+        for read in trace.reads:
+            self.readings[read.value_id].append(read)
+        self.reached: dict[tuple[str, int], int] = {}
+        for read in trace.reads:
+            partition = (read.topic, read.partition)
+            self.reached[partition] = max(self.reached.get(partition, read.offset), read.offset)
+        self.known = {
+            partition: sorted(
+                {read.offset for read in trace.reads if (read.topic, read.partition) == partition}
+            )
+            for partition in self.reached
+        }
+        self.values = sorted(self.attempts.keys() | self.readings.keys())
+        self.places = {value: self._places(value) for value in self.values}
+
+    def found(self) -> Found:
+        """All cases, counted."""
+        counts: Found = Counter()
+        for anomaly, group, verdict, count in self._cases():
+            counts[(anomaly, group, *verdict)] += count
+        return counts
+
+    def _cases(self) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        for case in self._inconsistent_offsets():
+            yield *case, 1
+        for value in self.values:
+            for case in self._of_value(value):
+                yield *case, 1
+        yield from self._of_sequences()
+        for parts in (self._writers(), self._polls(), self._inputs(), self._keys()):
+            for one in parts:
+                yield *one, 1
+
+    def _places(self, value: int) -> set[Place]:
+        held = {(read.topic, read.partition, read.offset) for read in self.readings[value]}
+        for place in self._acknowledged(value):
+            if place[2] > self.reached.get(place[:2], -1):
+                held.add(place)
+        return held
+
+    def _acknowledged(self, value: int) -> list[Place]:
+        return [
+            (send.topic, send.partition, send.offset)
+            for send in self.attempts[value]
+            if send.outcome == "ok" and send.offset is not None
+        ]
+
+    # Verdicts.
+
+    def _producers(self, group: str | None) -> Any:
+        return next((one for one in self.configuration.producers if one.group == group), None)
+
+    def _consumers(self, group: str | None) -> Any:
+        return next((one for one in self.configuration.consumers if one.group == group), None)
+
+    def _setting(self, group: str | None, name: str) -> Any:
+        return getattr(self._producers(group), name, None)
+
+    def _absent(self, otherwise: Verdict) -> Verdict:
+        """The verdict on a case that is found because something is not in the trace."""
+        if otherwise[0] != "permitted" and not self.configuration.complete:
+            return "indeterminate", "incomplete run"
+        return otherwise
+
+    def _assignment(self, group: str) -> Verdict:
+        assignment = getattr(self._consumers(group), "assignment", None)
+        if assignment is None:
+            return "indeterminate", "configuration unknown: assignment"
+        verdict = "permitted" if assignment == "subscribe" else "violation"
+        return verdict, f"assignment={assignment}"
+
+    def _reordered(self, group: str | None) -> Verdict:
+        idempotence = self._setting(group, "idempotence")
+        in_flight = self._setting(group, "max_in_flight")
+        if idempotence:
+            return "violation", "idempotence=true"
+        if in_flight == 1:
+            return "violation", "max_in_flight=1"
+        if self._setting(group, "retries") == 0:
+            return "violation", "retries=0"
+        unknown = [
+            name
+            for name, value in (("idempotence", idempotence), ("max_in_flight", in_flight))
+            if value is None
+        ]
+        if unknown:
+            return "indeterminate", "configuration unknown: " + ", ".join(unknown)
+        return "permitted", f"idempotence=false with max_in_flight={in_flight}"
+
+    def _resent(self, group: str | None) -> Verdict:
+        idempotence = self._setting(group, "idempotence")
+        if idempotence:
+            return "violation", "idempotence=true"
+        if self._setting(group, "retries") == 0:
+            return "violation", "retries=0"
+        if idempotence is None:
+            return "indeterminate", "configuration unknown: idempotence"
+        return "permitted", "idempotence=false"
+
+    # Anomalies.
+
+    def _inconsistent_offsets(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        said: dict[Place, set[int]] = defaultdict(set)
+        firm: dict[Place, set[int]] = defaultdict(set)
+        for value in self.values:
+            for read in self.readings[value]:
+                place = (read.topic, read.partition, read.offset)
+                said[place].add(value)
+                firm[place].add(value)
+            for send in self.attempts[value]:
+                if send.outcome == "ok" and send.offset is not None:
+                    place = (send.topic, send.partition, send.offset)
+                    said[place].add(value)
+                    if send.acks == -1:
+                        firm[place].add(value)
+        for place, values in said.items():
+            if len(values) > 1:
+                agree = len(firm[place]) < 2
+                yield (
+                    "inconsistent_offset",
+                    None,
+                    ("permitted", "acks=1") if agree else ("violation", None),
+                )
+
+    def _of_value(self, value: int) -> Iterator[tuple[str, str | None, Verdict]]:
+        attempts, readings, places = (
+            self.attempts[value],
+            self.readings[value],
+            self.places[value],
+        )
+        group = attempts[0].group if attempts else None
+        oks = [send for send in attempts if send.outcome == "ok"]
+        unknowns = [send for send in attempts if send.outcome == "unknown"]
+        lost_ack = any(
+            earlier.attempt < later.attempt for earlier in unknowns for later in attempts
+        )
+        if len(places) > 1:
+            verdict: Verdict
+            if not attempts:
+                verdict = "indeterminate", "its sends are not in the trace"
+            elif lost_ack and len(places) <= len(oks) + len(unknowns):
+                verdict = self._resent(group)
+            else:
+                verdict = "violation", None
+            yield "duplicate", group, verdict
+            if lost_ack:
+                yield "lost_ack_duplicate", group, verdict
+        if oks and not readings:
+            acknowledged = self._acknowledged(value)
+            weak = oks[0].acks in (0, 1)
+            if acknowledged and not places:
+                verdict = (
+                    ("permitted", f"acks={oks[0].acks}") if weak else ("violation", "acks=all")
+                )
+                yield "lost_write", group, self._absent(verdict)
+            elif acknowledged:
+                yield "unseen", group, ("indeterminate", "readers did not get there")
+            else:
+                yield "unseen", group, ("indeterminate", "its offset is not known")
+        if attempts and readings and all(send.outcome == "fail" for send in attempts):
+            yield "aborted_read", group, self._aborted(attempts[-1], readings)
+
+    def _aborted(self, last: Send, readings: list[Read]) -> Verdict:
+        if last.error not in ABORTS:
+            return self._absent(("violation", None))
+        levels = {getattr(self._consumers(read.group), "isolation", None) for read in readings}
+        if levels == {"read_uncommitted"}:
+            return "permitted", "isolation=read_uncommitted"
+        if "read_committed" in levels:
+            return self._absent(("violation", "isolation=read_committed"))
+        return "indeterminate", "configuration unknown: isolation"
+
+    def _of_sequences(self) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        # Numbers may begin anew, so that one number is that of several values.
+        by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for value, attempts in self.attempts.items():
+            if attempts:
+                by_producer[attempts[0].producer].append((attempts[0].sequence, value))
+        for sent in by_producer.values():
+            yield from self._order(sent)
+            yield from self._gaps(sent)
+
+    def _order(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        for one, value in sent:
+            attempts = self.attempts[value]
+            for partition in {place[:2] for place in self.places[value]}:
+                first = min(place for place in self.places[value] if place[:2] == partition)
+                behind = any(
+                    place[:2] == partition and place < first
+                    for later, other in sent
+                    if later > one
+                    for place in self.places[other]
+                )
+                if behind and (len(attempts) > 1 or attempts[-1].attempt > 1):
+                    verdict = self._reordered(attempts[0].group)
+                    yield "retry_reorder", attempts[0].group, verdict, 1
+                elif behind:
+                    yield "nonmonotonic_send", attempts[0].group, ("violation", None), 1
+
+    def _gaps(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+        stored = [sequence for sequence, value in sent if self.places[value]]
+        if not stored:
+            return
+        for sequence in range(min(stored) + 1, max(stored)):
+            if sequence in stored:
+                continue
+            values = [value for one, value in sent if one == sequence]
+            if not values:
+                after = self.attempts[min(one for one in sent if one[0] > sequence)[1]][0]
+                verdict = ("permitted", "acks=0") if after.acks == 0 else ("violation", None)
+                yield "sequence_gap", after.group, self._absent(verdict), 1
+            for value in values:
+                attempts = self.attempts[value]
+                yield "sequence_gap", attempts[0].group, self._gap_verdict(attempts), 1
+
+    def _gap_verdict(self, attempts: list[Send]) -> Verdict:
+        acks, last = attempts[0].acks, attempts[-1]
+        if acks == 0:
+            return "permitted", "acks=0"
+        if any(send.outcome == "ok" for send in attempts):
+            return self._absent(("permitted", "acks=1") if acks == 1 else ("violation", "acks=all"))
+        retries = self._setting(attempts[0].group, "retries")
+        if retries is not None and len(attempts) > retries:
+            return "permitted", f"retries={retries}"
+        if last.outcome == "unknown" and last.answer_us is None:
+            return "indeterminate", "open at the end of the run"
+        if not self.configuration.complete:
+            return "indeterminate", "incomplete run"
+        if retries is None:
+            return "indeterminate", "configuration unknown: retries"
+        return "violation", f"retries={retries}"
+
+    def _writers(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        spans: dict[tuple[str, int], dict[tuple[int, str], list[int]]] = defaultdict(dict)
+        for send in self.trace.sends:
+            if send.outcome != "fail":
+                ends = spans[(send.topic, send.partition)].setdefault(
+                    (send.producer, send.group), []
+                )
+                ends += [send.send_us] + ([] if send.answer_us is None else [send.answer_us])
+        starts: dict[tuple[int, str], int] = {}
+        for partition, writers in spans.items():
+            starts = {
+                writer: min(
+                    send.send_us
+                    for send in self.trace.sends
+                    if (send.topic, send.partition) == partition
+                    and (send.producer, send.group) == writer
+                    and send.outcome != "fail"
+                )
+                for writer in writers
+            }
+            order = sorted(writers, key=lambda writer: (starts[writer], writer[0]))
+            for index, writer in enumerate(order[1:], 1):
+                longest = max(order[:index], key=lambda other: (max(writers[other]), other[0]))
+                if starts[writer] < max(writers[longest]):
+                    yield "multi_writer", writer[1], self._single(writer[1], longest[1])
+
+    def _single(self, *groups: str) -> Verdict:
+        asked = [self._setting(group, "single_writer") for group in groups]
+        if True in asked:
+            return "violation", "single_writer=true"
+        if None in asked:
+            return "indeterminate", "configuration unknown: single_writer"
+        return "permitted", "single_writer=false"
+
+    def _polls(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        polls: dict[Any, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for read in self.trace.reads:
+            reader = (read.group, read.consumer, read.topic, read.partition)
+            polls[reader][read.poll].add(read.offset)
+        for (group, _, topic, partition), by_poll in polls.items():
+            known = self.known[(topic, partition)]
+            end = None
+            for _, offsets in sorted(by_poll.items()):
+                first, last = min(offsets), max(offsets)
+                if any(first < offset < last and offset not in offsets for offset in known):
+                    yield "poll_skip", group, self._absent(("violation", None))
+                if end is not None and first <= end:
+                    yield "nonmonotonic_poll", group, self._assignment(group)
+                if end is not None and any(end < offset < first for offset in known):
+                    yield "poll_skip", group, self._absent(self._assignment(group))
+                end = last
+
+    def _inputs(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        trace = self.trace
+        recorded = {effect.group for effect in trace.effects}
+        delivered: Counter[Any] = Counter()
+        applied: Counter[Any] = Counter()
+        values: dict[Any, int] = {}
+        for read in trace.reads:
+            place = (read.group, read.topic, read.partition, read.offset)
+            delivered[place] += 1
+            values[place] = min(values.get(place, read.value_id), read.value_id)
+            if read.group not in recorded:
+                applied[place] += read.applied
+        for effect in trace.effects:
+            applied[(effect.group, effect.topic, effect.partition, effect.offset)] += 1
+        committed: dict[Any, int] = {}
+        for commit in trace.commits:
+            store = (commit.group, commit.topic, commit.partition)
+            committed[store] = max(committed.get(store, commit.offset), commit.offset)
+        committing = {commit.group for commit in trace.commits}
+        for place in delivered.keys() | applied.keys():
+            group = place[0]
+            if delivered[place] > 1 and applied[place] == 1:
+                yield "reprocess", group, self._absent(self._assignment(group))
+            if applied[place] > 1:
+                yield "effect_duplicate", group, ("violation", None)
+            if group not in recorded or group not in committing:
+                continue
+            covered = place[:3] in committed and place[3] < committed[place[:3]]
+            if covered and delivered[place] and not applied[place]:
+                copied = len(self.places[values[place]]) > 1
+                doubt: Verdict = ("indeterminate", "a copy, perhaps dropped as such")
+                verdict = doubt if copied else self._absent(("violation", None))
+                yield "offset_without_result", group, verdict
+            if applied[place] and not covered:
+                yield "result_without_offset", group, self._absent(("violation", None))
+
+    def _keys(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        by_key: dict[Any, list[Any]] = defaultdict(list)
+        order = sorted(
+            self.trace.effects,
+            key=lambda one: (one.time_us, one.partition, one.offset, one.version),
+        )
+        for effect in order:
+            by_key[(effect.group, effect.topic, effect.key)].append(effect)
+        for (group, topic, _), effects in by_key.items():
+            for index, effect in enumerate(effects):
+                highest = max(
+                    effects[:index],
+                    key=lambda other: (other.version, other.partition, other.offset),
+                    default=effect,
+                )
+                if highest.version <= effect.version:
+                    continue
+                in_log = highest.partition == effect.partition and effect.offset > highest.offset
+                verdict: Verdict = ("violation", None)
+                if in_log:
+                    verdict = self._reordered(self._sender(topic, effect.partition, effect.offset))
+                yield "key_order_violation", group, verdict
+
+    def _sender(self, topic: str, partition: int, offset: int) -> str | None:
+        held = [
+            read.value_id
+            for read in self.trace.reads
+            if (read.topic, read.partition, read.offset) == (topic, partition, offset)
+        ]
+        attempts = self.attempts[min(held)] if held else []
+        return attempts[0].group if attempts else None

@@ -1,0 +1,152 @@
+"""Whole analyses: what is written, and what is told of broken traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.analyze import Analysis, write_results
+from purgatory.analysis.errors import PipelineError, TraceError
+from purgatory.analysis.spark.session import spark_errors
+from purgatory.analysis.traces.survey import find_traces
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+WriteTrace = Callable[..., Path]
+Row = dict[str, Any]
+
+
+class Analyzed(NamedTuple):
+    """An analysis, the folder of its traces, and that of its results."""
+
+    traces: Path
+    out: Path
+    analysis: Analysis
+
+
+def _analyze(spark: SparkSession, root: Path, out: Path) -> Analysis:
+    out.mkdir()
+    return write_results(spark, find_traces([root]), out)
+
+
+def _read(folder: Path) -> list[Row]:
+    rows: list[Row] = pq.read_table(folder).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def analyzed(
+    spark: SparkSession,
+    write_trace: WriteTrace,
+    hand_operations: list[Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Analyzed:
+    """One analysis of a whole run, an interrupted one, an empty one and one with bad rows."""
+    folder = tmp_path_factory.mktemp("analyzed")
+    traces = folder / "traces"
+    write_trace(traces / "1", hand_operations, run_id="whole", duration_ms=2)
+    write_trace(traces / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
+    write_trace(traces / "3", [], run_id="empty", duration_ms=5)
+    backwards = hand_operations[1]._replace(start_us=900, end_us=899)
+    bad = write_trace(traces / "4", [*hand_operations, backwards], run_id="bad", parts=2)
+    part = bad / "operations" / "part-00001.parquet"
+    table = pq.read_table(part)
+    strange = pa.array(["stranger"] + ["bad"] * (len(table) - 1))
+    pq.write_table(table.set_column(0, "run_id", strange), part)
+    out = folder / "out"
+    return Analyzed(traces, out, _analyze(spark, traces, out))
+
+
+def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
+    traces, out, analysis = analyzed
+    runs = {row["run_id"]: row for row in _read(out / "runs")}
+    assert list(runs) == ["bad", "cut", "empty", "whole"]
+    assert [row["run_id"] for row in analysis.runs] == list(runs)
+    assert runs["whole"] == {
+        "run_id": "whole",
+        "scenario": "by-hand",
+        "seed": 1,
+        "complete": True,
+        "duration_us": 2000,
+        "bucket_width_us": 5,
+        "operations": 8,
+        "sends": 0,
+        "reads": 0,
+        "faults": [],
+        "folder": str(traces / "1"),
+    }
+    # The head of an interrupted run may not know how long it was: the last operation's end tells.
+    assert (runs["cut"]["complete"], runs["cut"]["duration_us"]) == (False, 1000)
+    assert (runs["empty"]["operations"], runs["empty"]["duration_us"]) == (0, 5000)
+    waits = _read(out / "waits")
+    assert waits == list(analysis.waits)
+    assert {row["run_id"] for row in waits} == {"whole", "cut", "bad"}
+    occupancy = _read(out / "occupancy")
+    assert len([row for row in occupancy if row["run_id"] == "whole"]) == 400 * (2 + 1 + 1 + 1)
+    keys = [
+        (
+            row["run_id"],
+            row["purgatory"],
+            -1 if row["broker"] is None else row["broker"],
+            row["bucket_start_us"],
+        )
+        for row in occupancy
+    ]
+    assert keys == sorted(keys)
+    page = analysis.report.read_text(encoding="utf-8")
+    assert "These runs were interrupted: cut." in page
+    assert "This run has no operations." in page
+
+
+def test_what_is_bad_goes_into_the_quarantine_and_is_counted(analyzed: Analyzed) -> None:
+    traces, out, analysis = analyzed
+    assert [
+        (row["table"], row["reason"], row["rows"], row["files"]) for row in analysis.quarantine
+    ] == [
+        ("operations", "impossible time", 1, 0),
+        ("operations", "row of another run", 1, 0),
+    ]
+    (operations,) = [run["operations"] for run in analysis.runs if run["run_id"] == "bad"]
+    assert operations == 9 - 2
+    total = [row for row in analysis.waits if row["outcome"] == row["kind"] == "all"]
+    assert sum(row["operations"] for row in total if row["run_id"] == "bad") == 7
+    places = sorted((row["file"], row["line"], row["reason"]) for row in _read(out / "quarantine"))
+    parts = traces / "4" / "operations"
+    assert places == [
+        (str(parts / "part-00000.parquet"), 5, "impossible time"),
+        (str(parts / "part-00001.parquet"), 1, "row of another run"),
+    ]
+
+
+def test_strict_stops_at_a_bad_row(
+    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    backwards = hand_operations[1]._replace(start_us=900, end_us=899)
+    trace = write_trace(tmp_path / "trace", [*hand_operations, backwards])
+    with pytest.raises(
+        TraceError,
+        match=r"part-00000\.parquet:9: impossible time: end_us 899 is before start_us 900",
+    ):
+        write_results(spark, find_traces([trace]), tmp_path, strict=True)
+
+
+def test_a_part_whose_data_is_broken(
+    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path / "trace", hand_operations)
+    part = trace / "operations" / "part-00000.parquet"
+    with part.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff" * 64)
+    with (
+        pytest.raises(PipelineError, match=r"Spark failed: .*part-00000\.parquet") as caught,
+        spark_errors(tmp_path / "spark.log"),
+    ):
+        _analyze(spark, trace, tmp_path / "out")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,184 @@
+"""``purgatory audit`` as a person and a CI meet it: what it prints, its tables, its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.auditing import EXPECTATIONS
+from purgatory.analysis.auditing.audit_results import configuration_of
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.traces.survey import find_traces
+from purgatory.cli.audit_command import _EXPECTATIONS
+from purgatory.cli.main import main
+from tests.analysis.audit_injections import injected
+from tests.analysis.conftest import OPERATIONS, READS, SENDS
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+PRODUCERS = [
+    {"group": "writers", "idempotence": False, "max_in_flight": 5, "retries": 9}
+    | {"single_writer": True, "acks": -1}
+]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A trace in which three records lie behind later ones, and settings that permit it."""
+    return _write(tmp_path / "trace", PRODUCERS)
+
+
+def _write(folder: Path, producers: list[dict[str, Any]], complete: bool = True) -> Path:
+    rows, _ = injected("retry_reorder", 3, seed=4)
+    parts = {
+        "operations": (OPERATIONS, []),
+        "sends": (SENDS, [{**send._asdict(), "size_bytes": 1} for send in rows.sends]),
+        "reads": (READS, [read._asdict() for read in rows.reads]),
+    }
+    for name, (schema, table) in parts.items():
+        (folder / name).mkdir(parents=True)
+        made = pa.Table.from_pylist([{"run_id": "run-1", **row} for row in table], schema=schema)
+        pq.write_table(made, folder / name / "part-00000.parquet")
+    head = {
+        "schema_version": 2,
+        "run_id": "run-1",
+        "scenario": "run",
+        "seed": 1,
+        "complete": complete,
+        "started": 0,
+        "duration_ms": 1,
+        "producers": producers,
+        "consumers": [
+            {"group": group, "assignment": "assign", "isolation": "read_committed"}
+            for group in ("readers", "others")
+        ],
+        "tables": {name: {"parts": 1, "rows": len(rows)} for name, (_, rows) in parts.items()},
+    }
+    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command take the session of these tests."""
+
+    @contextmanager
+    def shared(master: str, **_: object) -> Iterator[SparkSession]:
+        assert master == "local[2]"
+        yield spark
+
+    monkeypatch.setattr("purgatory.analysis.auditing.audit_results.spark_session", shared)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("in_the_shared_session")
+def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_expected(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(trace), "--master", "local[2]"]) == 0
+    printed = capsys.readouterr()
+    assert re.search(r"retry_reorder +writers +3 +permitted +idempotence=false", printed.out)
+    assert "not checked (no effects in the trace): key_order_violation" in printed.out
+    assert "No violations in 1 runs" in printed.out
+
+    out = tmp_path / "out"
+    expecting = ["--expect", "order", "--out", str(out), "--witnesses", "2"]
+    assert main(["audit", str(trace), "--master", "local[2]", *expecting]) == 1
+    printed = capsys.readouterr()
+    assert re.search(r"retry_reorder +writers +3 +violation +order expected", printed.out)
+    assert "3 violations in 1 of 1 runs" in printed.out
+    assert sorted(path.name for path in out.iterdir()) == ["audit", "witnesses"]
+    for table in ("audit", "witnesses"):
+        assert _columns(out / table) == _described(table)
+    witnesses = pq.read_table(out / "witnesses").to_pylist()
+    assert [row["rank"] for row in witnesses if row["anomaly"] == "retry_reorder"] == [1, 2]
+    assert main(["audit", str(trace), "--out", str(out)]) == 2
+    assert "has results already; allow --overwrite" in capsys.readouterr().err
+
+
+def _columns(table: Path) -> list[tuple[str, str]]:
+    names = {"int32": "int", "int64": "bigint", "large_string": "string"}
+    schema = pq.read_table(table).schema
+    kinds = ["array" if pa.types.is_list(one.type) else str(one.type) for one in schema]
+    return [(field.name, names.get(kind, kind)) for field, kind in zip(schema, kinds, strict=True)]
+
+
+def _described(table: str) -> list[tuple[str, str]]:
+    section = DOCUMENT.split(f"### Table `{table}`", 1)[1].split("\n##", 1)[0]
+    return re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
+
+
+def test_the_command_knows_all_that_can_be_expected() -> None:
+    # It has a list of its own, so that its help does not wait for Spark's modules.
+    assert set(_EXPECTATIONS) == EXPECTATIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nowhere"], "nowhere: there is no such folder"),
+        (["trace", "--expect", "luck"], "'luck' is nothing to expect; choose of order, once"),
+        (["trace", "--witnesses", "-1"], "greater than or equal to 0"),
+        (["trace", "--master", "sparky"], "'sparky' is no Spark master"),
+        (["trace", "--out", "trace"], "overlap"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str],
+    expected: str,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    assert main(["audit", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("purgatory audit: ")
+    assert expected in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_settings_come_from_the_head_of_the_trace(tmp_path: Path) -> None:
+    folder = _write(tmp_path / "one", PRODUCERS, complete=False)
+    run = configuration_of(find_traces([folder]))["run-1"]
+    assert not run.complete
+    (producers,) = run.producers
+    assert (producers.idempotence, producers.max_in_flight, producers.single_writer) == (
+        False,
+        5,
+        True,
+    )
+    assert {one.group: one.assignment for one in run.consumers} == {
+        "readers": "assign",
+        "others": "assign",
+    }
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ({"producers": PRODUCERS * 2}, "names the group 'writers' of producers more than once"),
+        (
+            {"consumers": [{"group": "readers", "assignment": "manual"}]},
+            "assignment of the consumers 'readers' must be assign or subscribe, and is 'manual'",
+        ),
+    ],
+)
+def test_a_head_that_contradicts_itself_is_refused(
+    head: Mapping[str, Any], expected: str, trace: Path
+) -> None:
+    document = json.loads((trace / "run.json").read_text())
+    (trace / "run.json").write_text(json.dumps({**document, **head}))
+    with pytest.raises(TraceError, match=re.escape(expected)):
+        configuration_of(find_traces([trace]))

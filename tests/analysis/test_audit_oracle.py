@@ -1,0 +1,226 @@
+"""The audit against an oracle in plain Python, on hundreds of small traces in which all goes wrong.
+
+Many runs go through one job: Spark's time is per job, not per row.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.auditing import (
+    ANOMALIES,
+    ConsumerSettings,
+    ProducerSettings,
+    RunConfiguration,
+)
+from tests.analysis.audit_oracle import Oracle
+from tests.analysis.audit_rows import (
+    Commit,
+    Effect,
+    Read,
+    Send,
+    SmallTrace,
+    audited,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def random_trace(seed: int) -> SmallTrace:
+    """A small run in which records are lost, copied, swapped, read again and applied at random."""
+    chance = random.Random(seed)
+    trace = SmallTrace(configuration=_configuration(chance))
+    logs: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    _write(chance, trace, logs)
+    for group in ("readers", "others")[: chance.choice([1, 2, 2])]:
+        _read(chance, trace, logs, group)
+    if chance.random() < 0.7:
+        _apply(chance, trace)
+    return trace
+
+
+def _configuration(chance: random.Random) -> RunConfiguration:
+    producers = [
+        ProducerSettings(
+            group,
+            idempotence=chance.choice([True, False, False, None]),
+            max_in_flight=chance.choice([1, 5, 5, None]),
+            retries=chance.choice([0, 1, 9, None]),
+            single_writer=chance.choice([True, False, None]),
+        )
+        for group in ("w0", "w1")
+        if chance.random() < 0.85
+    ]
+    consumers = [
+        ConsumerSettings(
+            group,
+            assignment=chance.choice(["assign", "subscribe", None]),
+            isolation=chance.choice(
+                ["read_committed", "read_uncommitted", "read_uncommitted", None]
+            ),
+        )
+        for group in ("readers", "others")
+        if chance.random() < 0.85
+    ]
+    return RunConfiguration(producers, consumers, complete=chance.random() < 0.7)
+
+
+def _write(
+    chance: random.Random, trace: SmallTrace, logs: dict[int, list[tuple[int, int]]]
+) -> None:
+    late: list[tuple[int, int]] = []
+    for producer in range(chance.randint(1, 3)):
+        acks = chance.choice([-1, -1, -1, 1, 0])
+        numbers = list(range(chance.randint(1, 8)))
+        if chance.random() < 0.2:
+            numbers += range(chance.randint(1, 4))  # as a producer does that is started again
+        for count, sequence in enumerate(numbers):
+            if chance.random() < 0.08:
+                continue  # never sent
+            value = producer * 100 + count
+            partition = chance.choice([0, producer % 2])
+            for attempt in range(1, chance.choice([1, 1, 1, 2, 3]) + 1):
+                outcome = chance.choice(["ok", "ok", "ok", "unknown", "fail"])
+                held = {"ok": 0.95, "unknown": 0.6, "fail": 0.1}[outcome]
+                log = logs[partition]
+                offset = (log[-1][0] if log else -1) + chance.choice([1, 1, 1, 3])
+                if chance.random() < held:
+                    if chance.random() < 0.15:
+                        late.append((partition, value))
+                    else:
+                        log.append((offset, value))
+                at_us = chance.randrange(60)
+                answer_us = None if chance.random() < 0.2 else at_us + chance.randrange(30)
+                error = None if outcome == "ok" else chance.choice(["TRANSACTION_ABORTED", "X"])
+                told = offset if chance.random() < 0.9 else chance.choice([None, 0, 3])
+                trace.sends.append(
+                    Send(
+                        producer,
+                        sequence,
+                        value,
+                        partition,
+                        told if outcome == "ok" else None,
+                        f"w{producer % 2}",
+                        attempt,
+                        value % 3,
+                        acks,
+                        outcome,
+                        error,
+                        at_us,
+                        answer_us,
+                    )
+                )
+    for partition, value in late:
+        log = logs[partition]
+        log.append(((log[-1][0] if log else -1) + 1, value))
+
+
+def _read(
+    chance: random.Random, trace: SmallTrace, logs: dict[int, list[tuple[int, int]]], group: str
+) -> None:
+    for partition, log in logs.items():
+        for consumer in range(chance.choice([1, 1, 2])):
+            at, poll = 0, chance.randrange(3)
+            end = len(log) - chance.choice([0, 0, 2])
+            while at < end:
+                poll += chance.choice([1, 1, 2])
+                size = chance.randint(1, 3)
+                for offset, value in log[at : min(at + size, end)]:
+                    if chance.random() < 0.05:
+                        continue
+                    wrong = chance.random() < 0.03
+                    trace.reads.append(
+                        Read(
+                            consumer,
+                            poll,
+                            partition,
+                            offset,
+                            900 + chance.randrange(3) if wrong else value,
+                            group,
+                            poll * 10 + consumer,
+                            chance.random() < 0.9,
+                        )
+                    )
+                at += size + chance.choice([0, 0, 0, 0, 0, 1, -1, -2]) if at else size
+
+
+def _apply(chance: random.Random, trace: SmallTrace) -> None:
+    for read in trace.reads:
+        if read.group == "readers" or chance.random() < 0.02:
+            for _ in range(chance.choice([0, 1, 1, 1, 1, 2])):
+                at_us = read.time_us + chance.choice([0, 0, 0, 1, 25])
+                trace.effects.append(
+                    Effect(
+                        read.partition,
+                        read.offset,
+                        read.value_id % 3,
+                        read.value_id % 100 + chance.choice([0, 0, 0, 2]),
+                        at_us,
+                        read.group,
+                        read.consumer,
+                    )
+                )
+    for partition in (0, 1):
+        if chance.random() < 0.7:
+            for _ in range(2):
+                trace.commits.append(Commit(partition, chance.randrange(14), group="readers"))
+
+
+@pytest.mark.parametrize("split", [2, 10**9], ids=["split and stitched", "not split"])
+@settings(
+    max_examples=1,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes a job per step
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(seeds=st.lists(st.integers(0, 2**48), min_size=150, max_size=150, unique=True))
+def test_any_trace_gets_the_verdicts_of_the_oracle(
+    spark: SparkSession, split: int, seeds: list[int]
+) -> None:
+    traces = {f"run-{seed}": random_trace(seed) for seed in seeds}
+    found = audited(spark, traces, split=split, split_us=split * 7)
+    for run_id, trace in traces.items():
+        assert found[run_id] == Oracle(trace).found(), (run_id, split)
+
+
+def test_records_of_one_number_have_no_order_among_them(spark: SparkSession) -> None:
+    # The numbers of one producer begin anew: its records 1 and 1 again, of which the later sent
+    # one, or the one of the higher value, lies first.
+    sends = [
+        Send(0, sequence, value, 0, offset)
+        for sequence, value, offset in [(0, 10, 0), (1, 11, 2), (1, 12, 1), (2, 13, 3)]
+    ]
+    reads = [Read(0, 1, 0, send.offset or 0, send.value_id) for send in sends]
+    trace = SmallTrace(sends=sends, reads=reads)
+    found = audited(spark, {"run": trace}, split=10**9, split_us=10**9)
+    assert not [key for key in found["run"] if key[0] in ("nonmonotonic_send", "retry_reorder")]
+    assert found["run"] == Oracle(trace).found()
+
+
+def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions(
+    spark: SparkSession,
+) -> None:
+    effects = [Effect(0, 0, 7, version, 5) for version in (3, 1, 2)]
+    traces = {f"run-{n}": SmallTrace(effects=effects[n:] + effects[:n]) for n in range(3)}
+    for run_id, found in audited(spark, traces, split=10**9, split_us=10**9).items():
+        assert not [key for key in found if key[0] == "key_order_violation"]
+        assert found == Oracle(traces[run_id]).found()
+
+
+def test_random_traces_have_every_anomaly_with_every_verdict_that_it_can_have() -> None:
+    seen = {key[::2][:2] for seed in range(400) for key in Oracle(random_trace(seed)).found()}
+    assert {anomaly for anomaly, _ in seen} == set(ANOMALIES)
+    only_violated = {"nonmonotonic_send", "effect_duplicate"}
+    assert {name for name, verdict in seen if verdict == "violation"} == set(ANOMALIES) - {"unseen"}
+    assert {name for name, verdict in seen if verdict == "indeterminate"} == (
+        set(ANOMALIES) - only_violated - {"inconsistent_offset"}
+    )
+    assert {name for name, verdict in seen if verdict == "permitted"} == (
+        set(ANOMALIES)
+        - only_violated
+        - {"unseen", "offset_without_result", "result_without_offset"}
+    )

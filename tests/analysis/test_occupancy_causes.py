@@ -1,0 +1,286 @@
+"""Hot keys, peaks, Little's law and the slowest, against counts in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from purgatory.analysis import (
+    hot_keys,
+    littles_law,
+    occupancy,
+    occupancy_of_keys,
+    peaks,
+    slowest,
+)
+from purgatory.analysis.occupancy_job import MOST_POINTS, bucket_width_us
+from purgatory.analysis.waiting_runs import width_us
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Row = dict[str, Any]
+END_US = 2_000
+WIDTH_US = 50
+SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("broker", pa.int32()),
+        ("purgatory", pa.string()),
+        ("operation", pa.int64()),
+        ("timeout_ms", pa.int64()),
+        ("start_us", pa.int64()),
+        ("end_us", pa.int64()),
+        ("wait_us", pa.int64()),
+        ("outcome", pa.string()),
+        ("kind", pa.string()),
+        ("watch_keys", pa.list_(pa.string())),
+    ]
+)
+
+
+def _random_operations(seed: int, number: int) -> list[Row]:
+    chance = random.Random(seed)
+    rows = []
+    for operation in range(number):
+        outcome = chance.choice(["immediate", "completed", "completed", "expired", "pending"])
+        start_us = chance.randrange(END_US)
+        wait_us = {"immediate": 0, "pending": END_US - start_us}.get(outcome, chance.randrange(600))
+        rows.append(
+            {
+                "run_id": chance.choice(["run-1", "run-2"]),
+                "broker": chance.randrange(2),
+                "purgatory": chance.choice(["Fetch", "Produce"]),
+                "operation": operation,
+                "timeout_ms": 1,
+                "start_us": start_us,
+                "end_us": start_us + wait_us,
+                "wait_us": wait_us,
+                "outcome": outcome,
+                "kind": chance.choice(["follower", "consumer"]),
+                "watch_keys": chance.choice(
+                    [None, ["a-0"], ["a-0", "a-1"], ["b-7", "b-7"], [f"c-{operation % 9}"]]
+                ),
+            }
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def operations() -> list[Row]:
+    return _random_operations(3, 400)
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, operations: list[Row]) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_pylist(operations, schema=SCHEMA))
+
+
+@pytest.fixture(scope="module")
+def spans(spark: SparkSession) -> DataFrame:
+    runs = ["run-1", "run-2"]
+    return spark.createDataFrame(
+        pa.table({"run_id": runs, "end_us": [END_US] * 2, "width_us": [WIDTH_US] * 2})
+    )
+
+
+def _parked_at(operations: list[Row], at_us: int) -> list[Row]:
+    return [
+        row
+        for row in operations
+        if row["outcome"] != "immediate"
+        and row["start_us"] <= at_us
+        and (at_us < row["end_us"] or row["outcome"] == "pending")
+    ]
+
+
+def _in_run(row: Row) -> int:
+    """How long an operation was parked before the end of the run."""
+    return max(0, min(int(row["end_us"]), END_US) - int(row["start_us"]))
+
+
+def test_hot_keys_are_those_with_the_most_time_parked(
+    frame: DataFrame, spans: DataFrame, operations: list[Row]
+) -> None:
+    rows = hot_keys(frame, spans, 4).toArrow().to_pylist()
+    for run_id, purgatory in {(row["run_id"], row["purgatory"]) for row in operations}:
+        parked: Counter[str] = Counter()
+        entries: Counter[str] = Counter()
+        expired: Counter[str] = Counter()
+        for row in operations:
+            if (row["run_id"], row["purgatory"]) != (run_id, purgatory):
+                continue
+            if row["outcome"] != "immediate":
+                for key in set(row["watch_keys"] or []):
+                    parked[key] += _in_run(row)
+                    entries[key] += 1
+                    expired[key] += row["outcome"] == "expired"
+        expected = sorted(parked, key=lambda key: (-parked[key], key))[:4]
+        found = sorted(
+            (row for row in rows if (row["run_id"], row["purgatory"]) == (run_id, purgatory)),
+            key=lambda row: row["rank"],
+        )
+        assert [row["key"] for row in found] == expected
+        for row in found:
+            assert row["mean_parked"] == pytest.approx(parked[row["key"]] / END_US)
+            assert (row["entries"], row["expired"]) == (entries[row["key"]], expired[row["key"]])
+
+
+def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
+    frame: DataFrame, spans: DataFrame, operations: list[Row]
+) -> None:
+    keys = hot_keys(frame, spans, 1)
+    (wanted, *_) = keys.orderBy("run_id", "purgatory").toArrow().to_pylist()
+    own = [
+        row
+        for row in operations
+        if row["watch_keys"] is not None
+        and wanted["key"] in row["watch_keys"]
+        and all(row[name] == wanted[name] for name in ("run_id", "purgatory"))
+    ]
+    sizes = [len(_parked_at(own, at_us)) for at_us in range(END_US)]
+    rows = [
+        row
+        for row in occupancy_of_keys(frame, spans, keys).toArrow().to_pylist()
+        if all(row[name] == wanted[name] for name in ("run_id", "purgatory", "key"))
+    ]
+    assert len(rows) == END_US // WIDTH_US
+    for row in rows:
+        bucket = sizes[row["bucket_start_us"] : row["bucket_end_us"]]
+        assert row["size_max"] == max(bucket)
+        assert row["size_mean"] == pytest.approx(sum(bucket) / WIDTH_US)
+
+
+def test_peaks_name_what_was_parked_right_then(
+    spark: SparkSession, frame: DataFrame, spans: DataFrame, operations: list[Row]
+) -> None:
+    schema = "run_id string, kind string, broker bigint, from_us bigint, until_us bigint"
+    faults = spark.createDataFrame(
+        pa.table(
+            {
+                "run_id": ["run-1", "run-1", "run-1"],
+                "kind": ["stall", "crash", "late"],
+                "broker": pa.array([1, None, 0], pa.int64()),
+                "from_us": [0, 0, 5 * END_US],
+                "until_us": pa.array([END_US, None, None], pa.int64()),
+            }
+        )
+    )
+    assert faults.schema.simpleString() == f"struct<{schema.replace(' ', ':').replace(',:', ',')}>"
+    table = occupancy(frame, spans)
+    rows = peaks(frame, table, spans, faults, 2).toArrow().to_pylist()
+    first = {(row["run_id"], row["purgatory"]): row for row in rows if row["rank"] == 1}
+    assert len(first) == 4
+    for (run_id, purgatory), row in first.items():
+        own = [
+            one for one in operations if (one["run_id"], one["purgatory"]) == (run_id, purgatory)
+        ]
+        sizes = [len(_parked_at(own, at_us)) for at_us in range(END_US)]
+        assert row["size"] == max(sizes)
+        assert row["at_us"] == sizes.index(max(sizes))
+        parked = _parked_at(own, row["at_us"])
+        assert row["oldest_us"] == row["at_us"] - min(one["start_us"] for one in parked)
+        for what, column in (("kinds", "kind"), ("outcomes", "outcome"), ("brokers", "broker")):
+            expected = Counter(str(one[column]) for one in parked)
+            assert {one["name"]: one["parked"] for one in row[what]} == expected
+        on_keys = Counter(key for one in parked for key in set(one["watch_keys"] or []))
+        named = [(one["name"], one["parked"]) for one in row["keys"]]
+        assert named == sorted(on_keys.items(), key=lambda one: (-one[1], one[0]))[:5]
+        before = range(row["at_us"] - row["before_us"] + 1, row["at_us"] + 1)
+        waited = [one for one in own if one["outcome"] != "immediate"]
+        assert row["arrivals_before"] == sum(one["start_us"] in before for one in waited)
+        assert row["arrivals_usual"] == pytest.approx(len(waited) * row["before_us"] / END_US)
+        assert row["faults"] == (["crash", "stall 1"] if run_id == "run-1" else [])
+
+
+def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
+    spark: SparkSession, spans: DataFrame
+) -> None:
+    own = [
+        {**_random_operations(1, 1)[0], "run_id": "run-1", "purgatory": "Fetch", **times}
+        for times in (
+            {"start_us": 0, "end_us": 120, "wait_us": 120, "outcome": "completed"},
+            {"start_us": 10, "end_us": 20, "wait_us": 10, "outcome": "completed"},
+        )
+    ]
+    frame = spark.createDataFrame(pa.Table.from_pylist(own, schema=SCHEMA))
+    table = spark.createDataFrame(
+        pa.table(
+            {
+                "run_id": ["run-1"],
+                "purgatory": ["Fetch"],
+                "broker": pa.array([None], pa.int32()),
+                "bucket_start_us": [100],
+                "bucket_end_us": [150],
+                "size_mean": [0.4],
+                "size_max": [1],
+            }
+        )
+    )
+    (row,) = peaks(frame, table, spans).toArrow().to_pylist()
+    assert (row["at_us"], row["size"], row["faults"]) == (100, 1, None)
+
+
+def test_little_s_law_holds_but_for_what_is_pending_at_the_end(
+    frame: DataFrame, spans: DataFrame, operations: list[Row]
+) -> None:
+    rows = littles_law(frame, occupancy(frame, spans), spans).toArrow().to_pylist()
+    assert len(rows) == 2 * 2 * 3
+    for row in rows:
+        own = [
+            one
+            for one in operations
+            if (one["run_id"], one["purgatory"]) == (row["run_id"], row["purgatory"])
+            and row["broker"] in (None, one["broker"])
+            and one["outcome"] != "immediate"
+        ]
+        settled = [one["wait_us"] for one in own if one["outcome"] != "pending"]
+        mean_wait_us = sum(settled) / len(settled)
+        mean_parked = sum(map(_in_run, own)) / END_US
+        assert row["entries"] == len(own)
+        assert row["pending"] == len(own) - len(settled) > 0
+        assert row["arrivals_per_s"] == pytest.approx(len(own) * 1e6 / END_US)
+        assert row["mean_wait_us"] == pytest.approx(mean_wait_us)
+        assert row["mean_parked"] == pytest.approx(mean_parked)
+        differs = len(own) * mean_wait_us / END_US - mean_parked
+        assert row["discrepancy"] == pytest.approx(differs)
+        assert row["explained_by_end"] == pytest.approx(differs)
+        assert row["unexplained"] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_slowest_come_with_their_keys(frame: DataFrame, operations: list[Row]) -> None:
+    rows = slowest(frame, 3).toArrow().to_pylist()
+    assert len(rows) == 2 * 2 * 3
+    for run_id, purgatory in {(row["run_id"], row["purgatory"]) for row in operations}:
+        own = [
+            one for one in operations if (one["run_id"], one["purgatory"]) == (run_id, purgatory)
+        ]
+        own.sort(key=lambda one: (-one["wait_us"], one["start_us"], one["operation"]))
+        found = sorted(
+            (row for row in rows if (row["run_id"], row["purgatory"]) == (run_id, purgatory)),
+            key=lambda row: row["rank"],
+        )
+        for row, expected in zip(found, own, strict=False):
+            assert {name: row[name] for name in expected} == expected
+
+
+def test_counts_below_one_are_refused(frame: DataFrame, spans: DataFrame) -> None:
+    refused = "number must be at least 1, not 0"
+    with pytest.raises(ValueError, match=refused):
+        slowest(frame, 0)
+    with pytest.raises(ValueError, match=refused):
+        hot_keys(frame, spans, 0)
+    with pytest.raises(ValueError, match=refused):
+        peaks(frame, frame, spans, number=0)
+
+
+def test_the_width_of_buckets_is_the_same_in_spark_and_in_python(spark: SparkSession) -> None:
+    lengths = [0, 1, 399, 400, 401, 800, 801, 2_000, 2_001, 4_000, 4_001, 12_000_000, 10**18]
+    lengths += [MOST_POINTS * 10**power + more for power in range(15) for more in (-1, 0, 1)]
+    table = spark.createDataFrame(pa.table({"us": pa.array(lengths, pa.int64())}))
+    found = table.select(width_us(table.us).alias("width_us")).toArrow()["width_us"].to_pylist()
+    assert found == [bucket_width_us(length) for length in lengths]

@@ -1,0 +1,159 @@
+"""Bytes that are no request, against the decoder: it refuses them, and does nothing else."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
+from purgatory.cluster.protocol.frame_check import MOST_ELEMENTS
+from purgatory.cluster.protocol.wire import SUPPORTED, decode_request
+from tests.cluster.wire_values import ALL_VERSIONS, CLIENT_ID, record_batch, request_frame
+
+_FULL: dict[int, dict[str, Any]] = {
+    0: {
+        "acks": -1,
+        "topic_data": [
+            {"name": "t", "partition_data": [{"index": 0, "records": record_batch([b"one"])}]}
+        ],
+    },
+    1: {"topics": [{"topic": "t", "partitions": [{"partition": 0}]}]},
+    2: {"topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]},
+    3: {"topics": [{"name": "t"}]},
+    8: {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]},
+    9: {"group_id": "g", "groups": [{"group_id": "g"}]},
+    10: {"key": "g", "coordinator_keys": ["g"]},
+    11: {"group_id": "g", "protocols": [{"name": "range", "metadata": b"abc"}]},
+    14: {"assignments": [{"member_id": "m", "assignment": b"abc"}]},
+    19: {"topics": [{"name": "t", "configs": [{"name": "a", "value": "b"}]}]},
+    32: {"resources": [{"resource_name": "t", "configuration_keys": ["a"]}]},
+}
+_FRAMES = [
+    request_frame(api_key, version, 1, values)
+    for api_key, version in ALL_VERSIONS
+    for values in ({}, _FULL.get(api_key, {}))
+]
+_LENGTHS = [
+    b"\x7f\xff\xff\xff",  # 2 GiB
+    b"\xff\xff\xff\xff",  # -1
+    b"\x80\x00\x00\x00",  # the least there is
+    b"\x7f\xff",
+    b"\x80\x00",
+    b"\xff\xff\xff\xff\x07",  # 2 GiB, in a flexible version
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff" * 6,  # a number that doesn't end
+]
+
+
+@st.composite
+def _mutated_frames(draw: st.DrawFn) -> bytes:
+    frame = bytearray(draw(st.sampled_from(_FRAMES)))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(min(4, len(frame)), len(frame)))
+        how = draw(st.sampled_from(["byte", "length", "insert", "tear"]))
+        if how == "byte":
+            frame[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
+        elif how == "length":
+            length = draw(st.sampled_from(_LENGTHS))
+            frame[at : at + len(length)] = length
+        elif how == "insert":
+            frame[at:at] = draw(st.binary(min_size=1, max_size=20))
+        else:
+            del frame[at:]
+    return bytes(frame)
+
+
+def _refused_or_decoded(frame: bytes) -> None:
+    try:
+        request = decode_request(frame)
+    except BadRequestError:
+        return
+    oldest, newest = SUPPORTED[request.api_key]
+    assert oldest <= request.api_version <= newest
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"\x00\x03")
+def test_random_bytes_are_refused_and_nothing_else_is_raised(data: bytes) -> None:
+    _refused_or_decoded(data)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=200))
+def test_random_bytes_after_a_sound_start_are_refused_or_decoded(
+    api: tuple[int, int], rest: bytes
+) -> None:
+    _refused_or_decoded(struct.pack(">hhih", *api, 1, -1) + rest)
+
+
+@settings(max_examples=500)
+@given(_mutated_frames())
+def test_mutated_requests_are_refused_or_decoded(frame: bytes) -> None:
+    _refused_or_decoded(frame)
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+def test_every_version_is_decoded_and_no_torn_one(api_key: int, version: int) -> None:
+    frame = request_frame(api_key, version, 17, _FULL.get(api_key))
+    request = decode_request(frame)
+    assert (request.api_key, request.api_version) == (api_key, version)
+    assert (request.correlation_id, request.client_id) == (17, CLIENT_ID)
+    for end in range(len(frame)):
+        with pytest.raises(BadRequestError):
+            decode_request(frame[:end])
+    with pytest.raises(BadRequestError):
+        decode_request(frame + b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("version", "length"), [(1, b"\x7f\xff\xff\xff"), (5, b"\xff" * 4 + b"\x07")]
+)
+def test_an_array_that_claims_two_thousand_million_elements_costs_no_memory(
+    version: int, length: bytes
+) -> None:
+    # The codec would reserve 32 GiB for them, and end the process.
+    frame = bytearray(request_frame(20, version, 1))
+    flexible = version == 5
+    empty = b"\x01" if flexible else b"\x00\x00\x00\x00"
+    at = len(frame) - 4 - flexible - len(empty)
+    assert frame[at : at + len(empty)] == empty
+    frame[at : at + len(empty)] = length
+    with pytest.raises(BadRequestError, match="array"):
+        decode_request(bytes(frame))
+
+
+def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
+    most = request_frame(20, 1, 1, {"topic_names": [""] * MOST_ELEMENTS})
+    assert len(decode_request(most).body.topic_names) == MOST_ELEMENTS
+    with pytest.raises(BadRequestError, match="array"):
+        decode_request(request_frame(20, 1, 1, {"topic_names": [""] * (MOST_ELEMENTS + 1)}))
+
+
+def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
+    with pytest.raises(BadRequestError, match=r"API 12345 \(unknown\)"):
+        decode_request(struct.pack(">hhi", 12345, 0, 1))
+    with pytest.raises(UnsupportedVersionError, match="API 3 version 99") as caught:
+        decode_request(struct.pack(">hhi", 3, 99, 7))
+    assert caught.value.correlation_id == 7
+
+
+def test_tagged_fields_that_nobody_knows_are_ignored() -> None:
+    tag = b"\x01\x63\x03abc"  # one: number 99, three bytes
+    plain = request_frame(1, 12, 1, {"cluster_id": "c", "topics": [{"topic": "t"}]})
+    expected = decode_request(plain).body
+    header_end = 8 + 2 + len(CLIENT_ID)
+    assert plain[header_end] == 0, "no tagged fields in the header"
+    in_header = plain[:header_end] + tag + plain[header_end + 1 :]
+    assert decode_request(in_header).body == expected
+    # The body's own tagged field, the cluster's id, stays beside an unknown one.
+    known = b"\x01\x00\x02\x02c"
+    assert plain.endswith(known)
+    beside = plain[: -len(known)] + b"\x02" + known[1:] + tag[1:]
+    assert decode_request(beside).body == expected
+    assert expected.cluster_id == "c"

@@ -1,0 +1,64 @@
+"""One fetch is answered with no more than is made in a few milliseconds; the next one reads on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import uvloop
+
+from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import record_batch
+
+_SMALL = 2_500
+
+
+def _fetch(partitions: dict[int, int], partition_bytes: int) -> dict[str, Any]:
+    asked = [
+        {"partition": one, "fetch_offset": offset, "partition_max_bytes": partition_bytes}
+        for one, offset in partitions.items()
+    ]
+    wait = {"max_wait": timedelta(0), "min_bytes": 1, "max_bytes": 2**31 - 1}
+    return {**wait, "topics": [{"topic": "t", "partitions": asked}]}
+
+
+def _produce(partition: int, records: bytes) -> dict[str, Any]:
+    data = [{"name": "t", "partition_data": [{"index": partition, "records": records}]}]
+    return {"acks": 1, "timeout": timedelta(seconds=30), "topic_data": data}
+
+
+def _run(rounds: dict[int, int], batch: bytes, partition_bytes: int, most_bytes: int) -> None:
+    """Write so many batches into each partition; read them all, each once."""
+
+    async def main() -> None:
+        config = ClusterConfig(brokers=1, topics=[TopicSpec("t", len(rounds))])
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            for partition, batches in rounds.items():
+                for _ in range(batches):
+                    await client.ask(0, 9, _produce(partition, batch))
+            offsets = dict.fromkeys(rounds, 0)
+            asked = 0
+            while offsets != rounds:
+                answer = await client.ask(1, 4, _fetch(offsets, partition_bytes))
+                sizes = {}
+                for one in answer.responses[0].partitions:
+                    assert one.error_code == 0
+                    sizes[one.partition_index] = len(one.records or b"")
+                assert sum(sizes.values()) <= most_bytes
+                for partition, size in sizes.items():
+                    offsets[partition] += size // len(batch)
+                asked += 1
+                assert asked < 50
+
+    uvloop.run(main())
+
+
+def test_an_answer_has_at_most_a_thousand_batches_and_no_partition_stays_behind() -> None:
+    batch = record_batch([b"x"])
+    _run({0: _SMALL, 1: 400}, batch, 1 << 20, 1_000 * len(batch))
+
+
+def test_an_answer_has_at_most_4_mib_whatever_its_client_would_take() -> None:
+    batch = record_batch([bytes(900_000)])
+    _run({0: 4, 1: 4}, batch, 50 << 20, 4 << 20)

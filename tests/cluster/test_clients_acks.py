@@ -1,0 +1,207 @@
+"""What a producer is told when followers don't keep up, and when: as it would be with Kafka."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.kafka import TopicPartition
+from tests.cluster.conftest import CLIENTS, leader_of, require_client
+from tests.cluster.kafka_client import KafkaClient
+from tests.cluster.wire_client import WireClient
+
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+TIMEOUT_MS = 400
+LATE_S = 0.020
+
+_LIBRDKAFKA = {"request.timeout.ms": TIMEOUT_MS, "retries": 0, "linger.ms": 0}
+ONE_TRY: Mapping[str, Mapping[str, Any]] = {
+    "confluent-kafka": _LIBRDKAFKA,
+    "kcat": _LIBRDKAFKA,
+    # Its only bound on how often it tries is the request's timeout.
+    "aiokafka": {"request_timeout_ms": TIMEOUT_MS},
+    "kafka-python": {
+        "request_timeout_ms": TIMEOUT_MS,
+        "delivery_timeout_ms": 3 * TIMEOUT_MS,
+        "retries": 0,
+    },
+}
+"""How each client is told to wait ``TIMEOUT_MS`` for an answer, and to try once."""
+
+
+class Replicas(NamedTuple):
+    """Who has partition 0 of a topic."""
+
+    topic: str
+    leader: int
+    followers: tuple[int, ...]
+
+
+@pytest.fixture
+def replicas(cluster: ThreadedCluster, name: str) -> Replicas:
+    """A topic of which 2 of 3 replicas must be in sync."""
+    cluster.create_topic(name)
+    leader = cluster.call(lambda: leader_of(cluster.running, name))
+    return Replicas(name, leader, tuple(b for b in cluster.running.brokers if b != leader))
+
+
+@pytest.fixture
+def writer(cluster: ThreadedCluster, replicas: Replicas) -> Iterator[WireClient]:
+    with WireClient(cluster.running.brokers[replicas.leader].port) as writer:
+        writer.produce(replicas.topic, b"first")
+        yield writer
+
+
+@contextmanager
+def all_followers(fault: Callable[..., Any], *settings: Any, replicas: Replicas) -> Iterator[None]:
+    """Put a fault on every follower."""
+    with ExitStack() as faults:
+        for follower in replicas.followers:
+            faults.enter_context(fault(*settings, follower))
+        yield
+
+
+# ---- exactly, with bare frames
+
+
+def test_a_stalled_follower_in_sync_makes_acks_all_time_out_at_the_requests_timeout(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    late_s = []
+    with cluster.fault.stall_follower(replicas.followers[0]):
+        for timeout_ms in (30, 100, 250):
+            sent_s = writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=timeout_ms)
+            came_s, code = writer.receive_produced()
+            assert code == REQUEST_TIMED_OUT
+            late_s.append(came_s - sent_s - timeout_ms / 1_000)
+    assert min(late_s) >= 0, f"gave up early: {late_s}"
+    assert min(late_s) < LATE_S, f"gave up late: {late_s}"
+
+
+def test_acks_all_is_answered_when_the_follower_has_it_and_not_before(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    with (
+        cluster.fault.stall_follower(replicas.followers[0]),
+        WireClient(cluster.running.brokers[replicas.leader].port) as other,
+    ):
+        writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=20_000)
+        other.round_trip()
+        assert not writer.has_answer
+        went_on_s = time.monotonic()
+    came_s, code = writer.receive_produced()
+    assert code == 0
+    assert went_on_s < came_s < went_on_s + 10
+
+
+def test_acks_1_and_acks_0_do_not_wait_for_followers(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    with all_followers(cluster.fault.stall_follower, replicas=replicas):
+        writer.send_produce(replicas.topic, b"x", acks=1, timeout_ms=20_000)
+        sent_s = time.monotonic()
+        came_s, code = writer.receive_produced()
+        assert code == 0
+        assert came_s - sent_s < 10
+        writer.send_fetch(replicas.topic, 0, min_bytes=0, max_wait_ms=0)
+        writer.receive_fetched()
+
+
+def test_below_min_insync_acks_all_is_refused_at_once_and_appends_nothing(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
+        sent_s = writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=20_000)
+        came_s, code = writer.receive_produced()
+        assert code == NOT_ENOUGH_REPLICAS
+        assert came_s - sent_s < 10
+        writer.send_produce(replicas.topic, b"y", acks=1, timeout_ms=20_000)
+        assert writer.receive_produced()[1] == 0, "acks=1 asks for nobody"
+    writer.send_fetch(replicas.topic, 1, min_bytes=1, max_wait_ms=20_000)
+    records = writer.receive_fetched()[1]
+    assert records.endswith(b"\x02y\x00"), "the refused one is not there"
+    assert len(records) == 61 + 7 + 1, "one record"
+
+
+def test_an_isr_that_shrinks_below_the_minimum_after_the_append_is_told_so(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    with all_followers(cluster.fault.stall_follower, replicas=replicas):
+        writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=20_000)
+        with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
+            assert writer.receive_produced()[1] == NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+# ---- as the clients tell it
+
+
+def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str:
+    """Return what a client says when a produce fails."""
+    try:
+        client.produce(topic, [b"x"], **settings)
+    except Exception as error:  # each client has its own
+        return repr(error)
+    pytest.fail("it was acknowledged")
+
+
+@pytest.mark.parametrize("client_name", CLIENTS)
+def test_a_client_times_out_on_a_stalled_follower_when_it_said_it_would(
+    cluster: ThreadedCluster, replicas: Replicas, client_name: str
+) -> None:
+    require_client(client_name)
+    client = CLIENTS[client_name](cluster.bootstrap_servers)
+    client.produce(replicas.topic, [b"before"])
+    with cluster.fault.stall_follower(replicas.followers[0]):
+        began_s = time.monotonic()
+        told = failure(client, replicas.topic, ONE_TRY[client_name])
+        took_s = time.monotonic() - began_s
+    assert re.search("REQUEST_TIMED_OUT|RequestTimedOut|Request timed out", told), told
+    assert took_s >= TIMEOUT_MS / 1_000, "gave up early"
+    assert took_s < 10
+    client.produce(replicas.topic, [b"after"])
+
+
+@pytest.mark.parametrize("client_name", CLIENTS)
+def test_a_client_is_told_of_too_few_replicas(
+    cluster: ThreadedCluster, replicas: Replicas, client_name: str
+) -> None:
+    require_client(client_name)
+    client = CLIENTS[client_name](cluster.bootstrap_servers)
+    with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
+        told = failure(client, replicas.topic, ONE_TRY[client_name])
+        assert re.search("NOT_ENOUGH_REPLICAS|NotEnoughReplicas|Not enough in-sync", told), told
+        client.produce(replicas.topic, [b"y"], acks="1")
+    client.produce(replicas.topic, [b"z"])
+
+
+def test_acks_all_goes_on_once_the_stalled_follower_is_out_of_the_isr() -> None:
+    config = ClusterConfig(min_insync_replicas=2, replica_max_lag_ms=400)
+    with ThreadedCluster(config) as cluster:
+        cluster.create_topic("orders")
+        leader = cluster.call(lambda: leader_of(cluster.running, "orders"))
+        follower = next(broker for broker in cluster.running.brokers if broker != leader)
+        partition = TopicPartition("orders", 0)
+
+        def isr() -> tuple[int, ...]:
+            state = cluster.running.controller.state_of(partition)
+            assert state is not None
+            return state.isr
+
+        with WireClient(cluster.running.brokers[leader].port) as writer:
+            writer.produce("orders", b"first")
+            with cluster.fault.stall_follower(follower):
+                writer.send_produce("orders", b"x", acks=-1, timeout_ms=20_000)
+                assert writer.receive_produced()[1] == 0
+                assert follower not in cluster.call(isr)
+            deadline_s = time.monotonic() + 20
+            while follower not in cluster.call(isr):
+                assert time.monotonic() < deadline_s, "it doesn't come back into the ISR"
+                writer.round_trip()

@@ -1,0 +1,268 @@
+"""What a cluster's trace says of a send, whose client the broker can't ask."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from tests.cluster.confluent_client import ConfluentClient
+from tests.cluster.wire_values import record_batch
+
+PLACE = TopicPartition("orders", 0)
+OUTCOME, ERROR, ANSWERED_AT, OFFSET = 7, 8, 10, 13
+
+
+class Rows:
+    """Where rows go."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Any, ...]] = []
+        self.sends: list[tuple[Any, ...]] = []
+        self.reads: list[tuple[Any, ...]] = []
+
+    def operation(self, row: tuple[Any, ...]) -> None:
+        self.operations.append(row)
+
+    def send(self, row: tuple[Any, ...]) -> None:
+        self.sends.append(row)
+
+    def read(self, row: tuple[Any, ...]) -> None:
+        self.reads.append(row)
+
+    def told(self) -> list[tuple[int, str, str | None, bool]]:
+        """Return each send's attempt, outcome, error and whether its answer came at some time."""
+        return [
+            (row[3], row[OUTCOME], row[ERROR], row[ANSWERED_AT] is not None) for row in self.sends
+        ]
+
+
+class Client:
+    """Produces, and is answered."""
+
+    def __init__(self, trace: ClusterTrace, name: str = "shop") -> None:
+        self.trace = trace
+        self.name = name
+        self.connection: Any = SimpleNamespace(was_cut=False)
+        self.requests = 0
+        self.epoch = self.base_sequence = self.producer_id = -1
+
+    def produce(
+        self, value: bytes, error: ErrorCode = ErrorCode.NONE, acks: int = -1, arrives: bool = True
+    ) -> None:
+        request, batch = self._request(value, acks)
+        answer = PartitionProduceResponse(error, base_offset=7)
+        came_us = self.trace.now_us()
+        self.trace.appended(self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us)
+        if acks:
+            self.trace.delivered(self.connection, request, arrives)
+
+    def fetch(self, *values: bytes) -> None:
+        request: Any = SimpleNamespace(client_id=self.name)
+        payload = record_batch(list(values))
+        batch = RecordBatch(0, len(values), len(payload), payload=payload)
+        answer: Any = SimpleNamespace(batches=[batch])
+        self.trace.fetched(self.connection, request, {PLACE: answer}, {PLACE: 1})
+
+    def leave_while_it_waits(self, value: bytes) -> None:
+        request, batch = self._request(value, acks=-1)
+        self.trace.abandoned(request, {PLACE: [batch]}, self.trace.now_us())
+        self.leave(cut=False)
+
+    def _request(self, value: bytes, acks: int) -> tuple[Any, RecordBatch]:
+        self.requests += 1
+        payload = record_batch([value])
+        request = SimpleNamespace(
+            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
+        )
+        batch = RecordBatch(
+            0,
+            1,
+            len(payload),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.base_sequence,
+            payload=payload,
+        )
+        return request, batch
+
+    def leave(self, cut: bool) -> None:
+        self.connection.was_cut = cut
+        self.trace.closed(self.connection)
+
+
+@pytest.fixture(name="rows")
+def fixture_rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture(name="trace")
+def fixture_trace(rows: Rows) -> ClusterTrace:
+    return ClusterTrace(rows)
+
+
+def test_an_answered_send_is_told_as_answered(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True)]
+
+
+def test_a_send_that_nobody_answers_is_told_at_once(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a", acks=0)
+    assert rows.told() == [(1, "ok", None, False)]
+
+
+def test_an_answer_that_was_lost_is_unknown(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a", arrives=False)
+    assert rows.told() == [(1, "unknown", "answer lost", False)]
+
+
+def test_a_produce_whose_client_left_while_it_waited_is_unknown(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    client.leave_while_it_waits(b"a")
+    Client(trace).produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "unknown", "answer lost", False), (2, "ok", None, True)]
+    assert rows.sends[0][OFFSET] is None
+
+
+def test_a_cut_just_after_the_answer_may_have_lost_it(trace: ClusterTrace, rows: Rows) -> None:
+    cut, other = Client(trace), Client(trace, "other")
+    cut.produce(b"a")
+    other.produce(b"b")
+    cut.leave(cut=True)
+    trace.close()
+    assert rows.told() == [(1, "unknown", "answer lost", False), (1, "ok", None, True)]
+
+
+def test_a_client_that_leaves_by_itself_has_its_answers(trace: ClusterTrace, rows: Rows) -> None:
+    client = Client(trace)
+    client.produce(b"a")
+    client.leave(cut=False)
+    trace.close()
+    assert rows.told() == [(1, "ok", None, True)]
+
+
+def test_a_value_sent_again_tells_that_its_first_answer_was_not_taken(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client, again = Client(trace), Client(trace)  # one client, on a new connection
+    client.produce(b"a")
+    client.leave(cut=False)
+    again.produce(b"a")
+    trace.close()
+    assert rows.told() == [(1, "unknown", "sent again", False), (2, "ok", None, True)]
+
+
+def test_the_same_value_of_another_client_says_nothing(trace: ClusterTrace, rows: Rows) -> None:
+    Client(trace).produce(b"a")
+    Client(trace, "other").produce(b"a")
+    trace.close()
+    assert [row[OUTCOME] for row in rows.sends] == ["ok", "ok"]
+
+
+def test_a_refusal_stays_one_when_the_value_is_sent_again(trace: ClusterTrace, rows: Rows) -> None:
+    client = Client(trace)
+    client.produce(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    client.produce(b"a")
+    trace.close()
+    assert rows.told() == [
+        (1, "fail", "NOT_LEADER_OR_FOLLOWER", True),
+        (2, "ok", None, True),
+    ]
+
+
+def test_an_acks_all_that_timed_out_is_unknown_and_was_answered(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    Client(trace).produce(b"a", ErrorCode.REQUEST_TIMED_OUT)
+    trace.close()
+    assert rows.told() == [(1, "unknown", "REQUEST_TIMED_OUT", True)]
+
+
+def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
+    trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 0
+    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    client = Client(trace)
+    client.produce(b"a")
+    now_us = 10_000_000
+    client.produce(b"b")
+    assert rows.told() == []
+    now_us = 10_000_001
+    client.produce(b"c")
+    assert rows.told() == [(1, "ok", None, True)]
+    client.produce(b"a")  # too late to take it back
+    trace.close()
+    assert sorted(row[3] for row in rows.sends) == [1, 1, 1, 2]
+    assert {row[OUTCOME] for row in rows.sends} == {"ok"}
+
+
+def test_values_are_forgotten_when_no_client_sends_them_again(
+    trace: ClusterTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 0
+    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    client = Client(trace)
+    for second in range(1_000):
+        now_us = second * 1_000_000
+        client.produce(b"%d" % second)
+        client.produce(b"again and again")
+    assert len(trace._sent) <= 302
+
+
+def test_an_idempotent_producer_goes_on_counting_when_its_epoch_begins_anew(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    client.producer_id = 7
+
+    def send(value: bytes, epoch: int, base_sequence: int, arrives: bool = True) -> None:
+        client.epoch, client.base_sequence = epoch, base_sequence
+        client.produce(value, arrives=arrives)
+
+    for number, value in enumerate([b"a", b"b", b"c"]):
+        send(value, 0, number, arrives=number < 1)
+    send(b"b", 1, 0)  # not known to be stored: these come first
+    send(b"c", 1, 1)
+    send(b"d", 1, 2)
+    send(b"e", 2, 0)
+    trace.close()
+    order = {row[5]: row[2] for row in rows.sends}
+    assert sorted(order.values()) == [0, 1, 2, 3, 4], "of five values"
+    assert [row[2] for row in rows.sends if row[3] == 2] == [1, 2], "the same when sent again"
+
+
+def test_what_was_fetched_again_is_not_said_to_be_applied_twice(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    client = Client(trace)
+    for _ in range(2):
+        client.fetch(b"before", b"asked for", b"next")
+    assert [(row[2], row[5], row[8]) for row in rows.reads] == [
+        (1, 1, False),
+        (1, 2, False),
+        (2, 1, False),
+        (2, 2, False),
+    ]
+
+
+def test_operations_are_told_with_the_partitions_that_they_wait_on(
+    trace: ClusterTrace, rows: Rows
+) -> None:
+    config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")])
+    with ThreadedCluster(config, trace) as cluster:
+        client = ConfluentClient(cluster.bootstrap_servers)
+        client.produce("orders", [b"a", b"b"], acks="all")
+        assert len(client.read("orders", 0, 2)) == 2
+    told = {(row[1], row[9], str(row[10][0])) for row in rows.operations if row[1] != "Heartbeat"}
+    assert ("Produce", "producer", "orders-0") in told
+    assert ("Fetch", "follower", "orders-0") in told
+    assert {key for purgatory, _, key in told if purgatory == "Fetch"} == {"orders-0"}

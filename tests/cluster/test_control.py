@@ -1,0 +1,325 @@
+"""The control of a cluster: what it answers, and whom it turns away.
+
+What a browser sends to another origin is sent here byte for byte; Chromium itself is asked, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientSession
+
+from purgatory.cluster import Cluster, ClusterConfig
+from purgatory.cluster.control.control import Control
+from purgatory.cluster.control.control_guard import is_loopback
+from tests.analysis.browsing import headless_browser
+
+_FAULT = {"kind": "stall_follower", "broker": 2}
+_JSON = {"Content-Type": "application/json"}
+_TOKEN = {"Authorization": "Bearer a-token"}
+
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+def _run(main: Callable[[Ask, Control, Cluster], Awaitable[None]], **options: Any) -> None:
+    """Run ``main`` with a cluster and its control; ``ask`` returns the status and what it says."""
+
+    async def run() -> None:
+        async with Cluster(ClusterConfig(brokers=2)) as cluster, ClientSession() as session:
+            control = Control(cluster, **options)
+            await control.start()
+
+            async def ask(
+                method: str, path: str, body: object = None, at: str | None = None, **headers: str
+            ) -> tuple[int, Any]:
+                named = {name.replace("_", "-"): value for name, value in headers.items()}
+                data = json.dumps(body) if isinstance(body, dict) else body
+                url = f"http://127.0.0.1:{control.port}{path}" if at is None else at
+                async with session.request(method, url, data=data, headers=named) as answer:
+                    text = await answer.text()
+                    is_json = answer.content_type == "application/json"
+                    return answer.status, json.loads(text) if is_json else text
+
+            try:
+                await main(ask, control, cluster)
+            finally:
+                await control.stop()
+
+    asyncio.run(run())
+
+
+def test_it_begins_lists_and_ends_faults() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        status, fault = await ask("POST", "/faults", _FAULT, **_JSON)
+        assert (status, fault["kind"]) == (200, "stall_follower")
+        status, state = await ask("GET", "/state")
+        assert (status, [one["kind"] for one in state["faults"]]) == (200, ["stall_follower"])
+        assert (await ask("DELETE", f"/faults/{fault['number']}", **_JSON))[0] == 200
+        assert (await ask("DELETE", "/faults", **_JSON)) == (200, {"ended": 0})
+        await cluster.kill(1)
+        assert (await ask("POST", "/brokers/1/revive", **_JSON)) == (200, {"broker": 1})
+        status, wrong = await ask("POST", "/faults", "{", **_JSON)
+        assert (status, "JSON" in wrong["error"]) == (400, True)
+
+    _run(main)
+
+
+def _changes(port: int) -> list[tuple[str, str, object, Mapping[str, str], int]]:
+    """Return requests that a page elsewhere can have sent, and how each is refused."""
+    page = {"Origin": "http://evil.example"}
+    simple, form = "text/plain;charset=UTF-8", "application/x-www-form-urlencoded"
+    fault = json.dumps(_FAULT)
+    return [
+        # fetch(..., {method: "POST", mode: "no-cors", body}) and a form: nobody asks before.
+        ("POST", "/faults", fault, {"Content-Type": simple, **page}, 403),
+        ("POST", "/faults", fault + "=", {"Content-Type": form, **page}, 403),
+        ("POST", "/faults", fault, {"Content-Type": "multipart/form-data", **page}, 403),
+        ("POST", "/brokers/1/revive", None, {"Content-Type": form, **page}, 403),
+        # A page without an origin of its own: in a sandbox, or a file.
+        ("POST", "/faults", fault, {"Content-Type": simple, "Origin": "null"}, 403),
+        # One that sends none.
+        ("POST", "/faults", fault, {"Content-Type": simple}, 415),
+        ("POST", "/faults", fault, {}, 415),
+        ("POST", "/brokers/1/revive", None, {}, 415),
+        ("DELETE", "/faults", None, {}, 415),
+        # The question before JSON or DELETE, and what would come if it were answered.
+        ("OPTIONS", "/faults", None, {"Access-Control-Request-Method": "POST", **page}, 403),
+        ("POST", "/faults", fault, {**_JSON, **page}, 403),
+        ("DELETE", "/faults", None, {**_JSON, **page}, 403),
+        ("GET", "/state", None, page, 403),
+        # Another port of this machine is another origin.
+        ("POST", "/faults", fault, {**_JSON, "Origin": f"http://127.0.0.1:{port + 1}"}, 403),
+        # DNS rebinding: the page's own name leads to this machine.
+        ("GET", "/state", None, {"Host": "evil.example"}, 403),
+        ("GET", "/metrics", None, {"Host": f"evil.example:{port}"}, 403),
+        (
+            "POST",
+            "/faults",
+            fault,
+            {**_JSON, "Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"},
+            403,
+        ),
+        ("GET", "/state", None, {"Host": "127.0.0.1.evil.example"}, 403),
+        ("GET", "/state", None, {"Host": "localhost.evil.example"}, 403),
+        ("GET", "/state", None, {"Host": "[::1"}, 403),
+    ]
+
+
+def test_pages_of_somebody_else_s_are_turned_away() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        await ask("POST", "/faults", _FAULT, **_JSON)
+        for method, path, body, headers, refused in _changes(control.port):
+            status, answer = await ask(method, path, body, **headers)
+            assert status == refused, (method, path, headers, answer)
+            assert set(answer) == {"error"}
+        assert [fault.kind for fault in cluster.fault.active] == ["stall_follower"], "as it was"
+
+    _run(main)
+
+
+def test_its_own_names_and_origin_are_taken() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        port = control.port
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "10.1.2.3"):
+            assert (await ask("GET", "/state", Host=host))[0] == 200, host
+            own = {**_JSON, "Host": host, "Origin": f"http://{host}"}
+            assert (await ask("DELETE", "/faults", **own))[0] == 200, host
+
+    _run(main)
+
+
+def test_with_a_token_nothing_is_told_or_done_without_it() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        for method, path, body in (
+            ("GET", "/state", None),
+            ("GET", "/metrics", None),
+            ("POST", "/faults", _FAULT),
+            ("DELETE", "/faults", None),
+            ("POST", "/brokers/1/revive", None),
+            ("GET", "/nowhere", None),
+        ):
+            for wrong in ({}, {"Authorization": "Bearer another"}, {"Authorization": "a-token"}):
+                assert (await ask(method, path, body, **_JSON, **wrong))[0] == 401
+        assert list(cluster.fault.recent) == []
+        assert (await ask("POST", "/faults", _FAULT, **_JSON, **_TOKEN))[0] == 200
+        assert (await ask("GET", "/state", Host="named.example", **_TOKEN))[0] == 200
+        foreign = {"Origin": "http://evil.example"}
+        assert (await ask("DELETE", "/faults", **_JSON, **_TOKEN, **foreign))[0] == 403
+
+    _run(main, token="a-token")
+
+
+def test_beyond_this_machine_there_always_is_a_token() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        assert control.token is not None
+        assert len(control.token) >= 32
+        assert (await ask("GET", "/state"))[0] == 401
+        known = {"Authorization": f"Bearer {control.token}"}
+        assert (await ask("GET", "/state", **known))[0] == 200
+
+    _run(main, host="0.0.0.0")
+    for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        assert is_loopback(host)
+    for host in ("0.0.0.0", "::", "", "192.168.1.1", "localhost.example", "named.example"):
+        assert not is_loopback(host)
+
+
+def test_metrics_are_served_at_a_port_of_their_own_without_a_token() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        status, text = await ask("GET", "", at=control.metrics_url)
+        assert status == 200
+        for purgatory in ("Produce", "Fetch", "Heartbeat"):
+            for broker in cluster.brokers:
+                labels = f'{{broker="{broker}",purgatory="{purgatory}"}}'
+                assert f"purgatory_pending_operations{labels}" in text
+                assert f'timer_tasks{{broker="{broker}",timer="{purgatory}"}}' in text
+        state = control.metrics_url.replace("/metrics", "/state")
+        assert (await ask("GET", "", at=state))[0] == 404
+
+    _run(main, token="a-token", metrics_port=0)
+
+
+# ---- in Chromium
+
+
+@contextmanager
+def _page(html: str) -> Iterator[str]:
+    """Serve one page from an origin of its own."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+_ATTACKS = """
+(async () => {
+  const at = "http://127.0.0.1:%d", fault = JSON.stringify({kind: "stall_follower", broker: 2});
+  const done = [];
+  const attack = async (name, ...sent) => {
+    try { const answer = await fetch(...sent); done.push([name, answer.type]); }
+    catch (error) { done.push([name, "blocked"]); }
+  };
+  const json = {"Content-Type": "application/json"};
+  await attack("simple", at + "/faults", {method: "POST", mode: "no-cors", body: fault});
+  await attack("beacon", at + "/brokers/1/revive", {method: "POST", mode: "no-cors"});
+  await attack("json", at + "/faults", {method: "POST", headers: json, body: fault});
+  await attack("delete", at + "/faults", {method: "DELETE", headers: json});
+  await attack("state", at + "/state");
+  navigator.sendBeacon(at + "/faults", fault);
+  const form = document.createElement("form");
+  form.method = "POST"; form.enctype = "text/plain"; form.action = at + "/faults";
+  form.target = "inside";
+  const field = document.createElement("input");
+  field.name = fault.slice(0, -1) + ', "x": "'; field.value = '"}'; form.append(field);
+  const inside = document.createElement("iframe");
+  inside.name = "inside"; document.body.append(inside, form);
+  const sent = new Promise(resolve => inside.onload = resolve);
+  form.submit();
+  await sent;
+  return done;
+})()
+"""
+
+
+class _Cluster:
+    """``purgatory cluster`` as a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "purgatory", "cluster", "--brokers", "2", "--port", "0"]
+        command += ["--control-port", "0", *options]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.said: dict[str, str] = {}
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            name, _, value = line.strip().partition(": ")
+            self.said[name] = value.split(" ")[0]
+            if name == ("metrics" if "--metrics-port" in options else "control"):
+                break
+
+    def __enter__(self) -> _Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=30)
+
+    def fault(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run ``purgatory fault`` against it."""
+        command = [sys.executable, "-m", "purgatory", "fault", "--control", self.said["control"]]
+        return subprocess.run(
+            [*command, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+
+
+def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
+    with (
+        _Cluster() as cluster,
+        _page("<!doctype html><title>elsewhere</title>") as elsewhere,
+        headless_browser(tmp_path / "profile") as browser,
+    ):
+        assert cluster.fault("delay-answers", "1", "--by-ms", "1").returncode == 0
+        browser.call("Page.navigate", url=elsewhere)
+        browser.evaluate("new Promise(done => setTimeout(done, 300))")
+        assert browser.evaluate("document.title") == "elsewhere"
+        port = int(cluster.said["control"].rpartition(":")[2])
+        attacks = dict(browser.evaluate(_ATTACKS % port))
+        # What is sent without asking comes back opaque: the page does not even see the refusal.
+        assert attacks == {
+            "simple": "opaque",
+            "beacon": "opaque",
+            "json": "blocked",
+            "delete": "blocked",
+            "state": "blocked",
+        }
+        listed = cluster.fault("list").stdout
+        assert "delay_answers" in listed, "nobody ended it"
+        assert "stall_follower" not in listed
+
+
+def test_the_command_line_has_its_token() -> None:
+    options = ["--control-token", "a-token", "--metrics-port", "0"]
+    with _Cluster(*options) as cluster:
+        refused = cluster.fault("list")
+        assert refused.returncode == 2
+        assert "token" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert cluster.fault("--token", "a-token", "list").stdout == "no fault is in force\n"
+        known = cluster.fault("list", PURGATORY_CONTROL_TOKEN="a-token")
+        assert known.stdout == "no fault is in force\n"
+        assert cluster.said["metrics"].endswith("/metrics")
+        assert "control token" not in cluster.said, "who gave it knows it"
+    with _Cluster("--control-host", "0.0.0.0", "--metrics-port", "0") as cluster:
+        token = cluster.said["control token"]
+        cluster.said["control"] = cluster.said["control"].replace("0.0.0.0", "127.0.0.1")
+        assert cluster.fault("list").returncode == 2
+        assert cluster.fault("--token", token, "list").returncode == 0

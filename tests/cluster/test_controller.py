@@ -1,0 +1,259 @@
+"""The controller by itself: who leads, who is in sync, what the brokers are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from structlog.testing import capture_logs
+
+from purgatory.cluster.controller import NO_LEADER, Controller, LogEnd, PartitionState, Topic
+from purgatory.kafka import TopicPartition
+
+_FIRST = TopicPartition("t", 0)
+
+
+class _Broker:
+    """What a broker is told."""
+
+    def __init__(self) -> None:
+        self.roles: dict[TopicPartition, tuple[int, int, tuple[int, ...]]] = {}
+        self.live: tuple[int, ...] = ()
+
+    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        known = self.roles.get(topic_partition)
+        assert known is None or state.leader_epoch >= known[1], "epochs never fall"
+        assert known is None or state.leader_epoch > known[1] or state.leader == known[0], (
+            "another leader has another epoch"
+        )
+        self.roles[topic_partition] = (state.leader, state.leader_epoch, state.isr)
+
+    def drop_topic(self, topic: str) -> None:
+        self.roles = {key: role for key, role in self.roles.items() if key.topic != topic}
+
+    def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        self.live = tuple(broker_ids)
+
+
+def _controller(brokers: int = 3, unclean: bool = False) -> Controller:
+    controller = Controller(range(1, brokers + 1), unclean)
+    for broker in controller.broker_ids:
+        controller.broker_up(broker, _Broker())
+    return controller
+
+
+def _state(controller: Controller) -> PartitionState:
+    state = controller.state_of(_FIRST)
+    assert state is not None
+    return state
+
+
+def test_partitions_are_spread_evenly_over_brokers_and_topics() -> None:
+    controller = _controller(5)
+    for number in range(4):
+        controller.create_topic(f"t{number}", 5 * (number + 1), 3)
+    leaders = Counter(state.leader for _, state in controller.partitions())
+    replicas = Counter(r for _, state in controller.partitions() for r in state.replicas)
+    assert set(leaders.values()) == {10}
+    assert set(replicas.values()) == {30}
+    assert all(len(set(state.replicas)) == 3 for _, state in controller.partitions())
+
+
+def test_the_first_live_replica_in_sync_leads_next_in_a_new_epoch() -> None:
+    controller = _controller()
+    controller.create_assigned_topic("t", [(2, 3, 1)], {})
+    assert (_state(controller).leader, _state(controller).leader_epoch) == (2, 0)
+    controller.broker_down(2)
+    state = _state(controller)
+    assert (state.leader, state.leader_epoch, state.isr) == (3, 1, (3, 1))
+    controller.broker_down(1)
+    assert (_state(controller).leader, _state(controller).isr) == (3, (3,))
+    controller.broker_down(3)
+    assert (_state(controller).leader, _state(controller).isr) == (NO_LEADER, (3,))
+
+
+def test_who_is_not_in_sync_does_not_lead_unless_it_is_allowed() -> None:
+    for unclean, leader, isr in ((False, NO_LEADER, (1,)), (True, 2, (2,))):
+        controller = _controller(2, unclean)
+        controller.create_assigned_topic("t", [(1, 2)], {})
+        controller.put_out_of_sync(_FIRST, 2)
+        controller.broker_down(1)
+        assert (_state(controller).leader, _state(controller).isr) == (leader, isr)
+
+
+def test_who_comes_back_in_sync_leads_where_nobody_does_and_else_follows() -> None:
+    controller = _controller(2)
+    controller.create_assigned_topic("t", [(1, 2)], {})
+    controller.broker_down(2)
+    controller.broker_down(1)
+    controller.broker_up(2, _Broker())
+    assert _state(controller).leader == NO_LEADER, "it may lack what broker 1 took alone"
+    one = _Broker()
+    controller.broker_up(1, one)
+    state = _state(controller)
+    assert (state.leader, state.isr) == (1, (1,))
+    assert one.roles[_FIRST] == (1, state.leader_epoch, (1,))
+    assert one.live == (2, 1)
+
+
+def test_the_isr_changes_as_the_leader_of_this_epoch_says_with_who_lives() -> None:
+    controller = _controller()
+    controller.create_assigned_topic("t", [(1, 2, 3)], {})
+    assert controller.change_isr(_FIRST, 0, (1, 2))
+    assert not controller.change_isr(_FIRST, 1, (1, 2, 3)), "another epoch"
+    controller.broker_down(3)
+    assert not controller.change_isr(_FIRST, 0, (1, 2, 3)), "it is dead"
+    controller.bars_from_isr = lambda _, broker: broker == 2
+    assert not controller.change_isr(_FIRST, 0, (1, 2)), "a fault keeps it out"
+    assert not controller.change_isr(TopicPartition("none", 0), 0, (1,))
+    assert not controller.change_isr(TopicPartition("t", 1), 0, (1,))
+    assert not controller.change_isr(TopicPartition("t", -1), 0, (1,))
+
+
+def test_the_preferred_replica_leads_again_where_it_is_in_sync() -> None:
+    controller = _controller()
+    controller.create_assigned_topic("t", [(1, 2, 3)], {})
+    controller.broker_down(1)
+    controller.broker_up(1, _Broker())
+    controller.elect_preferred()
+    assert _state(controller).leader == 2, "it is not in sync yet"
+    epoch = _state(controller).leader_epoch
+    assert controller.change_isr(_FIRST, epoch, (1, 2, 3))
+    controller.elect_preferred()
+    assert (_state(controller).leader, _state(controller).leader_epoch) == (1, epoch + 1)
+
+
+def _restored(isr: tuple[int, ...], committed_offset: int) -> Controller:
+    """Return a controller that was started again; no broker lives yet."""
+    controller = Controller((1, 2, 3))
+    state = PartitionState((1, 2, 3), isr, NO_LEADER, 4, 0, committed_offset)
+    controller.restore([Topic("t", [state])])
+    return controller
+
+
+@pytest.mark.parametrize(
+    ("isr", "ends", "remaining"),
+    [
+        ((1, 2, 3), {1: 10, 2: 10, 3: 10}, (1, 2, 3)),
+        ((1, 2, 3), {1: 5, 2: 10, 3: 10}, (2, 3)),
+        ((1, 2, 3), {1: 0, 2: 12, 3: 10}, (2,)),
+        ((1, 2), {1: 10, 2: 10, 3: 50}, (1, 2)),
+        ((1, 2), {1: 10, 3: 50}, (1, 2)),
+        ((1, 2), {1: 5, 3: 50}, (2,)),
+        ((1, 2), {3: 50}, (1, 2)),
+        ((1, 2), {1: 5, 2: 6, 3: 9}, (3,)),
+        ((1, 2), {1: 5, 2: 6, 3: 0}, (2,)),
+    ],
+)
+def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_longest_of_all(
+    isr: tuple[int, ...], ends: dict[int, int], remaining: tuple[int, ...]
+) -> None:
+    controller = _restored(isr, committed_offset=10)
+    with capture_logs() as logs:
+        controller.take_stock({one: {_FIRST: LogEnd(end, 2)} for one, end in ends.items()})
+    assert _state(controller).isr == remaining
+    lost = [log for log in logs if log["event"] == "acknowledged_records_lost"]
+    most = max(ends[broker] for broker in remaining) if set(remaining) <= ends.keys() else 10
+    assert [(log["from_offset"], log["to_offset"]) for log in lost] == [(most, 10)] * (most < 10)
+    for broker in ends:
+        controller.broker_up(broker, _Broker())
+    leader = _state(controller).leader
+    assert leader == next((b for b in remaining if b in ends), NO_LEADER)
+
+
+def test_a_partition_of_which_no_replica_comes_stays_as_it_is() -> None:
+    controller = _restored((1, 2), committed_offset=10)
+    controller.take_stock({})
+    assert (_state(controller).isr, _state(controller).leader_epoch) == ((1, 2), 4)
+
+
+def test_epochs_go_on_from_the_latest_in_any_log() -> None:
+    controller = _restored((1, 2), committed_offset=10)
+    ends = {1: LogEnd(10, 6), 2: LogEnd(10, 9), 3: LogEnd(3, 2)}
+    controller.take_stock({broker: {_FIRST: end} for broker, end in ends.items()})
+    controller.broker_up(1, _Broker())
+    assert (_state(controller).leader, _state(controller).leader_epoch) == (1, 10)
+
+
+def test_an_isr_that_cannot_be_saved_is_refused() -> None:
+    controller = _controller()
+    controller.create_assigned_topic("t", [(1, 2, 3)], {})
+    controller.on_change = lambda: False
+    assert not controller.change_isr(_FIRST, 0, (1, 2))
+    assert _state(controller).isr == (1, 2, 3)
+
+
+class ControllerMachine(RuleBasedStateMachine):
+    """Brokers that come and go, topics that are made and deleted, ISRs that shrink and grow."""
+
+    @initialize(unclean=st.booleans())
+    def begin(self, unclean: bool) -> None:
+        self.controller = _controller(4, unclean)
+        self.epochs: dict[TopicPartition, int] = {}
+        self.names = 0
+        # Made while none of their replicas lived: all are in sync, the dead too, being empty.
+        self.unborn: set[str] = set()
+
+    @rule(partitions=st.integers(1, 3), replication=st.integers(1, 4))
+    def create(self, partitions: int, replication: int) -> None:
+        self.names += 1
+        topic = self.controller.create_topic(f"t{self.names}", partitions, replication)
+        if any(state.leader == NO_LEADER for state in topic.partitions):
+            self.unborn.add(topic.name)
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        if self.controller.topics:
+            self.controller.delete_topic(data.draw(st.sampled_from(list(self.controller.topics))))
+
+    @rule(broker=st.integers(1, 4))
+    def down(self, broker: int) -> None:
+        self.controller.broker_down(broker)
+
+    @rule(broker=st.integers(1, 4))
+    def up(self, broker: int) -> None:
+        if broker not in self.controller.live:
+            self.controller.broker_up(broker, _Broker())
+
+    @rule(broker=st.integers(1, 4), joins=st.booleans(), data=st.data())
+    def change_isr(self, broker: int, joins: bool, data: st.DataObject) -> None:
+        led = [one for one in self.controller.partitions() if one[1].leader != NO_LEADER]
+        if not led:
+            return
+        key, state = data.draw(st.sampled_from(led))
+        members = {*state.isr, broker} if joins else {*state.isr} - {broker}
+        isr = tuple(one for one in state.replicas if one in members or one == state.leader)
+        agreed = self.controller.change_isr(key, state.leader_epoch, isr)
+        assert agreed == (set(isr) <= self.controller.live.keys())
+
+    @rule()
+    def prefer(self) -> None:
+        self.controller.elect_preferred()
+
+    @invariant()
+    def leaders_live_and_are_in_sync(self) -> None:
+        live = self.controller.live
+        for key, state in self.controller.partitions():
+            assert state.isr
+            assert set(state.isr) <= set(state.replicas)
+            assert state.leader_epoch >= self.epochs.get(key, 0)
+            self.epochs[key] = state.leader_epoch
+            if state.leader == NO_LEADER:
+                assert not live.keys() & set(state.isr), "somebody in sync could lead"
+            else:
+                assert state.leader in live
+                assert state.leader in state.isr
+                assert key.topic in self.unborn or set(state.isr) <= live.keys()
+            for broker, member in live.items():
+                assert isinstance(member, _Broker)
+                if broker in state.replicas:
+                    leader, epoch, _ = member.roles[key]
+                    assert (leader, epoch) == (state.leader, state.leader_epoch)
+
+
+ControllerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
+test_leaders_live_and_are_in_sync_whatever_happens = ControllerMachine.TestCase

@@ -1,0 +1,198 @@
+"""What is answered where something isn't as the client thinks: as Kafka answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kio.records.schema import NewRecordBatch, Record
+from kio.records.writers import write_batch
+
+from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
+from purgatory.kafka import ErrorCode, TopicPartition
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
+
+_NOT_ASKED = -(2**31)
+_ONE = TopicSpec("one", 1, 1)
+
+
+def _run(main: Callable[[Cluster, RawClient], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        config = ClusterConfig(**{"brokers": 3, "topics": [_ONE], **options})
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            await main(cluster, client)
+
+    asyncio.run(run())
+
+
+def _produce(topic: str, records: bytes, partition: int = 0) -> dict[str, Any]:
+    data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
+    return {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "code"),
+    [
+        ("one", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ("one", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_broker_without_the_replica_knows_that_others_have_it(
+    topic: str, partition: int, code: ErrorCode
+) -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        state = cluster.controller.state_of(TopicPartition("one", 0))
+        assert state is not None
+        elsewhere = next(one for one in cluster.brokers if one not in state.replicas)
+        async with await RawClient.to(cluster, elsewhere) as client:
+            answer = await client.ask(0, 9, _produce(topic, record_batch([b"x"]), partition))
+            assert answer.responses[0].partition_responses[0].error_code == code
+            asked = {"partition": partition, "partition_max_bytes": 1_000}
+            fetch = {"topics": [{"topic": topic, "partitions": [asked]}]}
+            answer = await client.ask(1, 11, fetch)
+            assert answer.responses[0].partitions[0].error_code == code
+            asked = {"partition_index": partition, "timestamp": -1}
+            answer = await client.ask(2, 7, {"topics": [{"name": topic, "partitions": [asked]}]})
+            assert answer.topics[0].partitions[0].error_code == code
+            asked = {"partition": partition, "leader_epoch": 0, "current_leader_epoch": -1}
+            answer = await client.ask(23, 4, {"topics": [{"topic": topic, "partitions": [asked]}]})
+            assert answer.topics[0].partitions[0].error_code == code
+            asked = {"partition_index": partition, "offset": 0}
+            answer = await client.ask(21, 2, {"topics": [{"name": topic, "partitions": [asked]}]})
+            assert answer.topics[0].partitions[0].error_code == code
+
+    _run(main)
+
+
+def _keyed(keys: list[bytes | None]) -> bytes:
+    now = datetime.fromtimestamp(RECORD_TIME_MS / 1_000, UTC)
+    records = tuple(
+        Record(attributes=0, timestamp=now, offset=n, key=key, value=b"v", headers=())  # type: ignore[arg-type]
+        for n, key in enumerate(keys)
+    )
+    buffer = io.BytesIO()
+    none = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "attributes": 0}
+    write_batch(buffer, NewRecordBatch(records=records, **none))  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _compressed(batch: bytes) -> bytes:
+    """Return the batch with its records compressed by gzip."""
+    from crc32c import crc32c
+
+    data = bytearray(batch[:61] + gzip.compress(batch[61:]))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[21:23] = (1).to_bytes(2, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        configs = [{"name": "cleanup.policy", "value": "compact"}]
+        asked = {"name": "c", "num_partitions": 1, "replication_factor": 3, "configs": configs}
+        assert (await client.ask(19, 6, {"topics": [asked]})).topics[0].error_code == 0
+        state = cluster.controller.state_of(TopicPartition("c", 0))
+        assert state is not None
+        async with await RawClient.to(cluster, state.leader) as leader:
+            for batch in (_keyed([b"k", None, None]), _compressed(_keyed([b"k", None, None]))):
+                answer = await leader.ask(0, 9, _produce("c", batch))
+                one = answer.responses[0].partition_responses[0]
+                assert (one.error_code, one.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+                assert "2 of 3 have none, the first is number 1" in one.error_message
+            for offset, batch in enumerate((_keyed([b"k"]), _compressed(_keyed([b"k"])))):
+                answer = await leader.ask(0, 9, _produce("c", batch))
+                one = answer.responses[0].partition_responses[0]
+                assert (one.error_code, one.base_offset) == (0, offset)
+
+    _run(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "session_ms", "code"),
+    [({}, 5_999, 26), ({}, 6_000, 79), ({"min_session_timeout_ms": 50}, 50, 79)],
+)
+def test_the_shortest_session_is_six_seconds_unless_it_is_set(
+    options: dict[str, int], session_ms: int, code: int
+) -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        while True:
+            for broker in cluster.brokers:
+                async with await RawClient.to(cluster, broker) as client:
+                    joined = {
+                        "group_id": "g",
+                        "session_timeout": timedelta(milliseconds=session_ms),
+                        "rebalance_timeout": timedelta(seconds=1),
+                        "protocol_type": "consumer",
+                        "protocols": [{"name": "range", "metadata": b""}],
+                    }
+                    await client.ask(10, 3, {"key": "g", "key_type": 0})
+                    answered = (await client.ask(11, 7, joined)).error_code
+                    if answered != 16:  # not the coordinator
+                        assert answered == code
+                        return
+
+    _run(main, groups=GroupConfig(**options))
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "code"),
+    [
+        (3, [(2, 1), (3, 2)], 0),
+        (3, [(2, 1)], 39),
+        (3, [(2, 1), (3,)], 39),
+        (3, [(2, 1), (3, 3)], 39),
+        (3, [(2, 1), (3, 4)], 39),
+        (3, [], 39),
+        (1, [], 37),
+    ],
+)
+def test_new_partitions_are_where_they_are_asked_for(
+    count: int, assignments: list[tuple[int, ...]], code: int
+) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        assigned = [{"broker_ids": replicas} for replicas in assignments]
+        asked = {"name": "two", "count": count, "assignments": assigned}
+        answer = await client.ask(37, 3, {"topics": [asked], "validate_only": True})
+        assert answer.results[0].error_code == code
+        partitions = cluster.controller.topics["two"].partitions
+        assert len(partitions) == 1
+        answer = await client.ask(37, 3, {"topics": [asked]})
+        assert answer.results[0].error_code == code
+        found = [(state.replicas, state.leader) for state in partitions[1:]]
+        assert found == [(one, one[0]) for one in assignments if code == 0]
+
+    _run(main, topics=[TopicSpec("two", 1, 2)])
+
+
+def test_what_a_client_may_do_is_told_where_it_is_asked() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        def bits(*operations: int) -> int:
+            return sum(1 << operation for operation in operations)
+
+        of_topic, of_group = bits(3, 4, 5, 6, 7, 8, 10, 11), bits(3, 6, 8)
+        of_cluster = bits(5, 7, 8, 9, 10, 11, 12)
+        for asks in (False, True):
+            include = {
+                "include_cluster_authorized_operations": asks,
+                "include_topic_authorized_operations": asks,
+            }
+            told = await client.ask(3, 8, {"topics": [{"name": "one"}], **include})
+            expected = of_topic if asks else _NOT_ASKED
+            assert told.topics[0].topic_authorized_operations == expected
+            expected = of_cluster if asks else _NOT_ASKED
+            assert told.cluster_authorized_operations == expected
+            told = await client.ask(60, 0, {"include_cluster_authorized_operations": asks})
+            assert told.cluster_authorized_operations == expected
+            asked = {"groups": ["g"], "include_authorized_operations": asks}
+            (group,) = (await client.ask(15, 5, asked)).groups
+            assert group.authorized_operations == (of_group if asks else _NOT_ASKED)
+
+    _run(main)

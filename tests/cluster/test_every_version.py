@@ -1,0 +1,151 @@
+"""Every API in every version, over a connection: `kio` reads each answer back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import ALL_VERSIONS, record_batch, request_frame
+
+_SECOND = timedelta(seconds=1)
+_GROUP = {"group_id": "g", "member_id": ""}
+
+
+def _values(api_key: int) -> dict[str, Any]:
+    """What is asked: each array has an element, known or not, where that makes the answer long."""
+    partition = {"partition": 0, "partition_index": 0, "index": 0}
+    both = [{"topic": name, "name": name, "partitions": [partition]} for name in ("t", "none")]
+    values: dict[int, dict[str, Any]] = {
+        0: {
+            "acks": -1,
+            "timeout": _SECOND,
+            "topic_data": [
+                {"name": name, "partition_data": [{"index": 0, "records": record_batch([b"x"])}]}
+                for name in ("t", "none")
+            ],
+        },
+        1: {
+            "topics": [
+                {**one, "partitions": [{"partition": 0, "partition_max_bytes": 999}]}
+                for one in both
+            ]
+        },
+        2: {"topics": both},
+        3: {"topics": [{"name": name} for name in ("t", "none", "not a name")]},
+        8: {**_GROUP, "generation_id_or_member_epoch": -1, "topics": both},
+        9: {
+            "group_id": "g",
+            "topics": [{"name": "t", "partition_indexes": [0]}],
+            "groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}],
+        },
+        10: {"key": "g", "coordinator_keys": ["g", "h"]},
+        11: {
+            **_GROUP,
+            "session_timeout": _SECOND,
+            "rebalance_timeout": _SECOND,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b"what I subscribe to"}],
+        },
+        12: _GROUP,
+        13: {**_GROUP, "members": [{"member_id": "m"}]},
+        14: _GROUP,
+        15: {"groups": ["g", "none"]},
+        17: {"mechanism": "PLAIN"},
+        19: {
+            "topics": [
+                {"name": "u", "num_partitions": 2, "replication_factor": 1},
+                {"name": "t", "num_partitions": 1, "replication_factor": 1},
+            ],
+            "timeout": _SECOND,
+        },
+        20: {"topic_names": ["none"]},
+        21: {"topics": both, "timeout": _SECOND},
+        23: {"topics": both},
+        32: {
+            "resources": [
+                {"resource_type": 2, "resource_name": "t", "configuration_keys": None},
+                {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+                {"resource_type": 2, "resource_name": "none", "configuration_keys": None},
+            ]
+        },
+        37: {"topics": [{"name": name, "count": 1} for name in ("t", "none")]},
+        42: {"groups_names": ["none"]},
+    }
+    return values.get(api_key, {})
+
+
+def _config() -> ClusterConfig:
+    groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
+    return ClusterConfig(
+        brokers=1, topics=[TopicSpec("t")], groups=groups, auto_create_topics=False
+    )
+
+
+@pytest.fixture(scope="module")
+def loop_runner() -> Any:
+    with asyncio.Runner() as runner:
+        cluster = Cluster(_config())
+        runner.run(cluster.start())
+        yield runner, cluster
+        runner.run(cluster.stop())
+
+
+@pytest.mark.parametrize("how", ["with what is usual in it", "with nothing in it"])
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+def test_every_version_is_answered(loop_runner: Any, api_key: int, version: int, how: str) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+            values = _values(api_key) if "usual" in how else {}
+            if api_key == 0:
+                values.setdefault("acks", -1)
+            body = await client.ask(api_key, version, values)
+            assert body is not None
+            # The connection serves on.
+            await client.ask(18, 0)
+
+    runner.run(main())
+
+
+def test_a_record_is_written_and_read_in_every_version(loop_runner: Any) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+            for version in [version for key, version in ALL_VERSIONS if key == 0]:
+                answer = await client.ask(0, version, _values(0))
+                codes = {
+                    topic.name: topic.partition_responses[0].error_code
+                    for topic in answer.responses
+                }
+                if "t" in codes:
+                    assert codes == {"t": 0, "none": 3}
+            for version in [version for key, version in ALL_VERSIONS if key == 1]:
+                answer = await client.ask(1, version, _values(1))
+                (read,) = [topic.partitions[0] for topic in answer.responses if topic.topic == "t"]
+                assert read.error_code == 0
+                assert read.records, version
+
+    runner.run(main())
+
+
+def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+            end = {"partition_index": 0, "timestamp": -1}
+            where = {"topics": [{"name": "t", "partitions": [end]}]}
+            before = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
+            client.send(request_frame(0, 9, 1, {**_values(0), "acks": 0}))
+            # What comes next is the answer to this, and no other.
+            after = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
+            assert after == before + 1
+
+    runner.run(main())

@@ -1,0 +1,74 @@
+"""Random faults while clients send: what the audit makes of it.
+
+Nothing that was acknowledged with acks=all is lost; with idempotence nothing is twice or out of
+order; without, duplicates and reorderings are where the configuration permits them, and only there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cluster.load_and_faults import PRODUCERS, run
+
+SECONDS = 8
+SEED = 20
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What `purgatory audit` says of a run; the fixture fails on a violation."""
+    folder = tmp_path_factory.mktemp("load")
+    acknowledged = run(SECONDS, SEED, folder / "trace")
+    assert acknowledged.keys() == PRODUCERS.keys()
+    assert min(acknowledged.values()) > 100, "clients got through between the faults"
+    command = [sys.executable, "-m", "purgatory", "audit", str(folder / "trace")]
+    audited = subprocess.run(
+        [*command, "--out", str(folder / "audit")], capture_output=True, text=True, check=False
+    )
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    head = json.loads((folder / "trace" / "run.json").read_text())
+    assert head["complete"]
+    rows: list[dict[str, Any]] = pq.read_table(folder / "audit" / "audit").to_pylist()
+    return rows
+
+
+def test_nothing_acknowledged_is_lost(verdicts: list[dict[str, Any]]) -> None:
+    assert [row for row in verdicts if row["anomaly"] == "lost_write" and row["count"]] == []
+
+
+def test_an_idempotent_producer_has_neither_duplicates_nor_reorderings(
+    verdicts: list[dict[str, Any]],
+) -> None:
+    wrong = {"duplicate", "lost_ack_duplicate", "retry_reorder", "nonmonotonic_send"}
+    of_idempotent = [row for row in verdicts if row["group"] == "idempotent"]
+    assert [row for row in of_idempotent if row["anomaly"] in wrong and row["count"]] == []
+
+
+def test_without_idempotence_duplicates_are_there_and_permitted(
+    verdicts: list[dict[str, Any]],
+) -> None:
+    found = {
+        (row["group"], row["verdict"], row["setting"])
+        for row in verdicts
+        if row["anomaly"] == "duplicate" and row["count"]
+    }
+    assert found, "answers were lost, so something was sent twice"
+    assert {verdict for _, verdict, _ in found} == {"permitted"}
+    assert {setting for _, _, setting in found} == {"idempotence=false"}
+
+
+def test_reorderings_are_permitted_and_only_where_several_requests_may_be_under_way(
+    verdicts: list[dict[str, Any]],
+) -> None:
+    found = {
+        (row["group"], row["verdict"])
+        for row in verdicts
+        if row["anomaly"] in ("retry_reorder", "nonmonotonic_send") and row["count"]
+    }
+    assert found <= {("in-flight-5", "permitted")}, "there may be none: few requests were refused"

@@ -1,0 +1,19 @@
+"""The fixture that is installed with the package."""
+
+from __future__ import annotations
+
+from confluent_kafka import Message, Producer
+
+from purgatory.cluster import ThreadedCluster
+
+
+def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCluster) -> None:
+    kafka_cluster.create_topic("orders", partitions=1)
+    leader = kafka_cluster.state()["topics"][0]["partitions"][0]["leader"]
+    delivered: list[Message] = []
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "acks": "all"})
+    with kafka_cluster.fault.lose_answers(broker=leader, count=1, api="produce") as lost:
+        producer.produce("orders", b"one", on_delivery=lambda _, message: delivered.append(message))
+        assert producer.flush(10) == 0
+    assert lost.uses == 1
+    assert [message.offset() for message in delivered] == [1], "stored twice: not idempotent"

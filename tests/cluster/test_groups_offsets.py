@@ -1,0 +1,311 @@
+"""Committed offsets: as records, and after another broker took them over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.groups import OFFSETS_TOPIC, GroupOffsets, group_offsets, partition_of
+from purgatory.cluster.groups.offsets_log import (
+    CommittedOffset,
+    OffsetKey,
+    decode_offsets,
+    encode_offsets,
+)
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from tests.cluster.raw_client import RawClient
+
+_names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+_keys = st.builds(OffsetKey, _names, _names, st.integers(0, 2**31 - 1))
+_longs = st.integers(-1, 2**63 - 1)
+_offsets = st.builds(CommittedOffset, _longs, st.integers(-1, 2**31 - 1), _names, _longs)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(_keys, st.none() | _offsets), min_size=1, max_size=5))
+def test_offsets_are_read_back_as_they_were_written(
+    entries: list[tuple[OffsetKey, CommittedOffset | None]],
+) -> None:
+    data = encode_offsets(entries, datetime(2026, 1, 1, tzinfo=UTC))
+    assert list(decode_offsets(data)) == entries
+
+
+# What Java's String.hashCode() says of them, without its sign, modulo 50.
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("", 0),
+        ("a", 47),
+        ("hello", 22),
+        ("my-group", 36),
+        ("gr\u00fc\u00dfe", 23),
+        ("\u65e5\u672c\u8a9e", 43),
+        ("\U0001f600 group", 42),
+        ("polygenelubricants", 0),
+        ("\uffff\uffff\uffff", 5),
+        ("z" * 300, 8),
+    ],
+)
+def test_a_group_s_partition_is_kafka_s(group_id: str, partition: int) -> None:
+    assert partition_of(group_id, 50) == partition
+
+
+def _commit(offset: int, group_id: str = "g") -> dict[str, Any]:
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "why"}
+    return {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": "orders", "partitions": [partition]}],
+    }
+
+
+_FETCH = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0]}]}
+_JOIN = {"group_id": "g", "member_id": "m", "generation_id": 1}
+
+
+def _coordinator(cluster: Cluster) -> int:
+    partition = partition_of("g", cluster.offsets_partitions())
+    state = cluster.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
+    assert state is not None
+    return state.leader
+
+
+async def _committed(cluster: Cluster, broker: int) -> tuple[int, int, str]:
+    async with await RawClient.to(cluster, broker) as client:
+        answer = (await client.ask(9, 7, _FETCH)).topics[0].partitions[0]
+        return answer.error_code, answer.committed_offset, answer.metadata
+
+
+def test_offsets_survive_their_coordinator_and_others_don_t_tell_them() -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                answer = await client.ask(8, 8, _commit(41))
+                answer = await client.ask(8, 8, _commit(42))
+                assert answer.topics[0].partitions[0].error_code == 0
+            assert await _committed(cluster, first) == (0, 42, "why")
+            for broker in cluster.brokers:
+                if broker != first:
+                    assert (await _committed(cluster, broker))[0] == 16
+            await cluster.kill(first)
+            second = _coordinator(cluster)
+            assert second != first
+            assert await _committed(cluster, second) == (0, 42, "why")
+            async with await RawClient.to(cluster, second) as client:
+                await client.ask(8, 8, _commit(43))
+            await cluster.revive(first)
+            assert (await _committed(cluster, first))[0] == 16, "it coordinates no more"
+            await cluster.kill(second)
+            assert await _committed(cluster, _coordinator(cluster)) == (0, 43, "why")
+
+    asyncio.run(main())
+
+
+def test_deleted_groups_stay_deleted_at_the_next_coordinator() -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                await client.ask(8, 8, _commit(42))
+                answer = await client.ask(42, 2, {"groups_names": ["g", "none"]})
+                codes = {result.group_id: result.error_code for result in answer.results}
+                assert codes == {"g": 0, "none": 69}
+                assert await _committed(cluster, first) == (0, -1, "")
+            await cluster.kill(first)
+            assert await _committed(cluster, _coordinator(cluster)) == (0, -1, "")
+
+    asyncio.run(main())
+
+
+def test_commits_for_unknown_topics_and_with_too_much_metadata_are_refused_alone() -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=1, topics=[TopicSpec("orders", 2)])
+        async with Cluster(config) as cluster:
+            long = {"partition_index": 1, "committed_offset": 5, "committed_metadata": "x" * 4_097}
+            asked = _commit(7)
+            asked["topics"][0]["partitions"].append(long)
+            asked["topics"].append({"name": "none", "partitions": [{"partition_index": 0}]})
+            async with await RawClient.to(cluster) as client:
+                answer = await client.ask(8, 8, asked)
+                codes = [
+                    (topic.name, one.partition_index, one.error_code)
+                    for topic in answer.topics
+                    for one in topic.partitions
+                ]
+                assert codes == [("orders", 0, 0), ("orders", 1, 12), ("none", 0, 3)]
+            assert await _committed(cluster, 1) == (0, 7, "why")
+
+    asyncio.run(main())
+
+
+def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=2, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, 3 - first) as client:
+                assert (await client.ask(12, 4, _JOIN)).error_code == 16
+            async with await RawClient.to(cluster, first) as client:
+                assert (await client.ask(12, 4, _JOIN)).error_code == 25
+
+    asyncio.run(main())
+
+
+def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(group_offsets, "_PER_BATCH", 2)
+
+    async def main() -> None:
+        config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                for other in ("x", "y", "z"):
+                    await client.ask(8, 8, _commit(7, other))
+                for offset in range(100):
+                    await client.ask(8, 8, _commit(offset))
+                partition = cluster.brokers[first].manager.partition(
+                    TopicPartition(OFFSETS_TOPIC, 0)
+                )
+                assert partition is not None
+                log = partition.log
+                # So many records, and what was there: again and again.
+                assert log.end_offset > 110
+                assert log.end_offset - log.start_offset <= 20 + 4 + 1
+            await cluster.kill(first)
+            second = _coordinator(cluster)
+            assert await _committed(cluster, second) == (0, 99, "why")
+            offsets = cluster.brokers[second].offsets
+            assert {offsets.of_group(group_id)["orders", 0].offset for group_id in "xyz"} == {7}
+            assert sorted(offsets.groups()) == ["g", "x", "y", "z"]
+
+    asyncio.run(main())
+
+
+class LogOfOffsets:
+    """A partition of the offsets' topic, whose records are replicated when the test says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self.start = self.end_offset = 0
+        self.waiting: deque[Callable[[], object]] = deque()
+        self.log = self
+
+    def partition(self, _: TopicPartition) -> LogOfOffsets:
+        return self
+
+    def append_records(self, _: int, __: int, entries: Any, respond: Any) -> None:
+        ((place, batches),) = entries.items()
+        self.batches += batches
+        self.end_offset += len(batches)  # a batch counts as one here
+        answer = {place: PartitionProduceResponse(ErrorCode.NONE)}
+        self.waiting.append(lambda: respond(answer))
+
+    def delete_records(self, _: int, offsets: Any, __: Any) -> None:
+        (self.start,) = offsets.values()
+
+    def replicate(self) -> None:
+        """Answer the append that waits for longest."""
+        self.waiting.popleft()()
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """Return the offset of each group and partition, as the next coordinator reads them."""
+        return {
+            (key.group_id, key.partition): committed.offset
+            for batch in self.batches[self.start :]
+            for key, committed in decode_offsets(batch.to_bytes())
+            if committed is not None
+        }
+
+
+def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
+    offsets = GroupOffsets(log)  # type: ignore[arg-type]
+    offsets._loaded[0] = set()
+    return offsets
+
+
+def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+
+    async def main() -> None:
+        log = LogOfOffsets()
+        offsets = _offsets_in(log)
+        committing = []
+        for offset in range(10):
+            coroutine = offsets.commit(0, "g", {("orders", 0): (offset, -1, "")})
+            committing.append(asyncio.create_task(coroutine))
+        await asyncio.sleep(0)
+        for _ in range(9):
+            log.replicate()
+        assert log.start == 0, "the last one is appended, and not known yet"
+        log.replicate()  # that one
+        log.replicate()  # what is there, written anew
+        await asyncio.gather(*committing)
+        assert log.start == 10
+        assert log.read() == {("g", 0): 9}
+
+    asyncio.run(main())
+
+
+def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 50)
+
+    async def main() -> None:
+        log = LogOfOffsets()
+        offsets = _offsets_in(log)
+        looks = 0
+        there = offsets._there
+
+        def look(partition: int) -> Any:
+            nonlocal looks
+            looks += 1
+            return there(partition)
+
+        monkeypatch.setattr(offsets, "_there", look)
+        for number in range(2_000):  # a hundred offsets, again and again
+            coroutine = offsets.commit(0, "g", {("orders", number % 100): (number, -1, "")})
+            task = asyncio.create_task(coroutine)
+            await asyncio.sleep(0)
+            while log.waiting:
+                log.replicate()
+            await task
+        assert looks < 2_000 / 50
+        assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
+        assert log.start > 1_000
+
+    asyncio.run(main())
+
+
+def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
+    async def main() -> None:
+        topics = [TopicSpec("orders"), TopicSpec("other")]
+        config = ClusterConfig(brokers=2, topics=topics, offsets_partitions=1)
+        async with Cluster(config) as cluster:
+            first = _coordinator(cluster)
+            async with await RawClient.to(cluster, first) as client:
+                asked = _commit(42)
+                asked["topics"].append({**asked["topics"][0], "name": "other"})
+                await client.ask(8, 8, asked)
+                await client.ask(
+                    20, 5, {"topic_names": ["orders"], "timeout": timedelta(seconds=5)}
+                )
+                await client.ask(8, 8, {**asked, "topics": asked["topics"][1:]})
+            await cluster.kill(first)
+            offsets = cluster.brokers[_coordinator(cluster)].offsets
+            assert list(offsets.of_group("g")) == [("other", 0)]
+
+    asyncio.run(main())

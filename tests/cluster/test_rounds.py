@@ -1,0 +1,242 @@
+"""Connections share the event loop: none keeps the others waiting, however much it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import uvloop
+
+from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
+from purgatory.cluster.protocol.rounds import ROUND_S, TURNS_BETWEEN, Rounds
+from purgatory.cluster.protocol.wire import Request
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import record_batch, request_frame
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+_REQUEST_S = 0.001
+_IN_A_ROUND = round(ROUND_S / _REQUEST_S)
+
+
+class Served:
+    """Connections whose requests take a millisecond of a manual clock each; and who was served."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.now_s = 0.0
+        self.waits_turns = 0
+        self.rounds = Rounds(lambda: self.now_s)
+        self._held = HeldBytes()
+
+    def connect(self, name: str) -> Connection:
+        """Return a new connection, whose client takes every answer."""
+
+        async def send(connection: Connection, request: Request, frame: bytes) -> None:
+            await connection.write(frame)
+
+        async def serve(request: Request, connection: Connection) -> Answer:
+            self.now_s += _REQUEST_S
+            self.order.append(name)
+            if name == "waits":
+                for _ in range(self.waits_turns):
+                    await asyncio.sleep(0)
+                self.order.append("answered")
+            return None
+
+        connection = Connection(
+            serve, send, Limits(), self._held, self.rounds, lambda _: True, lambda _: None
+        )
+        connection.connection_made(MagicMock(is_closing=lambda: False))
+        return connection
+
+
+def _requests(count: int) -> bytes:
+    frame = request_frame(18, 0, 1)
+    return (len(frame).to_bytes(4, "big") + frame) * count
+
+
+def _run(main: Callable[[Served], Awaitable[None]], loop: str = "asyncio") -> None:
+    async def run() -> None:
+        await main(Served())
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(run())
+
+
+async def _turns_until(condition: Callable[[], bool]) -> int:
+    turns = 0
+    while not condition():
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 10_000
+    return turns
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("floods", [1, 3, 20])
+def test_who_asks_once_waits_for_one_part_of_each_who_asks_a_lot(loop: str, floods: int) -> None:
+    async def main(served: Served) -> None:
+        for number in range(floods):
+            served.connect(f"flood-{number}").data_received(_requests(500))
+        await _turns_until(lambda: len(served.order) > 200)
+        other = served.connect("other")
+        for _ in range(10):
+            served.order.clear()
+            other.data_received(_requests(1))
+            await _turns_until(lambda: "other" in served.order)
+            before = served.order.index("other")
+            assert before <= _IN_A_ROUND + floods, "a round, in which each ends what it has begun"
+
+    _run(main, loop)
+
+
+def test_those_who_ask_a_lot_get_equal_parts() -> None:
+    async def main(served: Served) -> None:
+        for name in "abcde":
+            served.connect(name).data_received(_requests(1_000))
+        await _turns_until(lambda: len(served.order) > 1_000)
+        counts = [served.order.count(name) for name in "abcde"]
+        assert max(counts) - min(counts) <= _IN_A_ROUND, counts
+
+    _run(main)
+
+
+def test_what_waits_for_followers_is_answered_before_others_go_on() -> None:
+    async def main(served: Served) -> None:
+        served.waits_turns = TURNS_BETWEEN - 1
+        served.connect("flood").data_received(_requests(1_000))
+        other = served.connect("waits")
+        await _turns_until(lambda: len(served.order) > 100)
+        asked_at = len(served.order)
+        other.data_received(_requests(1))
+        await _turns_until(lambda: "answered" in served.order)
+        after = served.order[asked_at:]
+        # It may come in the middle of the turns between two rounds, and so see the next one.
+        assert after.index("answered") <= _IN_A_ROUND + 1, after
+        assert after.index("answered") - after.index("waits") <= _IN_A_ROUND + 1
+
+    _run(main)
+
+
+def test_who_is_alone_has_the_whole_of_each_round() -> None:
+    async def main(served: Served) -> None:
+        served.connect("alone").data_received(_requests(1_000))
+        turns = await _turns_until(lambda: len(served.order) == 1_000)
+        assert turns <= 1_000 / _IN_A_ROUND * (TURNS_BETWEEN + 2)
+
+    _run(main)
+
+
+def test_answers_to_what_was_asked_together_go_together() -> None:
+    async def main(served: Served) -> None:
+        connection = served.connect("client")
+        connection._serve = _answering
+        connection.data_received(_requests(_IN_A_ROUND * 2))
+        transport = connection._transport
+        assert isinstance(transport, MagicMock)
+        await _turns_until(lambda: connection._held_bytes == 0)
+        await asyncio.sleep(0)
+        assert transport.write.call_count <= 3
+
+    _run(main)
+
+
+async def _answering(request: Request, connection: Connection) -> Answer:
+    return {"error_code": 0, "api_keys": ()}
+
+
+def _produce(acks: int) -> dict[str, Any]:
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": record_batch([b"x"])}]}]
+    return {"acks": acks, "timeout": timedelta(seconds=30), "topic_data": data}
+
+
+_FLOOD = 8_000
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("acks", [0, 1])
+def test_acks_all_is_answered_in_the_middle_of_a_flood(loop: str, acks: int) -> None:
+    """Counted in requests, not in time: what the flood is served while the other one waits."""
+
+    async def main() -> None:
+        topics = [TopicSpec("t"), TopicSpec("flooded")]
+        async with Cluster(ClusterConfig(topics=topics)) as cluster:
+            state = cluster.controller.topics["flooded"].partitions[0]
+            partition = cluster.brokers[state.leader].manager.partitions()
+            (log,) = (one.log for one in partition if one.topic_partition.topic == "flooded")
+            flooding = _produce(acks)
+            flooding["topic_data"][0]["name"] = "flooded"
+            leader = cluster.controller.topics["t"].partitions[0].leader
+            async with (
+                await RawClient.to(cluster, state.leader) as flood,
+                await RawClient.to(cluster, leader) as other,
+            ):
+                frame = request_frame(0, 8, 1, flooding)
+                flood.writer.write((len(frame).to_bytes(4, "big") + frame) * _FLOOD)
+                reading = asyncio.create_task(flood.reader.read(-1))
+                async with asyncio.timeout(60):
+                    while not log.end_offset:
+                        await asyncio.sleep(0)
+                    waited = []
+                    while log.end_offset < _FLOOD:
+                        before = log.end_offset
+                        answer = await other.ask(0, 9, _produce(-1))
+                        assert answer.responses[0].partition_responses[0].error_code == 0
+                        waited.append(log.end_offset - before)
+                assert len(waited) > 10
+                assert sorted(waited)[len(waited) // 2] < _FLOOD / 10, waited
+                reading.cancel()
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_was_sent_without_acks_is_appended_though_its_client_closes_at_once(loop: str) -> None:
+    async def main() -> None:
+        async with Cluster(ClusterConfig(brokers=1, topics=[TopicSpec("t")])) as cluster:
+            frame = request_frame(0, 8, 1, _produce(0))
+            wait = {"topics": [{"topic": "t", "partitions": [{"partition": 0}]}]}
+            poll = request_frame(1, 4, 1, {**wait, "max_wait": timedelta(days=1), "min_bytes": 9})
+            async with await RawClient.to(cluster) as client:
+                for _ in range(2_000):
+                    client.send(frame)
+                client.send(poll)
+                client.writer.close()
+                await client.writer.wait_closed()
+            (partition,) = cluster.brokers[1].manager.partitions()
+            async with asyncio.timeout(60):
+                while cluster.brokers[1].connection_count:
+                    await asyncio.sleep(0.01)
+            assert partition.log.end_offset == 2_000
+            assert cluster.brokers[1]._held.total == 0
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(main())
+
+
+def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer() -> None:
+    async def main(served: Served) -> None:
+        serve = served.connect("gone")._serve
+
+        async def answering(request: Request, connection: Connection) -> Answer:
+            await serve(request, connection)
+            return await _answering(request, connection)
+
+        connection = served.connect("gone")
+        connection._serve = answering
+        connection.data_received(_requests(1_000))
+        connection.connection_lost(None)
+        await _turns_until(lambda: connection._task is None)
+        assert served.order == ["gone"]
+        assert connection._all_held.total == 0
+
+    _run(main)

@@ -1,0 +1,121 @@
+"""Who a client is (SASL/PLAIN), in both versions of the handshake, and by real clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
+from tests.cluster.conftest import CLIENTS, require_client
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import request_frame
+
+_HANDSHAKE, _AUTHENTICATE, _METADATA = 17, 36, 3
+_SOUND = b"\0ann\0secret"
+_WRONG = [b"\0ann\0wrong", b"\0nobody\0secret", b"\0\0", b"", b"secret", b"\0ann", b"\xff\0\xff\0"]
+
+_SETTINGS: dict[str, Any] = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "ann",
+    "sasl.password": "secret",
+}
+
+
+def _run(main: Callable[[Cluster, RawClient], Awaitable[None]], **options: object) -> None:
+    async def run() -> None:
+        config = ClusterConfig(brokers=1, **{"users": {"ann": "secret"}, **options})  # type: ignore[arg-type]
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            await main(cluster, client)
+
+    asyncio.run(run())
+
+
+def test_after_version_0_the_credentials_come_as_they_are() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        answer = await client.ask(_HANDSHAKE, 0, {"mechanism": "PLAIN"})
+        assert (answer.error_code, answer.mechanisms) == (0, ("PLAIN",))
+        client.send(_SOUND)
+        assert await client.receive() == b"", "nothing more is asked"
+        assert (await client.ask(_METADATA, 8)).brokers
+
+    _run(main)
+
+
+def test_after_version_0_a_request_may_follow_at_once() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        client.send(request_frame(_HANDSHAKE, 0, 1, {"mechanism": "PLAIN"}))
+        client.send(_SOUND)
+        client.send(request_frame(_METADATA, 8, 2, {}))
+        for start in (b"\0\0\0\1", b"", b"\0\0\0\2"):
+            assert (await client.receive())[:4] == start
+
+    _run(main)
+
+
+@pytest.mark.parametrize("token", _WRONG, ids=repr)
+def test_after_version_0_wrong_credentials_end_the_connection(token: bytes) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        await client.ask(_HANDSHAKE, 0, {"mechanism": "PLAIN"})
+        with capture_logs() as logs:
+            client.send(token)
+            assert await client.wait_closed() == b""
+        assert [log["event"] for log in logs] == ["authentication_failed", "bad_request"]
+        async with await RawClient.to(cluster) as other:
+            await other.ask(_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+            assert (await other.ask(_AUTHENTICATE, 2, {"auth_bytes": _SOUND})).error_code == 0
+
+    _run(main)
+
+
+@pytest.mark.parametrize("token", _WRONG, ids=repr)
+def test_after_version_1_wrong_credentials_are_answered(token: bytes) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        await client.ask(_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        answer = await client.ask(_AUTHENTICATE, 2, {"auth_bytes": token})
+        assert answer.error_code == 58
+        client.send(request_frame(_METADATA, 8, 9, {}))
+        assert await client.wait_closed() == b"", "still nobody"
+
+    _run(main)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_another_mechanism_or_none_is_refused_and_requests_go_on(version: int) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        answer = await client.ask(_HANDSHAKE, version, {"mechanism": "GSSAPI"})
+        assert (answer.error_code, answer.mechanisms) == (33, ("PLAIN",))
+        assert (await client.ask(18, 0)).error_code == 0, "a frame is a request as before"
+
+    async def without_users(cluster: Cluster, client: RawClient) -> None:
+        assert (await client.ask(_HANDSHAKE, version, {"mechanism": "PLAIN"})).error_code == 33
+        assert (await client.ask(_METADATA, 8)).brokers
+
+    _run(main)
+    _run(without_users, users=None)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[ThreadedCluster]:
+    config = ClusterConfig(brokers=1, users={"ann": "secret"}, topics=[TopicSpec("orders")])
+    with ThreadedCluster(config) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
+def test_librdkafka_old_and_new_is_let_in(guarded: ThreadedCluster, name: str) -> None:
+    require_client(name)
+    client = CLIENTS[name](guarded.bootstrap_servers)
+    client.produce("orders", [b"by " + name.encode()], **_SETTINGS)
+
+
+def test_kcat_with_a_wrong_password_is_kept_out(guarded: ThreadedCluster) -> None:
+    require_client("kcat")
+    client = CLIENTS["kcat"](guarded.bootstrap_servers)
+    wrong = {**_SETTINGS, "sasl.password": "wrong", "message.timeout.ms": 2_000}
+    with pytest.raises(RuntimeError, match="kcat ended with"):
+        client.produce("orders", [b"x"], **wrong)

@@ -1,0 +1,199 @@
+"""The settings of topics: what is so is accepted, what would be ignored is refused in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory.cluster import Cluster, ClusterConfig, Fsync, GroupConfig
+from purgatory.cluster.topic_settings import NEVER, SETTINGS
+from tests.cluster.raw_client import RawClient
+
+_INVALID_CONFIG = 40
+_TOPIC, _BROKER = 2, 4
+
+OF_KAFKA = [
+    "cleanup.policy",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+]
+"""All settings of topics of Kafka 4.0."""
+
+OF_STREAMS: Mapping[str, Mapping[str, str]] = {
+    "repartition": {
+        "cleanup.policy": "delete",
+        "segment.bytes": "52428800",
+        "retention.ms": "-1",
+        "message.timestamp.type": "CreateTime",
+    },
+    "changelog": {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+    "windowed-changelog": {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "86700000",
+        "message.timestamp.type": "CreateTime",
+    },
+    "versioned-changelog": {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": "86700000",
+        "message.timestamp.type": "CreateTime",
+    },
+}
+"""What Kafka Streams makes its internal topics with."""
+
+
+def _created(client: RawClient, name: str, settings: Mapping[str, str]) -> Any:
+    configs = [{"name": one, "value": value} for one, value in settings.items()]
+    asked = {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": configs}
+    return client.ask(19, 6, {"topics": [asked]})
+
+
+async def _described(client: RawClient, kind: int, name: str) -> dict[str, str]:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    answer = await client.ask(32, 3, {"resources": [resource]})
+    assert answer.results[0].error_code == 0
+    return {config.name: config.value for config in answer.results[0].configs}
+
+
+def test_there_is_every_setting_of_kafka() -> None:
+    assert SETTINGS.keys() >= set(OF_KAFKA)
+
+
+def test_what_a_topic_is_described_with_makes_another_like_it() -> None:
+    async def main() -> None:
+        async with (
+            Cluster(ClusterConfig(brokers=1)) as cluster,
+            await RawClient.to(cluster) as client,
+        ):
+            assert (await _created(client, "plain", {})).topics[0].error_code == 0
+            plain = await _described(client, _TOPIC, "plain")
+            assert plain.keys() == SETTINGS.keys()
+            answer = await _created(client, "copy", plain)
+            assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+            assert await _described(client, _TOPIC, "copy") == plain
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", OF_STREAMS)
+def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
+    async def main() -> None:
+        async with (
+            Cluster(ClusterConfig(brokers=1)) as cluster,
+            await RawClient.to(cluster) as client,
+        ):
+            answer = await _created(client, kind, OF_STREAMS[kind])
+            assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+            described = await _described(client, _TOPIC, kind)
+            assert {name: described[name] for name in OF_STREAMS[kind]} == OF_STREAMS[kind]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("message.timestamp.type", "LogAppendTime", "here it is 'CreateTime' and nothing else"),
+        ("compression.type", "zstd", "here it is 'producer' and nothing else"),
+        ("unclean.leader.election.enable", "true", "here it is 'false' and nothing else"),
+        ("segment.ms", "600000", f"here it is '{NEVER}' and nothing else"),
+        ("flush.messages", "1", f"here it is '{NEVER}' and nothing else"),
+        ("flush.ms", "1000", "Nothing is forced onto the disk by time"),
+        ("remote.storage.enable", "yes", "There is no remote storage"),
+        ("leader.replication.throttled.replicas", "*", "No replication is throttled"),
+        ("retention.ms", "soon", "it is a whole number"),
+        ("retention.ms", "-2", "it is at least -1"),
+        ("retention.ms", str(2**63), f"it is at most {2**63 - 1}"),
+        ("segment.bytes", "13", "it is at least 14"),
+        ("segment.bytes", str(2**31), f"it is at most {2**31 - 1}"),
+        ("min.cleanable.dirty.ratio", "1.5", "it is at most 1"),
+        ("min.cleanable.dirty.ratio", "nan", "it is at least 0"),
+        ("compression.gzip.level", "10", "it is at most 9"),
+        ("cleanup.policy", "compact,keep", "it is one of delete, compact"),
+        ("retention.hours", "1", "there is no setting 'retention.hours' of topics"),
+    ],
+)
+def test_what_would_be_ignored_is_refused_in_one_line(name: str, value: str, said: str) -> None:
+    async def main() -> None:
+        async with (
+            Cluster(ClusterConfig(brokers=1)) as cluster,
+            await RawClient.to(cluster) as client,
+        ):
+            (topic,) = (await _created(client, "refused", {name: value})).topics
+            assert topic.error_code == _INVALID_CONFIG
+            assert said in topic.error_message
+            assert name in topic.error_message
+            assert "\n" not in topic.error_message
+            assert cluster.controller.topics == {}
+
+    asyncio.run(main())
+
+
+def test_what_is_so_follows_from_the_cluster(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=1, data_dir=tmp_path, fsync=Fsync.ALWAYS)
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            forced = {"flush.messages": "1", "preallocate": "FALSE"}
+            assert (await _created(client, "forced", forced)).topics[0].error_code == 0
+            refused = await _created(client, "refused", {"flush.messages": NEVER})
+            assert "here it is '1'" in refused.topics[0].error_message
+
+    asyncio.run(main())
+
+
+def test_a_broker_has_its_own_names_for_them() -> None:
+    async def main() -> None:
+        groups = GroupConfig(min_session_timeout_ms=250)
+        config = ClusterConfig(brokers=2, min_insync_replicas=2, retention_ms=7, groups=groups)
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            described = await _described(client, _BROKER, "2")
+            expected = {
+                "broker.id": "2",
+                "log.retention.ms": "7",
+                "log.cleanup.policy": "delete",
+                "log.message.timestamp.type": "CreateTime",
+                "message.max.bytes": "1048588",
+                "min.insync.replicas": "2",
+                "compression.type": "producer",
+                "group.min.session.timeout.ms": "250",
+                "auto.create.topics.enable": "true",
+            }
+            assert {name: described.get(name) for name in expected} == expected
+            shared = {"min.insync.replicas", "compression.type", "unclean.leader.election.enable"}
+            levels = {name for name in SETTINGS if name.startswith("compression.")}
+            assert described.keys() & SETTINGS.keys() == shared | levels
+
+    asyncio.run(main())

@@ -1,0 +1,146 @@
+"""Fresh copies of the core whose threads can be scheduled, and whose source can be changed first.
+
+``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
+that everybody else uses, together with the programs. Their locks are those of
+``cooperative_locks``, and where else threads may be switched is said in ``switch_points``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from tests.core import cooperative_locks
+from tests.core.switch_points import watch
+
+WORLD = "tests.core.schedule_world"
+PROGRAMS = tuple(
+    f"tests.core.{name}"
+    for name in (
+        "schedule_programs",
+        "threshold_programs",
+        "users_lock_programs",
+        "closing_programs",
+    )
+)
+BUSY_RUN = "tests.core.busy_run"
+FRESH_TESTS = frozenset({"tests.core.probe", WORLD, *PROGRAMS, BUSY_RUN})
+
+Patches = Mapping[str, Mapping[str, str]]
+"""By module: what is to be replaced in its source, and by what."""
+
+StandIns = Mapping[str, Mapping[str, object]]
+"""By standard module: what the core gets for some of its attributes."""
+
+COOPERATIVE: StandIns = {
+    "threading": {
+        "Lock": cooperative_locks.CooperativeLock,
+        "RLock": cooperative_locks.CooperativeRLock,
+        "Condition": cooperative_locks.CooperativeCondition,
+        "Event": cooperative_locks.CooperativeEvent,
+        "TurnBase": cooperative_locks.CooperativeTurn,
+    },
+    "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
+}
+
+TURN_MODULE = "purgatory.core.turn"
+TURN = {
+    "class Turn(dict[str, Me]):": 'class Turn(__import__("threading").TurnBase):',
+    "time.sleep(PAUSE_S)": "self.pause()",
+}
+"""A turn is a dict, and its stand-in has no module to come from: it comes with those of locks."""
+
+
+def load_core(patches: Patches | None = None) -> ModuleType:
+    """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
+
+    Raises:
+        ValueError: a patch does not fit its module's source exactly once.
+    """
+    world, *_ = load_fresh([WORLD, *PROGRAMS], COOPERATIVE, patches)
+    return world
+
+
+def load_fresh(
+    names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
+) -> list[ModuleType]:
+    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
+    finder = _Finder({TURN_MODULE: TURN, **(patches or {})})
+    with _replaced(stand_ins), _without(_is_fresh):
+        sys.meta_path.insert(0, finder)
+        try:
+            return [importlib.import_module(name) for name in names]
+        finally:
+            sys.meta_path.remove(finder)
+
+
+def _is_fresh(name: str) -> bool:
+    return name.partition(".")[0] in ("timer", "purgatory") or name in FRESH_TESTS
+
+
+@contextmanager
+def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
+    """Forget these modules for a while, and put them back."""
+    kept = {name: module for name, module in sys.modules.items() if unwanted(name)}
+    package = sys.modules[__name__.rpartition(".")[0]]
+    kept_attributes = dict(vars(package))
+    for name in kept:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if unwanted(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+        vars(package).update(kept_attributes)
+
+
+@contextmanager
+def _replaced(stand_ins: StandIns) -> Iterator[None]:
+    """Have modules that are imported meanwhile find stand-ins in these standard modules."""
+    kept = {name: sys.modules[name] for name in stand_ins}
+    for name, attributes in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(vars(kept[name]))
+        vars(module).update(attributes)
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.modules.update(kept)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target)
+        if _is_fresh(fullname) and spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin, self._patches.get(fullname, {}))
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, replacements: Mapping[str, str]) -> None:
+        super().__init__(fullname, path)
+        self._replacements = replacements
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = Path(self.path).read_text(encoding="utf-8")
+        for old, new in self._replacements.items():
+            if source.count(old) != 1:
+                raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
+            source = source.replace(old, new)
+        code: CodeType = self.source_to_code(source.encode(), self.path)
+        watch(code)
+        return code

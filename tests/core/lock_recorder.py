@@ -1,0 +1,194 @@
+"""Locks that note in which order they are taken, and a search for cycles in that order.
+
+A lock is named after where it is made: ``watchers.lock``, ``system_timer._lock``; one name stands
+for all locks that are made there. An edge from one name to another says that some thread waited, or
+would have waited, for the second while it held the first. A try does not wait: it makes no edge,
+but what is got by it is held all the same.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+import time
+from _thread import RLock as RealRLock
+from _thread import allocate_lock
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from purgatory.core.turn import PAUSE_S
+
+Edge = tuple[str, str]
+
+
+class LockRecorder:
+    """Knows the order of all recorded locks, and what the current thread holds.
+
+    Args:
+        signals: names of locks that one thread waits for and another releases: nobody holds them.
+    """
+
+    def __init__(self, signals: frozenset[str] = frozenset()) -> None:
+        self.signals = signals
+        self.edges: dict[Edge, str] = {}
+        self.waited_for: set[str] = set()
+        self.tried: set[str] = set()
+        self._local = threading.local()
+
+    @property
+    def held(self) -> list[RecordedLock]:
+        """What the current thread holds, in the order in which it was taken."""
+        held: list[RecordedLock] | None = getattr(self._local, "held", None)
+        if held is None:
+            held = self._local.held = []
+        return held
+
+    def note(self, lock: RecordedLock, blocking: bool) -> None:
+        """Note that the current thread is about to take ``lock``."""
+        if not blocking:
+            self.tried.add(lock.name)
+            return
+        held = self.held
+        if any(other is lock for other in held):
+            return  # taken again by its holder: nothing to wait for
+        self.waited_for.add(lock.name)
+        for other in held:
+            edge = (other.name, lock.name)
+            if edge not in self.edges:
+                self.edges[edge] = _where()
+
+    def cycle(self) -> list[str]:
+        """Return the names along a cycle of the order, or nothing if there is none."""
+        following: dict[str, list[str]] = {}
+        for before, after in self.edges:
+            following.setdefault(before, []).append(after)
+        finished: set[str] = set()
+
+        def search(name: str, path: list[str]) -> list[str]:
+            if name in path:
+                return [*path[path.index(name) :], name]
+            if name not in finished:
+                for after in following.get(name, []):
+                    if found := search(after, [*path, name]):
+                        return found
+                finished.add(name)
+            return []
+
+        return next((found for name in following if (found := search(name, []))), [])
+
+    def stand_ins(self) -> dict[str, dict[str, object]]:
+        """Return what a fresh core is to get for the locks of ``threading``."""
+        return {
+            "threading": {
+                "Lock": lambda: RecordedLock(self, allocate_lock()),
+                "RLock": lambda: RecordedRLock(self, RealRLock()),
+                "TurnBase": _recorded_turns(self),
+            }
+        }
+
+
+class RecordedLock:
+    """A real lock that tells its recorder."""
+
+    def __init__(self, recorder: LockRecorder, lock: Any) -> None:
+        self.name = _name_of_lock()
+        self._recorder = recorder
+        self._lock = lock
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it, as ``threading``'s."""
+        self._recorder.note(self, blocking)
+        taken: bool = self._lock.acquire(blocking, timeout)
+        if taken and self.name not in self._recorder.signals:
+            self._recorder.held.append(self)
+        return taken
+
+    def release(self) -> None:
+        """Give it back."""
+        if self.name not in self._recorder.signals:
+            held = self._recorder.held
+            del held[len(held) - 1 - held[::-1].index(self)]
+        self._lock.release()
+
+    def locked(self) -> bool:
+        """Whether somebody holds it."""
+        return bool(self._lock.locked())
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
+def _recorded_turns(recorder: LockRecorder) -> type[dict[str, list[int]]]:
+    """Return what stands in for the dict of a ``Turn``: a lock, as far as its order goes."""
+
+    class RecordedTurn(dict[str, list[int]]):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = RecordedLock(recorder, allocate_lock())
+
+        def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
+            assert default is not None
+            recorder.note(self.lock, blocking=True)
+            holder = super().setdefault(key, default)
+            if holder is default:
+                recorder.held.append(self.lock)
+            return holder
+
+        def __setitem__(self, key: str, me: list[int]) -> None:
+            super().__setitem__(key, me)
+            recorder.held.append(self.lock)
+
+        def pause(self) -> None:
+            time.sleep(PAUSE_S)
+
+        def __delitem__(self, key: str) -> None:
+            recorder.held.remove(self.lock)
+            super().__delitem__(key)
+
+    return RecordedTurn
+
+
+class RecordedRLock(RecordedLock):
+    """A real reentrant lock; what a condition asks of one is passed on."""
+
+    def _is_owned(self) -> bool:
+        return bool(self._lock._is_owned())
+
+    def _release_save(self) -> tuple[Any, int]:
+        held = self._recorder.held
+        depth = held.count(self)
+        held[:] = [lock for lock in held if lock is not self]
+        return self._lock._release_save(), depth
+
+    def _acquire_restore(self, saved: tuple[Any, int]) -> None:
+        state, depth = saved
+        self._recorder.note(self, blocking=True)
+        self._lock._acquire_restore(state)
+        self._recorder.held.extend([self] * depth)
+
+
+def _outside(frame: FrameType | None) -> FrameType:
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    assert frame is not None
+    return frame
+
+
+def _name_of_lock() -> str:
+    frame = _outside(sys._getframe())
+    path = frame.f_code.co_filename
+    line = linecache.getline(path, frame.f_lineno)
+    attribute = re.search(r"(\w+) = ", line)
+    assert attribute is not None, f"a lock is made in a way that gives it no name: {line!r}"
+    return f"{Path(path).stem}.{attribute[1]}"
+
+
+def _where() -> str:
+    frame = _outside(sys._getframe())
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -1,0 +1,388 @@
+"""Faults that are put into the core, to see whether the scheduler finds them.
+
+Each is one that Kafka has had, that this project has had, or that a hasty change would make. It is
+written as the change that makes it: lines that go begin with a minus, lines that come with a plus,
+those around them with a space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPERATION = "purgatory.core.delayed_operation"
+PURGATORY = "purgatory.core.delayed_operation_purgatory"
+WATCHERS = "purgatory.core.watchers"
+CLOSING = "purgatory.core.closing"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, the program that is to find it, and the change to one module that makes it."""
+
+    fault: str
+    program: str
+    module: str
+    change: str
+
+    @property
+    def replacements(self) -> dict[str, str]:
+        """What is to be replaced in the module's source, and by what."""
+        pieces = [piece.splitlines() for piece in self.change.strip("\n").split("\n\n")]
+        return {_without("+", lines): _without("-", lines) for lines in pieces}
+
+
+def _without(sign: str, lines: list[str]) -> str:
+    return "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign))
+
+
+MUTANTS = [
+    Mutant(
+        "a check that meets a taken lock is skipped (KAFKA-6653)",
+        "two_halves_of_a_condition",
+        PURGATORY,
+        """
+         # operation.maybe_try_complete(), written out.
++        if "server" in operation._op_claims:
++            continue
+         operation._op_check_due = True
+""",
+    ),
+    Mutant(
+        "a check is noted after the try of the lock, not before",
+        "two_halves_of_a_condition",
+        PURGATORY,
+        """
+         # operation.maybe_try_complete(), written out.
++        free = "server" not in operation._op_claims
+         operation._op_check_due = True
+-        if operation._op_serve():
++        if free and operation._op_serve():
+""",
+    ),
+    Mutant(
+        "the flags are not looked at after the release",
+        "two_halves_of_a_condition",
+        OPERATION,
+        """
+                     completed = self._op_serve_noted() or completed
+                     del claims["server"]
+-                    continue
++                    break
+""",
+    ),
+    Mutant(
+        "the flag is cleared after the check, not before",
+        "two_halves_of_a_condition",
+        OPERATION,
+        """
+-            self._op_check_due = False
+             try:
+
+             else:
++                self._op_check_due = False
+                 if not completed:
+""",
+    ),
+    Mutant(
+        "no second check after the watching",
+        "event_while_watching",
+        OPERATION,
+        """
++        return False
+-        self._op_check_due = True
+-        return self._op_serve_noted()
+""",
+    ),
+    Mutant(
+        "the flags are not looked at after the watching",
+        "event_while_watching",
+        OPERATION,
+        """
+-                completed = self._op_serve() or completed
++                pass
+""",
+    ),
+    Mutant(
+        "an operation is claimed by looking and then writing (KAFKA-17848)",
+        "force_and_cancel",
+        OPERATION,
+        """
+-            if claims.setdefault("settler", me) is not me:
++            if self._op_outcome is not _PENDING:
+""",
+    ),
+    Mutant(
+        "who has lost the claim goes round until the winner's outcome shows",
+        "cancel_and_expiry",
+        OPERATION,
+        """
+-                self._op_expiry_due = False
+-                self._op_verdict = None
+""",
+    ),
+    Mutant(
+        "expiry does not take the operation's lock (KAFKA-19312)",
+        "two_halves_of_a_condition_and_expiry",
+        OPERATION,
+        """
++        self._op_settle(_EXPIRED)
+-        self._op_expiry_due = True
+-        self._op_serve()
+""",
+    ),
+    Mutant(
+        "an operation leaves the lists before its outcome is set",
+        "force_while_watching",
+        OPERATION,
+        """
+-                self._op_outcome = outcome  # anything may follow PENDING: no look at TRANSITIONS
+             else:
++                pass
++            if False:
+
+                 self._op_leave(me)
++                self._op_outcome = outcome
+""",
+    ),
+    Mutant(
+        "a completed operation stays on the timer",
+        "event_while_watching",
+        OPERATION,
+        """
+-            TimerTask.cancel(self)
++            pass
+""",
+    ),
+    Mutant(
+        "a waiter is not looked for after the outcome is told",
+        "two_who_wait_and_one_who_forces",
+        OPERATION,
+        """
+-        if self._op_is_over():
+-            self._op_tell()
+""",
+    ),
+    Mutant(
+        "a retry is put on the timer while the operation is still busy",
+        "users_lock_that_is_taken_until_retries_came",
+        OPERATION,
+        """
+                     self._op_retry = RetryTask(self)
++                if found is None:
++                    self._op_retry_later()
+
+-                    self._op_retry_later()
+                     break
+""",
+    ),
+    Mutant(
+        "no retry where the user's lock is taken (KAFKA-8334)",
+        "users_lock_and_event",
+        OPERATION,
+        """
+-                    self._op_retry_later()
+                     break
+""",
+    ),
+    Mutant(
+        "a retry stays on the timer for what was settled meanwhile",
+        "users_lock_event_and_cancel",
+        OPERATION,
+        """
++                pass
+-                retry.cancel()
+-                self._op_retry = None
+""",
+    ),
+    Mutant(
+        "a list takes what is settled",
+        "force_while_watching",
+        WATCHERS,
+        """
+-            if operation._op_outcome is not _PENDING:
+-                self.unwatch(operation)
+             del turn["holder"]
+""",
+    ),
+    Mutant(
+        "the lists are changed without their lock by who comes",
+        "two_operations_watched_on_one_key",
+        WATCHERS,
+        """
+-        turn = self.turn
++        turn = {}
+""",
+    ),
+    Mutant(
+        "the lists are changed without their lock by who leaves",
+        "one_leaves_a_key_as_another_comes",
+        PURGATORY,
+        """
+         identity = id(operation)
+-        turn = self._turn
++        turn = {}
+         try:
+             if turn.setdefault("holder", me) is not me:
+                 turn = turn.wait(me)
+             if identity in self._pending:
+""",
+    ),
+    Mutant(
+        "an operation leaves one of its lists alone (KAFKA-2147)",
+        "two_checks_on_two_keys",
+        WATCHERS,
+        """
+-        for key in operation._op_keys:
++        for key in operation._op_keys[:1]:
+""",
+    ),
+    Mutant(
+        "nobody looks again after the timeout was started",
+        "event_while_watching",
+        PURGATORY,
+        """
+-        if operation._op_outcome is not _PENDING or not operation._op_keys:
++        if False:
+""",
+    ),
+    Mutant(
+        "a closed purgatory takes operations in",
+        "close_by_expiry_while_watching",
+        PURGATORY,
+        """
+-                if self._closed:
++                if False:
+                     self._counters.rejected += 1
+""",
+    ),
+    Mutant(
+        "closing does not wait for callbacks that run",
+        "close_and_event",
+        CLOSING,
+        """
+-        while not self._is_drained(closer, deadline_s):
+-            time.sleep(POLL_S)
++        self._is_drained(closer, deadline_s)
+""",
+    ),
+    Mutant(
+        "a retry stays on the timer for what was let go of meanwhile",
+        "close_by_leaving_while_the_users_lock_is_taken_and_event",
+        OPERATION,
+        """
+-            if self._op_outcome is not _PENDING or self._op_was_let_go():
++            if self._op_outcome is not _PENDING:
+""",
+    ),
+    Mutant(
+        "a closing purgatory leaves operations on the lists",
+        "close_by_leaving_while_watching",
+        CLOSING,
+        """
+-            operation._op_keys = ()
+""",
+    ),
+    Mutant(
+        "a value is noted after it was looked who waits for it",
+        "advance_while_watching_a_threshold",
+        PURGATORY,
+        """
+-            known = values.get(key)
+-            if known is None or value > known:
+-                values[key] = value
+             if key in self._watchers.numbers_by_key:
+
+             del turn["holder"]
++            values[key] = max(value, values.get(key, value))
+             return _check_each(operations) if operations else 0
+""",
+    ),
+    Mutant(
+        "a lower value takes the place of a higher one",
+        "a_lower_and_a_higher_advance",
+        PURGATORY,
+        """
+-            if known is None or value > known:
++            if known != value:
+                 values[key] = value
+""",
+    ),
+    Mutant(
+        "numbers are looked up without the lists' lock",
+        "two_advances_while_watching_a_threshold",
+        PURGATORY,
+        """
+         operations: list[DelayedOperation] = []
+         me = [get_ident()]
+-        turn = self._turn
++        turn = {}
+         try:
+             if turn.setdefault("holder", me) is not me:
+                 turn = turn.wait(me)
+             known = values.get(key)
+""",
+    ),
+    Mutant(
+        "an operation is put among the numbers though it was settled",
+        "cancel_while_watching_a_threshold",
+        WATCHERS,
+        """
+-            if operation._op_outcome is not _PENDING:
+-                self.unwatch(operation)
+             del turn["holder"]
+
+-        if operation._op_outcome is not _PENDING:
+-            self._take_number(key, operation, number)
+""",
+    ),
+    Mutant(
+        "who has one of two numbers reached leaves the key's list",
+        "two_halves_of_two_thresholds",
+        WATCHERS,
+        """
+             waiting.take_reached(value, taken)
++            for operation in taken:
++                self.entries -= self.by_key[key].pop(id(operation), None) is not None
+""",
+    ),
+    Mutant(
+        "who expires with its number reached stays counted on the key",
+        "advance_and_expiry",
+        WATCHERS,
+        """
+-                    left += 1
++                    left += not operation._op_thresholds or key in self.numbers_by_key
+""",
+    ),
+    Mutant(
+        "listeners are looked for before the outcome counts as told",
+        "a_listener_comes_while_it_settles",
+        OPERATION,
+        """
+-            self._op_settled = True
+             if self._op_listeners is not None:
+                 self._op_tell()
++            self._op_settled = True
+             chain.length = length
+""",
+    ),
+    Mutant(
+        "two who listen make two lists",
+        "two_listeners_come_while_it_settles",
+        OPERATION,
+        """
+                 listeners = self._op_listeners
+-                if listeners is None:
++                if True:
+                     listeners = self._op_listeners = made
+""",
+    ),
+    Mutant(
+        "who was let go of is not told",
+        "a_listener_comes_while_it_is_let_go_of",
+        CLOSING,
+        """
+-        operation._op_tell()  # nobody else will wake those who wait for it
+""",
+    ),
+]

@@ -1,0 +1,310 @@
+"""Small programs of two or three threads around one purgatory, and what must hold at their end.
+
+They are loaded by ``fresh_core``, so that their threads can be scheduled; read them as ordinary
+code. What makes a condition true always tells of it: an outcome other than COMPLETED is allowed
+only where another thread may have been first.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.core.schedule_world import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
+    SHORT_MS,
+    Program,
+    Waiting,
+    World,
+    ends,
+    event,
+    halves,
+    one_operation,
+    program,
+)
+from tests.core.scheduler import fail
+
+# Watching, while something happens.
+
+
+@program
+def event_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def event_on_the_second_key_while_watching_two() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "event": lambda: world.event(operation, "b"),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def expiry_while_watching() -> Program:
+    world, operation = one_operation(delay_ms=SHORT_MS)
+    threads = {"watch": lambda: world.watch(operation, "a", "b"), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, EXPIRED, PENDING))
+
+
+@program
+def event_while_watching_with_no_time_left() -> Program:
+    world, operation = one_operation(delay_ms=0)
+    threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def force_while_watching() -> Program:
+    world, operation = one_operation()
+    operation.may_overlap = operation.may_be_early = True
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "force": lambda: world.force(operation),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED)
+        assert operation.wins == 1, "who forced it must be told so"
+
+    return Program(world, threads, check)
+
+
+@program
+def cancel_while_watching() -> Program:
+    world, operation = one_operation()
+    operation.may_be_early = True
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "cancel": lambda: world.cancel(operation),
+    }
+    return Program(world, threads, ends(world, operation, CANCELLED))
+
+
+@program
+def cancel_for_key_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {
+        "watch": lambda: world.watch(operation, "a", "b"),
+        "cancel": lambda: world.cancel_for_key("b"),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, CANCELLED if operation.wins else PENDING)
+
+    return Program(world, threads, check)
+
+
+@program
+def event_and_expiry_while_watching() -> Program:
+    world, operation = one_operation(delay_ms=SHORT_MS)
+    threads = {
+        "watch": lambda: world.watch(operation, "a"),
+        "event": event(world, operation),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def two_halves_of_a_condition_while_watching() -> Program:
+    world, operation = one_operation()
+    threads = {"watch": lambda: world.watch(operation, "a", "b")} | halves(world, operation)
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+# One operation that waits, and two or three who are after it.
+
+
+@program
+def event_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {"event": event(world, operation), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def check_and_expiry_of_what_holds() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    operation.ready = True
+    threads = {"check": lambda: world.check(operation, "a"), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def two_checks_on_two_keys() -> Program:
+    world, operation = one_operation("a", "b")
+    operation.ready = True
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED)
+        assert operation.wins == 1, "nobody but these two can have completed it"
+
+    return Program(world, threads, check)
+
+
+@program
+def two_halves_of_a_condition() -> Program:
+    world, operation = one_operation("a", "b")
+    return Program(world, halves(world, operation), ends(world, operation, COMPLETED))
+
+
+@program
+def force_and_cancel() -> Program:
+    world, operation = one_operation("a", "b")
+    threads = {
+        "force": lambda: world.force(operation),
+        "cancel": lambda: world.cancel(operation),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED, CANCELLED)
+        assert operation.wins == 1, "one of the two has won"
+
+    return Program(world, threads, check)
+
+
+@program
+def cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {"cancel": lambda: world.cancel(operation), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, CANCELLED, EXPIRED))
+
+
+@program
+def cancel_for_two_keys() -> Program:
+    world, operation = one_operation("a", "b")
+    threads = {key: partial(world.cancel_for_key, key) for key in ("a", "b")}
+    return Program(world, threads, ends(world, operation, CANCELLED))
+
+
+@program
+def event_cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    threads = {
+        "event": event(world, operation),
+        "cancel": lambda: world.cancel_for_key("a"),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
+
+
+@program
+def two_halves_of_a_condition_and_expiry() -> Program:
+    world, operation = one_operation("a", "b", delay_ms=SHORT_MS)
+    threads = {"expire": world.expire} | halves(world, operation)
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def two_who_wait_and_one_who_forces() -> Program:
+    world, operation = one_operation("a")
+    operation.may_overlap = True
+
+    def wait() -> None:
+        if operation.wait() is not COMPLETED or operation.finished != ["on_complete"]:
+            fail(f"a waiter goes on, with {operation.outcome.name} and {operation.finished}")
+
+    threads = {"wait": wait, "wait too": wait, "force": lambda: world.force(operation)}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def a_check_that_raises_and_another_check() -> Program:
+    world, operation = one_operation("a", "b")
+
+    def broken() -> bool:
+        raise LookupError("on purpose")
+
+    operation.condition = broken
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
+    return Program(world, threads, ends(world, operation, FAILED))
+
+
+@program
+def a_completion_that_raises_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+
+    def broken() -> None:
+        raise LookupError("on purpose")
+
+    operation.hooks = {"on_complete": broken}
+    threads = {"event": event(world, operation), "expire": world.expire}
+
+    def check() -> None:
+        assert operation.outcome is operation.wait(0) is FAILED
+        assert operation.finished == ["on_complete", "on_failure"]
+
+    return Program(world, threads, check)
+
+
+@program
+def force_cancel_and_expiry() -> Program:
+    world, operation = one_operation("a", delay_ms=SHORT_MS)
+    operation.may_overlap = True
+    threads = {
+        "force": lambda: world.force(operation),
+        "cancel": lambda: world.cancel(operation),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
+
+
+@program
+def three_checks_on_three_keys() -> Program:
+    world, operation = one_operation("a", "b", "c")
+    operation.ready = True
+    threads = {key: partial(world.check, operation, key) for key in ("a", "b", "c")}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+# Two operations on one key.
+
+
+@program
+def two_operations_watched_on_one_key() -> Program:
+    world = World()
+    first, second = world.new(), world.new()
+    threads = {
+        "first": lambda: world.watch(first, "a"),
+        "second": lambda: world.watch(second, "a"),
+    }
+    return Program(world, threads, lambda: assert_found_on_a(world, first, second))
+
+
+@program
+def one_leaves_a_key_as_another_comes() -> Program:
+    world, first = one_operation("a")
+    second = world.new()
+    threads = {
+        "leave": lambda: world.cancel(first),
+        "come": lambda: world.watch(second, "a"),
+    }
+    return Program(world, threads, lambda: assert_found_on_a(world, second))
+
+
+@program
+def two_leave_a_key() -> Program:
+    world = World()
+    first, second = world.new("a"), world.new("a")
+    threads = {
+        "first": lambda: world.cancel(first),
+        "second": lambda: world.cancel(second),
+    }
+    return Program(world, threads, lambda: assert_found_on_a(world))
+
+
+def assert_found_on_a(world: World, *operations: Waiting) -> None:
+    """Assert that an event on "a" finds these, and all are counted."""
+    assert world.purgatory.watched == len(operations)
+    for operation in operations:
+        operation.ready = True
+    assert world.purgatory.check_and_complete("a") == len(operations)

@@ -1,0 +1,321 @@
+"""A delayed operation by itself: outcomes, errors, waiting, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from purgatory import TRANSITIONS, DelayedOperation, Outcome
+from tests.core.probe import Probe
+
+
+class WholeNumber:
+    """An integer of another library."""
+
+    def __index__(self) -> int:
+        return 250
+
+
+@pytest.mark.parametrize(
+    "delay_ms",
+    [True, False, 1.0, 2.5, float("nan"), float("inf"), "250", None, b"1", [], Fraction(3)],
+    ids=repr,
+)
+def test_a_delay_that_is_no_integer_is_refused_by_value(delay_ms: object) -> None:
+    with pytest.raises(TypeError, match="delay_ms must be a whole number of milliseconds") as info:
+        Probe(delay_ms)  # type: ignore[arg-type]
+    assert repr(delay_ms) in str(info.value)
+    assert type(delay_ms).__name__ in str(info.value)
+
+
+@pytest.mark.parametrize("lock", [True, "lock", threading.Lock, threading.RLock, object()])
+def test_a_lock_that_is_none_is_refused_by_value(lock: object) -> None:
+    with pytest.raises(TypeError, match="lock must have acquire and release") as info:
+        Probe(lock=lock)  # type: ignore[arg-type]
+    assert repr(lock) in str(info.value)
+
+
+def test_an_integer_of_another_library_is_a_delay() -> None:
+    operation = Probe(WholeNumber())  # type: ignore[arg-type]
+    assert operation.delay_ms == 250
+    assert type(operation.delay_ms) is int
+
+
+def test_an_operation_without_a_condition_is_abstract() -> None:
+    class Unfinished(DelayedOperation):
+        pass
+
+    with pytest.raises(TypeError, match="try_complete"):
+        Unfinished(1)  # type: ignore[abstract]
+
+
+def test_the_table_of_transitions_is_what_the_documentation_says() -> None:
+    assert set(TRANSITIONS) == set(Outcome)
+    settled = {Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED}
+    assert TRANSITIONS[Outcome.PENDING] == settled
+    assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}
+    assert not TRANSITIONS[Outcome.CANCELLED]
+    assert not TRANSITIONS[Outcome.FAILED]
+
+
+def test_a_transition_outside_the_table_is_refused_and_changes_nothing() -> None:
+    operation = Probe()
+    operation.cancel()
+    with pytest.raises(RuntimeError, match=r"CANCELLED.* can't become COMPLETED"):
+        operation._op_become(Outcome.COMPLETED)
+    assert operation.outcome is Outcome.CANCELLED
+
+
+def test_force_complete_wins_once() -> None:
+    operation = Probe()
+    assert (operation.outcome, operation.is_completed, operation.error) == (
+        Outcome.PENDING,
+        False,
+        None,
+    )
+    assert operation.force_complete()
+    assert not operation.force_complete()
+    assert not operation.cancel()
+    operation.run()
+    assert not operation.maybe_try_complete()
+    assert operation.calls == ["on_complete"]
+    assert operation.outcome is Outcome.COMPLETED
+    assert operation.is_completed
+
+
+def test_cancel_wins_once_and_calls_nothing() -> None:
+    operation = Probe(ready=True)
+    assert operation.cancel()
+    assert not operation.cancel()
+    assert not operation.force_complete()
+    assert not operation.maybe_try_complete()
+    operation.run()
+    assert operation.calls == []
+    assert operation.outcome is Outcome.CANCELLED
+
+
+def test_an_expiry_checks_once_more_and_then_calls_both_callbacks() -> None:
+    operation = Probe()
+    operation.run()
+    assert operation.calls == ["try_complete", "on_complete", "on_expiration"]
+    assert operation.outcome is Outcome.EXPIRED
+
+
+def test_an_expiry_that_finds_the_condition_true_completes() -> None:
+    operation = Probe(ready=True)
+    operation.run()
+    assert operation.calls == ["try_complete", "on_complete"]
+    assert operation.outcome is Outcome.COMPLETED
+
+
+def test_a_check_says_whether_it_completed_the_operation() -> None:
+    operation = Probe()
+    assert not operation.maybe_try_complete()
+    operation.ready = True
+    assert operation.maybe_try_complete()
+    assert not operation.maybe_try_complete()
+    assert operation.calls == ["try_complete", "try_complete", "on_complete"]
+
+
+def test_callbacks_see_the_outcome_they_work_for() -> None:
+    seen: list[Outcome] = []
+    expiring = Probe(hooks={"on_complete": lambda: seen.append(expiring.outcome)})
+    expiring.run()
+    completing = Probe(hooks={"on_complete": lambda: seen.append(completing.outcome)})
+    completing.force_complete()
+    assert seen == [Outcome.EXPIRED, Outcome.COMPLETED]
+
+
+def test_safe_try_complete_or_else_checks_calls_and_checks_again() -> None:
+    operation = Probe()
+    assert not operation.safe_try_complete_or_else(lambda: operation.calls.append("f"))
+    assert operation.calls == ["try_complete", "f", "try_complete"]
+
+
+def test_safe_try_complete_or_else_does_not_call_what_is_not_needed() -> None:
+    operation = Probe(ready=True)
+    assert operation.safe_try_complete_or_else(lambda: operation.calls.append("f"))
+    assert operation.calls == ["try_complete", "on_complete"]
+
+
+def test_safe_try_complete_or_else_sees_what_became_true_in_between() -> None:
+    operation = Probe()
+
+    def event() -> None:
+        operation.ready = True
+
+    assert operation.safe_try_complete_or_else(event)
+    assert operation.calls == ["try_complete", "try_complete", "on_complete"]
+
+
+def test_safe_try_complete_or_else_holds_the_users_lock() -> None:
+    lock = threading.Lock()
+    held: list[bool] = []
+    operation = Probe(
+        lock=lock,
+        hooks={
+            "try_complete": lambda: held.append(lock.locked()),
+            "on_complete": lambda: held.append(lock.locked()),
+        },
+    )
+    assert not operation.safe_try_complete_or_else(lambda: held.append(lock.locked()))
+    operation.ready = True
+    assert operation.maybe_try_complete()
+    assert held == [True] * 5
+    assert not lock.locked()
+
+
+def test_what_the_function_raises_reaches_the_caller_and_releases_the_locks() -> None:
+    lock = threading.Lock()
+    operation = Probe(lock=lock)
+
+    def broken() -> None:
+        raise LookupError("broken on purpose")
+
+    with pytest.raises(LookupError, match="broken on purpose"):
+        operation.safe_try_complete_or_else(broken)
+    assert not lock.locked()
+    operation.ready = True
+    assert operation.maybe_try_complete(), "the private lock is free too"
+
+
+def test_a_condition_that_holds_without_force_complete_fails_loudly() -> None:
+    class Forgetful(Probe):
+        def try_complete(self) -> bool:
+            return True
+
+    operation = Forgetful()
+    assert not operation.maybe_try_complete()
+    assert operation.outcome is Outcome.FAILED
+    assert "Forgetful.try_complete returned True without force_complete" in str(operation.error)
+    assert operation.calls == ["on_failure"]
+
+
+def test_wait_returns_the_outcome_at_once_if_there_is_one() -> None:
+    operation = Probe()
+    operation.run()
+    assert operation.wait() is Outcome.EXPIRED
+    assert operation.wait(0) is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 0.001])
+def test_wait_gives_up_after_its_timeout(timeout: float) -> None:
+    assert Probe().wait(timeout) is Outcome.PENDING
+
+
+def test_wait_ends_after_the_callbacks() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    told: list[Outcome] = []
+
+    def slow() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    operation = Probe(hooks={"on_complete": slow})
+    completer = threading.Thread(target=operation.force_complete)
+    completer.start()
+    assert begun.wait(30)
+    assert operation.is_completed
+    assert operation.wait(0.01) is Outcome.PENDING, "on_complete still runs"
+    waiter = threading.Thread(target=lambda: told.append(operation.wait(30)))
+    waiter.start()
+    go_on.set()
+    waiter.join()
+    completer.join()
+    assert told == [Outcome.COMPLETED]
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, 10**30])
+def test_wait_takes_any_number_of_seconds(timeout: float) -> None:
+    operation = Probe()
+    waiting = threading.Thread(target=operation.wait, args=(timeout,))
+    waiting.start()
+    while not operation._op_listeners:
+        pass
+    operation.force_complete()
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(math.nan, ValueError), ("1", TypeError), (True, TypeError)]
+)
+def test_a_timeout_that_is_none_is_refused_and_leaves_no_listener(
+    timeout: Any, error: type[Exception]
+) -> None:
+    operation = Probe()
+    with pytest.raises(error, match="timeout must be a number of seconds, or None for ever"):
+        operation.wait(timeout)
+    assert not operation._op_listeners
+
+
+async def coroutine(*_: object) -> bool:
+    return True
+
+
+def generator(*_: object) -> Iterator[bool]:
+    yield True
+
+
+async def generator_of_a_coroutine(*_: object) -> AsyncIterator[bool]:
+    yield True
+
+
+@pytest.mark.parametrize("name", ["try_complete", "on_complete", "on_expiration", "on_failure"])
+@pytest.mark.parametrize("function", [coroutine, generator, generator_of_a_coroutine])
+def test_a_callback_that_nobody_would_run_is_refused_where_it_is_defined(
+    name: str, function: Callable[..., object]
+) -> None:
+    with pytest.raises(TypeError, match=rf"Slow.{name} is a (coroutine|generator) function"):
+        type("Slow", (Probe,), {name: function})
+
+
+class Runner:
+    """Something with a method that an operation must not have."""
+
+    def run(self) -> None:
+        """Do something."""
+
+
+def test_run_is_the_timers() -> None:
+    with pytest.raises(TypeError, match="Own defines run, by which the timer expires"):
+        type("Own", (Probe,), {"run": Runner.run})
+    with pytest.raises(TypeError, match="Mixed defines run, by which the timer expires"):
+        type("Mixed", (Runner, Probe), {})
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_operation_can_not_be_copied(how: Callable[[Probe], object]) -> None:
+    with pytest.raises(TypeError, match="a Probe can't be copied or pickled: it waits once"):
+        how(Probe())
+
+
+def test_repr_tells_the_outcome() -> None:
+    operation = Probe(250)
+    assert repr(operation) == "<Probe PENDING delay_ms=250>"
+    operation.force_complete()
+    assert repr(operation) == "<Probe COMPLETED delay_ms=250>"
+
+
+def test_a_subclass_may_use_any_name_that_does_not_begin_with_op() -> None:
+    names = [
+        *("lock", "keys", "purgatory", "error_", "start", "settled", "_lock", "_keys", "_timer"),
+        *("_purgatory", "_event", "_outcome", "_completed", "_check_due", "entry", "_entry"),
+    ]
+
+    class Crowded(Probe):
+        pass
+
+    operation = Crowded()
+    for name in names:
+        setattr(operation, name, "the user's")
+    operation.ready = True
+    assert operation.maybe_try_complete()
+    assert all(getattr(operation, name) == "the user's" for name in names)

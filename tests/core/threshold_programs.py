@@ -1,0 +1,166 @@
+"""Programs around a value that is waited for, and around those who ask to be told of the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from purgatory import Outcome
+from tests.core.probe import LONG_MS
+from tests.core.schedule_world import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    PENDING,
+    SHORT_MS,
+    Program,
+    Waiting,
+    World,
+    ends,
+    one_operation,
+    program,
+)
+from tests.core.scheduler import point
+
+
+@program
+def advance_while_watching_a_threshold() -> Program:
+    world, operation = one_threshold(3)
+    threads = {
+        "watch": lambda: world.watch_threshold(operation, "a", 3),
+        "advance": lambda: world.advance(operation, "a", 3),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def two_advances_while_watching_a_threshold() -> Program:
+    world, operation = one_threshold(3)
+    threads = {
+        "watch": lambda: world.watch_threshold(operation, "a", 3),
+        "advance": lambda: world.advance(operation, "a", 2),
+        "advance more": lambda: world.advance(operation, "a", 4),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def a_lower_and_a_higher_advance() -> Program:
+    world, operation = one_threshold(3)
+    world.watch_threshold(operation, "a", 3)
+    threads = {
+        "lower": lambda: world.advance(operation, "a", 2),
+        "higher": lambda: world.advance(operation, "a", 3),
+    }
+
+    def check() -> None:
+        world.assert_outcome(operation, COMPLETED)
+        assert world.purgatory.value("a") == 3, "a value never falls"
+
+    return Program(world, threads, check)
+
+
+@program
+def advance_and_expiry() -> Program:
+    world, operation = one_threshold(3, delay_ms=SHORT_MS)
+    world.watch_threshold(operation, "a", 3)
+    threads = {"advance": lambda: world.advance(operation, "a", 3), "expire": world.expire}
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def advance_and_expiry_while_watching_a_threshold() -> Program:
+    world, operation = one_threshold(3, delay_ms=SHORT_MS)
+    threads = {
+        "watch": lambda: world.watch_threshold(operation, "a", 3),
+        "advance": lambda: world.advance(operation, "a", 3),
+        "expire": world.expire,
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
+
+
+@program
+def two_halves_of_two_thresholds() -> Program:
+    world = World()
+    operation = world.new()
+    value = world.purgatory.value
+
+    def both() -> bool:
+        reached = (value("a") or 0) >= 1
+        point()
+        return reached and (value("b") or 0) >= 1
+
+    operation.condition = both
+    world.watch_threshold(operation, "a", 1, "b", 1)
+    threads = {key: partial(world.advance, operation, key, 1) for key in ("a", "b")}
+    return Program(world, threads, ends(world, operation, COMPLETED))
+
+
+@program
+def advance_and_cancel() -> Program:
+    world, operation = one_threshold(3)
+    world.watch_threshold(operation, "a", 3)
+    threads = {
+        "advance": lambda: world.advance(operation, "a", 3),
+        "cancel": lambda: world.cancel(operation),
+    }
+    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED))
+
+
+@program
+def cancel_while_watching_a_threshold() -> Program:
+    world, operation = one_threshold(3)
+    operation.may_be_early = True
+    threads = {
+        "watch": lambda: world.watch_threshold(operation, "a", 3),
+        "cancel": lambda: world.cancel(operation),
+    }
+    return Program(world, threads, ends(world, operation, CANCELLED))
+
+
+@program
+def a_listener_comes_while_it_settles() -> Program:
+    return listening_while(lambda world, operation: world.force(operation), COMPLETED)
+
+
+@program
+def two_listeners_come_while_it_settles() -> Program:
+    return listening_while(lambda world, operation: world.force(operation), COMPLETED, 2)
+
+
+@program
+def a_listener_comes_while_it_is_let_go_of() -> Program:
+    return listening_while(lambda world, operation: world.close("leave"), PENDING)
+
+
+def one_threshold(number: int, delay_ms: int = LONG_MS) -> tuple[World, Waiting]:
+    """Return an operation that waits until the value of "a" is ``number``; it is not submitted."""
+    world, operation = one_operation(delay_ms=delay_ms)
+    operation.condition = lambda: (world.purgatory.value("a") or 0) >= number
+    return world, operation
+
+
+def listening_while(
+    settle: Callable[[World, Waiting], object], outcome: Outcome, listeners: int = 1
+) -> Program:
+    """A thread settles an operation that waits for a threshold alone; others ask to be told."""
+    world, operation = one_operation()
+    operation.may_overlap = True
+    world.watch_threshold(operation, "a", 3)
+    told: list[tuple[int, Outcome]] = []
+
+    def listen(number: int) -> None:
+        operation.call_when_settled(lambda: told.append((number, operation.outcome)))
+
+    threads: dict[str, Callable[[], object]] = {
+        f"listen {number}": partial(listen, number) for number in range(listeners)
+    }
+
+    def check() -> None:
+        # First of all, since whoever waits for an operation sees to it that all are told.
+        assert sorted(told, key=lambda one: one[0]) == [(n, outcome) for n in range(listeners)], (
+            f"each listener is told once: {told}"
+        )
+        world.assert_outcome(operation, outcome)
+
+    return Program(world, threads | {"settle": lambda: settle(world, operation)}, check)

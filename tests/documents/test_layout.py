@@ -1,0 +1,140 @@
+"""The map in docs/design.md holds: who imports whom, and that a file is found by its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FRONT_DOORS = {"__init__", "__main__", "import_names", "pytest_plugin"}
+
+CIRCLES = {
+    "purgatory.core": 9,
+    "purgatory.cluster": 17,
+    "purgatory.simulation": 16,
+}
+"""How many files of a folder import each other in a circle, most of them for types alone."""
+
+
+def written_order() -> list[str]:
+    """The folders in the order in which the map has them."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    [plan] = re.findall(r"^    timer/.*?\n\n", text, re.M | re.S)
+    return ["timer", *re.findall(r"^      (\w+)/ ", plan, re.M)]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of the product by their dotted names."""
+    found = {}
+    for package in ("timer", "purgatory"):
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The modules that a file imports, wherever in it, also for types alone."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, f"{path}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules() else node.module
+
+
+def folder_of(module: str) -> str | None:
+    """The folder of the map in which a module lies; `core` for the names that it makes public."""
+    package, *inner = module.split(".")
+    if package == "timer":
+        return "timer"
+    if package != "purgatory":
+        return None
+    return inner[0] if inner and (ROOT / "purgatory" / inner[0]).is_dir() else "core"
+
+
+def test_the_map_has_all_folders() -> None:
+    folders = {folder_of(module) for module in modules()}
+    assert sorted(written_order()) == sorted(folder for folder in folders if folder)
+    files = {path.stem for path in (ROOT / "purgatory").glob("*.py")}
+    assert files == FRONT_DOORS
+
+
+def test_each_folder_imports_only_what_stands_above_it() -> None:
+    order = written_order()
+    wrong = []
+    for module, path in modules().items():
+        if path.parent == ROOT / "purgatory":
+            continue
+        here = order.index(str(folder_of(module)))
+        for imported in imports_of(path):
+            there = folder_of(imported)
+            if there is not None and order.index(there) > here:
+                wrong.append(f"{module} imports {imported}")
+    assert not wrong
+
+
+def test_a_file_is_found_by_its_name() -> None:
+    names = Counter(path.name for path in modules().values())
+    shared = {name for name, count in names.items() if count > 1}
+    assert shared <= {"__init__.py", "errors.py"}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of modules each of which is reached from each other, by Tarjan's algorithm."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for imported in graph[module]:
+            if imported not in order:
+                visit(imported)
+                lowest[module] = min(lowest[module], lowest[imported])
+            elif imported in stack:
+                lowest[module] = min(lowest[module], order[imported])
+        if lowest[module] == order[module]:
+            at = stack.index(module)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
+def test_no_files_import_each_other_in_a_circle_but_those_listed() -> None:
+    graph = {
+        module: {name for name in imports_of(path) if name in modules() and name != module}
+        for module, path in modules().items()
+    }
+    found = {".".join(circle[0].split(".")[:2]): len(circle) for circle in circles(graph)}
+    assert found == CIRCLES
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "e"}}
+    assert circles(graph) == [["b", "c"]]
+
+
+@pytest.mark.parametrize("folder", ["core", "cluster", "analysis"])
+def test_folders_are_told_from_modules(folder: str) -> None:
+    assert folder_of(f"purgatory.{folder}.anything") == folder
+    assert folder_of(f"purgatory.{folder}") == folder
+    assert folder_of("purgatory") == "core"
+    assert folder_of("json") is None
