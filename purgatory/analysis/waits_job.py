@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.analysis.watched import topics
+from purgatory.trace.percentiles import PERCENTILES
 
 ALL = "all"
 """Stands in the columns `kind` and `outcome` of a row over all kinds and over all outcomes."""
@@ -27,14 +28,6 @@ ALL_TOPICS = "*"
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending", ALL)
 """The outcomes that a trace knows, in the order in which they are shown."""
-
-PERCENTILES = {
-    "wait_p50_us": 0.5,
-    "wait_p95_us": 0.95,
-    "wait_p99_us": 0.99,
-    "wait_p999_us": 0.999,
-}
-"""The columns of percentiles, and the share of operations that waited at most that long."""
 
 Exactness = Literal["exact", "approximate"]
 
@@ -259,7 +252,10 @@ def _end(window_us: int) -> Column:
 
 
 def _interpolated(name: str, share: float) -> Column:
-    """Between two neighbours in rank, as numpy and Spark's `percentile` have it."""
-    rank = share * (f.col("total") - 1)
-    low, high = f.col(f"{name}_low"), f.col(f"{name}_high")
+    """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
+    last = f.col("total") - 1
+    rank = share * last
+    longest = f.col("max_us")
+    low = f.when(f.floor(rank) >= last, longest).otherwise(f.col(f"{name}_low"))
+    high = f.when(f.floor(rank) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
     return low + (high - low) * (rank - f.floor(rank))

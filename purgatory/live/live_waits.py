@@ -18,7 +18,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from purgatory.live.live_rows import LATE, with_watermark
 from purgatory.live.outputs import ASIDE_COLUMNS, aside, bad_rows, ddl, frame, time_of
 from purgatory.live.packed_rows import packed_by, unpacked
-from purgatory.live.window import OUTCOMES, WaitWindow, windows_from_text, windows_to_text
+from purgatory.live.window import (
+    OUTCOMES,
+    PERCENTILE_COLUMNS,
+    WaitWindow,
+    windows_from_text,
+    windows_to_text,
+)
 
 WAITS_COLUMNS = {
     "run_id": "string",
@@ -31,9 +37,7 @@ WAITS_COLUMNS = {
     "expiry_ratio": "double",
     "wait_mean_us": "double",
     "wait_max_us": "bigint",
-    "wait_p50_us": "bigint",
-    "wait_p95_us": "bigint",
-    "wait_p99_us": "bigint",
+    **dict.fromkeys(PERCENTILE_COLUMNS, "double"),
 }
 """The columns of the table `waits`."""
 

@@ -9,15 +9,13 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from purgatory.trace.percentiles import PERCENTILES, percentiles
+
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """The outcomes that have a column; an unknown one counts among all operations only."""
 
-PERCENTILES = {
-    "wait_p50_us": 500,
-    "wait_p95_us": 950,
-    "wait_p99_us": 990,
-}
-"""The columns of percentiles, and how many of a thousand waits are at most that long."""
+PERCENTILE_COLUMNS = ("wait_p50_us", "wait_p95_us", "wait_p99_us")
+"""Of `purgatory.trace.percentiles.PERCENTILES`, those that are told live."""
 
 _EXACT_BELOW_US = 10_000
 
@@ -62,14 +60,12 @@ class WaitWindow:
             **self._percentiles(),
         }
 
-    def _percentiles(self) -> Mapping[str, int | None]:
+    def _percentiles(self) -> Mapping[str, float | None]:
         if not self._waits:
-            return dict.fromkeys(PERCENTILES)
-        waits = sorted(self._waits)
-        up_to = np.cumsum([self._waits[wait] for wait in waits])
-        total = int(up_to[-1])
-        ranks = {name: -(-total * share // 1000) for name, share in PERCENTILES.items()}
-        return {name: waits[int(np.searchsorted(up_to, rank))] for name, rank in ranks.items()}
+            return dict.fromkeys(PERCENTILE_COLUMNS)
+        shares = [PERCENTILES[name] for name in PERCENTILE_COLUMNS]
+        found = percentiles(self._waits, self.max_us, shares)
+        return dict(zip(PERCENTILE_COLUMNS, found, strict=True))
 
     def to_state(self) -> list[Any]:
         """Return what `from_state` takes, of JSON's kinds."""

@@ -7,9 +7,9 @@ percentile is exact up to 10 ms and at most 0.1 % too small above; the longest w
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from itertools import accumulate
+
+from purgatory.trace.percentiles import percentiles
 
 _EXACT_BELOW_US = 10_000
 MAX_RELATIVE_ERROR = 0.001
@@ -63,22 +63,8 @@ class Waits:
     def percentiles(self, *shares: float) -> list[float | None]:
         """The waits below which the given shares lie, in microseconds; None if there are none.
 
-        Between two neighbours in rank the value is interpolated, as the usual definition has it
-        (that of numpy and of Spark's exact `percentile`). O(different values).
+        O(c log c), c = different values.
         """
-        count = self.count
-        if count == 0:
+        if not self._counts:
             return [None] * len(shares)
-        values = sorted(self._counts)
-        passed = list(accumulate(self._counts[value] for value in values))
-
-        def at_rank(rank: int) -> int:
-            return self.max_us if rank == count - 1 else values[bisect_right(passed, rank)]
-
-        result: list[float | None] = []
-        for share in shares:
-            rank = share * (count - 1)
-            lower = int(rank)
-            low, high = at_rank(lower), at_rank(min(lower + 1, count - 1))
-            result.append(low + (high - low) * (rank - lower))
-        return result
+        return [*percentiles(self._counts, self.max_us, shares)]

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.waits_job import MAX_RELATIVE_ERROR, PERCENTILES, rounded, waits
+from purgatory.analysis.waits_job import MAX_RELATIVE_ERROR, rounded, waits
 from purgatory.simulation.wait_counts import rounded_us
+from purgatory.trace.percentiles import PERCENTILES
 
 pytestmark = pytest.mark.spark
 

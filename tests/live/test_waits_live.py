@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.live.live_jobs import LiveJobs
@@ -56,8 +58,8 @@ def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any,
             "expiry_ratio": expired / len(waited) if waited else None,
             "wait_mean_us": sum(waits) / len(waits) if waits else None,
             "wait_max_us": waits[-1] if waits else None,
-            "wait_p50_us": waits[(len(waits) + 1) // 2 - 1] if waits else None,
-            "wait_p99_us": waits[-(-len(waits) * 99 // 100) - 1] if waits else None,
+            "wait_p50_us": pytest.approx(np.percentile(waits, 50)) if waits else None,
+            "wait_p99_us": pytest.approx(np.percentile(waits, 99)) if waits else None,
         }
     return expected
 
