@@ -9,6 +9,7 @@ from typing import Any
 
 from purgatory.changes.errors import ChangesError
 from purgatory.changes.targets.target import Target
+from purgatory.trace.trace_schema import RUN_FILE, SCHEMA_VERSION
 
 GROUP = "apply"
 """The consumer group under which the trace has it."""
@@ -36,7 +37,7 @@ def write_trace(target: Target, folder: Path, run_id: str) -> None:
     places = sorted({row[:2] for table in rows for row in rows[table]})
     consumers = {place: number for number, place in enumerate(places)}
     head = {
-        "schema_version": 2,
+        "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
         "consumers": [{"group": GROUP, "assignment": "subscribe", "isolation": "read_committed"}],
     }
@@ -47,7 +48,7 @@ def write_trace(target: Target, folder: Path, run_id: str) -> None:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+        (folder / RUN_FILE).write_text(json.dumps(head), encoding="utf-8")
         for name, found in tables.items():
             with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
                 lines.writelines(json.dumps({"group": GROUP, **row}) + "\n" for row in found)

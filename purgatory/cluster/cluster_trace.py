@@ -18,10 +18,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from purgatory.cluster.record_contents import records_of
-from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, Place, SendRow, Sent
+from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, HeldSend, Place, Sent
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka import (
     DelayedFetch,
@@ -31,6 +31,8 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
+from purgatory.trace.trace_tables import Tables
 
 if TYPE_CHECKING:
     from purgatory.cluster.protocol.connection import Connection
@@ -46,21 +48,6 @@ _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
-
-Row = tuple[Any, ...]
-
-
-class Tables(Protocol):
-    """Where rows go: `purgatory.trace.trace_writer.TraceWriter` is one."""
-
-    def operation(self, row: Row) -> None:
-        """Take a row of the table of operations."""
-
-    def send(self, row: Row) -> None:
-        """Take a row of the table of sends."""
-
-    def read(self, row: Row) -> None:
-        """Take a row of the table of reads."""
 
 
 class ClusterTrace:
@@ -79,7 +66,7 @@ class ClusterTrace:
         self._places: dict[tuple[int, TopicPartition], Place] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
-        self._unanswered: dict[tuple[int, int], list[SendRow]] = {}
+        self._unanswered: dict[tuple[int, int], list[HeldSend]] = {}
         self._answered: deque[_Answered] = deque()
 
     @property
@@ -98,7 +85,7 @@ class ClusterTrace:
         wait_us = min(wait_ns // _NS_PER_US, end_us)
         keys = _keys(operation)
         self._tables.operation(
-            (
+            OperationRow(
                 broker,
                 purgatory,
                 self._operations,
@@ -125,7 +112,7 @@ class ClusterTrace:
     ) -> None:
         """Note what a produce asked and what it is answered; it counts once that is delivered."""
         acks = request.body.acks
-        rows: list[SendRow] = []
+        rows: list[HeldSend] = []
         for topic_partition, batches in entries.items():
             answer = answers.get(topic_partition)
             if answer is not None:
@@ -176,21 +163,22 @@ class ClusterTrace:
             else:
                 known.append((self._now_us(), key))
 
-    def _write_sends(self, at_us: int | None, rows: Iterable[SendRow]) -> None:
-        for row in rows:
-            row.answered(at_us)
-            self._write_send(row)
+    def _write_sends(self, at_us: int | None, sends: Iterable[HeldSend]) -> None:
+        for send in sends:
+            send.answered(at_us)
+            self._write_send(send)
 
-    def _write_lost(self, rows: Iterable[SendRow]) -> None:
-        for row in rows:
-            row.doubt(ANSWER_LOST)
-            self._write_send(row)
+    def _write_lost(self, sends: Iterable[HeldSend]) -> None:
+        for send in sends:
+            send.doubt(ANSWER_LOST)
+            self._write_send(send)
 
-    def _write_send(self, row: SendRow) -> None:
+    def _write_send(self, send: HeldSend) -> None:
+        row = send.row
         sent = self._sent.get((row.value_id, TopicPartition(row.topic, row.partition)))
-        if sent is not None and sent.held is row:
+        if sent is not None and sent.held is send:
             sent.held = None
-        self._tables.send(row.as_row())
+        self._tables.send(row)
 
     def _sends(
         self,
@@ -199,7 +187,7 @@ class ClusterTrace:
         batches: Sequence[RecordBatch],
         answer: PartitionProduceResponse,
         came_us: int,
-    ) -> list[SendRow]:
+    ) -> list[HeldSend]:
         client = self._client(request)
         outcome, error = _outcome(answer.error)
         offset = answer.base_offset if answer.base_offset >= 0 else None
@@ -216,25 +204,27 @@ class ClusterTrace:
                     sequence = place.sequence(batch, number)
                     sent = self._sent[value_id, topic_partition] = Sent(sequence)
                     self._known.append((came_us, (value_id, topic_partition)))
-                row = SendRow(
-                    request.client_id or "",
-                    producer,
-                    sent.sequence,
-                    sent.attempts + 1,
-                    _number(record.key),
-                    value_id,
-                    request.body.acks,
-                    outcome,
-                    error,
-                    came_us,
-                    None,
-                    topic_partition.topic,
-                    topic_partition.partition,
-                    None if offset is None else offset + number,
-                    len(record.key or b"") + len(record.value or b""),
+                send = HeldSend(
+                    SendRow(
+                        request.client_id or "",
+                        producer,
+                        sent.sequence,
+                        sent.attempts + 1,
+                        _number(record.key),
+                        value_id,
+                        request.body.acks,
+                        outcome,
+                        error,
+                        came_us,
+                        None,
+                        topic_partition.topic,
+                        topic_partition.partition,
+                        None if offset is None else offset + number,
+                        len(record.key or b"") + len(record.value or b""),
+                    )
                 )
-                sent.attempt(row)
-                rows.append(row)
+                sent.attempt(send)
+                rows.append(send)
             if offset is not None:
                 offset += batch.record_count
         return rows
@@ -260,7 +250,7 @@ class ClusterTrace:
                     if offset < first:
                         continue
                     self._tables.read(
-                        (
+                        ReadRow(
                             request.client_id or "",
                             client,
                             poll,
@@ -317,7 +307,7 @@ class _Answered(NamedTuple):
 
     at_us: int
     connection: int
-    rows: list[SendRow]
+    rows: list[HeldSend]
 
 
 def start_trace(

@@ -7,11 +7,10 @@ Ground rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import Any
+from dataclasses import dataclass
 
 from purgatory.kafka import RecordBatch
+from purgatory.trace.table_rows import SendRow
 
 UNKNOWN = "unknown"
 ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
@@ -19,44 +18,20 @@ UNTOLD = frozenset({ANSWER_LOST, SENT_AGAIN})
 """Why a client may not know what became of a send whose answer was made."""
 
 
-@dataclass(slots=True)
-class SendRow:
-    """A row of the table of sends, in the order of its columns, until it is written."""
+@dataclass(slots=True, eq=False)
+class HeldSend:
+    """A row of the table of sends until it is written: what is known of it may change."""
 
-    group: str
-    producer: int
-    sequence: int
-    attempt: int
-    key: int
-    value_id: int
-    acks: int
-    outcome: str
-    error: str | None
-    send_us: int
-    answer_us: int | None
-    topic: str
-    partition: int
-    offset: int | None
-    size_bytes: int
-    created_us: int | None = None
-    arrived_us: int | None = None
-    served_us: int | None = None
-    settled_us: int | None = None
+    row: SendRow
 
     def doubt(self, why: str) -> None:
         """Take what became of it for unknown to its client."""
-        self.outcome, self.error = UNKNOWN, why
+        self.row = self.row._replace(outcome=UNKNOWN, error=why)
 
     def answered(self, at_us: int | None) -> None:
         """Note when it was answered, unless its client never had the answer."""
-        self.answer_us = None if self.error in UNTOLD else at_us
-
-    def as_row(self) -> tuple[Any, ...]:
-        """Return it as it is written."""
-        return _AS_ROW(self)
-
-
-_AS_ROW = attrgetter(*(field.name for field in fields(SendRow)))
+        if self.row.error not in UNTOLD:
+            self.row = self.row._replace(answer_us=at_us)
 
 
 class Sent:
@@ -68,16 +43,16 @@ class Sent:
         self.sequence = sequence
         self.attempts = 0
         self.came_us = 0
-        self.held: SendRow | None = None
+        self.held: HeldSend | None = None
 
-    def attempt(self, row: SendRow) -> None:
+    def attempt(self, send: HeldSend) -> None:
         """Note one more attempt: whoever sends again didn't take the answer to the one before."""
         held = self.held
-        if held is not None and held.group == row.group and held.outcome == "ok":
+        if held is not None and held.row.group == send.row.group and held.row.outcome == "ok":
             held.doubt(SENT_AGAIN)
         self.attempts += 1
-        self.came_us = row.send_us
-        self.held = row
+        self.came_us = send.row.send_us
+        self.held = send
 
 
 class Place:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-TABLES = ("operations", "sends", "reads")
+from purgatory.trace.table_rows import ROWS
+
 PARTITIONS = 4
 """How many partitions each of the topics gets that are made here."""
 
@@ -22,4 +23,4 @@ def published_topics(prefix: str) -> dict[str, str]:
             f"{prefix!r} can't begin the name of a topic: use letters, digits, dots, dashes and "
             "underscores, at most 200"
         )
-    return {table: f"{prefix}.{table}" for table in TABLES}
+    return {table: f"{prefix}.{table}" for table in ROWS}

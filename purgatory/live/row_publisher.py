@@ -25,9 +25,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from purgatory.client.first_answer import NoAnswerError, first_answer
-from purgatory.live.published_topics import PARTITIONS, TABLES, published_topics
-from purgatory.trace.trace_schema import TABLES as SCHEMAS
-from purgatory.trace.trace_tables import Row
+from purgatory.live.published_topics import PARTITIONS, published_topics
+from purgatory.trace.table_rows import OperationRow, ReadRow, Row, SendRow
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -40,7 +39,6 @@ CLIENT_ID = "purgatory-publish"
 _LONGEST_REST_S = 0.05
 _CLOSE_TIMEOUT_S = 30.0
 _ASK_TIMEOUT_S = 10.0
-_NAMES = {table: tuple(SCHEMAS[table])[1:] for table in TABLES}
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
 
 
@@ -94,15 +92,15 @@ class RowPublisher:
 
     # Taking rows.
 
-    def operation(self, row: Row) -> None:
+    def operation(self, row: OperationRow) -> None:
         """Take a row of the table of operations. O(1)."""
         self._take("operations", row)
 
-    def send(self, row: Row) -> None:
+    def send(self, row: SendRow) -> None:
         """Take a row of the table of sends. O(1)."""
         self._take("sends", row)
 
-    def read(self, row: Row) -> None:
+    def read(self, row: ReadRow) -> None:
         """Take a row of the table of reads. O(1)."""
         self._take("reads", row)
 
@@ -192,7 +190,7 @@ class RowPublisher:
                 return number
             table, row = waiting[0]
             document: dict[str, Any] = dict(self._heads[table])
-            document.update(zip(_NAMES[table], row, strict=True))
+            document.update(row._asdict())
             if table == "operations":  # keys are tuples that have names
                 document["watch_keys"] = [str(key) for key in document["watch_keys"] or ()]
             try:

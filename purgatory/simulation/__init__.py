@@ -22,7 +22,8 @@ from purgatory.simulation.scenario_file import (
     with_overrides,
 )
 from purgatory.simulation.simulation import Simulation
-from purgatory.trace.trace_writer import SCHEMA_VERSION, TraceError
+from purgatory.trace.trace_schema import SCHEMA_VERSION
+from purgatory.trace.trace_writer import TraceError
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -27,6 +27,7 @@ from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request
 from purgatory.simulation.scenario import ConsumersSection, Scenario
+from purgatory.trace.table_rows import ReadRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.simulated_broker import Broker
@@ -221,7 +222,7 @@ class Consumer:
                     group.counts.records += 1
                     if write is not None:
                         write(
-                            (
+                            ReadRow(
                                 group.name,
                                 self.number,
                                 self._polls,
@@ -256,7 +257,7 @@ class ConsumerGroup:
         engine: Engine,
         controller: Controller,
         brokers: list[Broker],
-        write: Callable[[tuple[Any, ...]], None] | None,
+        write: Callable[[ReadRow], None] | None,
     ) -> None:
         self.section = section
         self.name = section.group

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from purgatory import DelayedOperation
 from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.wait_counts import Waits
+from purgatory.trace.table_rows import OperationRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.network import Request
@@ -43,7 +44,7 @@ class OperationRecorder:
     """
 
     def __init__(
-        self, now_ns: Callable[[], int], write: Callable[[tuple[Any, ...]], None] | None
+        self, now_ns: Callable[[], int], write: Callable[[OperationRow], None] | None
     ) -> None:
         self.waits: dict[WaitsKey, Waits] = {}
         self._thread_id = 0
@@ -96,7 +97,7 @@ class OperationRecorder:
         if self._write is not None:
             watch_keys = request.watch_keys
             self._write(
-                (
+                OperationRow(
                     broker,
                     request.purgatory,
                     self._count,

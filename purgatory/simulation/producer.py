@@ -25,6 +25,7 @@ from purgatory.simulation.messages import Batch, Message
 from purgatory.simulation.network import Connection
 from purgatory.simulation.partition_queue import FOREVER_NS, PartitionQueue
 from purgatory.simulation.produce_request import ProduceRequest
+from purgatory.trace.table_rows import SendRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.producer_group import ProducerGroup
@@ -406,7 +407,7 @@ class Producer:
             at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
         for index, message in enumerate(batch.messages):
             write(
-                (
+                SendRow(
                     group.name,
                     self.number,
                     message.sequence,

@@ -22,6 +22,7 @@ from purgatory.simulation.ledger import GroupCounts, Ledger
 from purgatory.simulation.network import Connection
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.scenario import ProducersSection, Scenario
+from purgatory.trace.table_rows import SendRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.simulated_broker import Broker
@@ -54,7 +55,7 @@ class ProducerGroup:
         controller: Controller,
         brokers: list[Broker],
         ledger: Ledger,
-        write: Callable[[tuple[Any, ...]], None] | None,
+        write: Callable[[SendRow], None] | None,
     ) -> None:
         self.section = section
         self.name = section.group

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCHEMA_VERSIONS = (1, 2)
-"""The versions that are read. The last one is written."""
+SCHEMA_VERSION = 2
+"""The version that is written."""
+
+SCHEMA_VERSIONS = (1, SCHEMA_VERSION)
+"""The versions that are read."""
 
 RUN_FILE = "run.json"
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-Row = tuple[Any, ...]
-
-_KEYS_OF_OPERATION = 10
-_TOPIC_OF_SEND = 11
-_TOPIC_OF_READ = 3
+from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
 
 
 class Tables(Protocol):
-    """Takes rows of a trace, in the order of its schema, without the leading `run_id`."""
+    """Takes the rows of a run as they come."""
 
-    def operation(self, row: Row) -> None:
+    def operation(self, row: OperationRow) -> None:
         """Take a row of the table of operations."""
 
-    def send(self, row: Row) -> None:
+    def send(self, row: SendRow) -> None:
         """Take a row of the table of sends."""
 
-    def read(self, row: Row) -> None:
+    def read(self, row: ReadRow) -> None:
         """Take a row of the table of reads."""
 
 
@@ -31,17 +27,17 @@ class AllOf:
     def __init__(self, takers: Sequence[Tables]) -> None:
         self._takers = tuple(takers)
 
-    def operation(self, row: Row) -> None:
+    def operation(self, row: OperationRow) -> None:
         """Pass on a row of operations."""
         for taker in self._takers:
             taker.operation(row)
 
-    def send(self, row: Row) -> None:
+    def send(self, row: SendRow) -> None:
         """Pass on a row of sends."""
         for taker in self._takers:
             taker.send(row)
 
-    def read(self, row: Row) -> None:
+    def read(self, row: ReadRow) -> None:
         """Pass on a row of reads."""
         for taker in self._takers:
             taker.read(row)
@@ -57,18 +53,18 @@ class WithoutTopics:
         self._tables = tables
         self._topics = frozenset(topics)
 
-    def operation(self, row: Row) -> None:
+    def operation(self, row: OperationRow) -> None:
         """Pass on a row of operations, or drop it."""
         topics = self._topics
-        if not any(str(key).rpartition("-")[0] in topics for key in row[_KEYS_OF_OPERATION] or ()):
+        if not any(str(key).rpartition("-")[0] in topics for key in row.watch_keys or ()):
             self._tables.operation(row)
 
-    def send(self, row: Row) -> None:
+    def send(self, row: SendRow) -> None:
         """Pass on a row of sends, or drop it."""
-        if row[_TOPIC_OF_SEND] not in self._topics:
+        if row.topic not in self._topics:
             self._tables.send(row)
 
-    def read(self, row: Row) -> None:
+    def read(self, row: ReadRow) -> None:
         """Pass on a row of reads, or drop it."""
-        if row[_TOPIC_OF_READ] not in self._topics:
+        if row.topic not in self._topics:
             self._tables.read(row)

@@ -14,75 +14,38 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SCHEMA_VERSION = 2
+from purgatory.trace.table_rows import ROWS, OperationRow, ReadRow, SendRow
+from purgatory.trace.trace_schema import NULLABLE, RUN_FILE, SCHEMA_VERSION, TABLES
+
 ROWS_PER_PART = 250_000
 ROWS_PER_GROUP = 50_000
 
-OPERATIONS = pa.schema(
-    [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("broker", pa.int32(), nullable=False),
-        pa.field("purgatory", pa.string(), nullable=False),
-        pa.field("operation", pa.int64(), nullable=False),
-        pa.field("keys", pa.int32(), nullable=False),
-        pa.field("timeout_ms", pa.int64(), nullable=False),
-        pa.field("start_us", pa.int64(), nullable=False),
-        pa.field("end_us", pa.int64(), nullable=False),
-        pa.field("wait_us", pa.int64(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("watch_keys", pa.list_(pa.field("element", pa.string(), nullable=False))),
-    ]
-)
-SENDS = pa.schema(
-    [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("group", pa.string(), nullable=False),
-        pa.field("producer", pa.int64(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("attempt", pa.int32(), nullable=False),
-        pa.field("key", pa.int64(), nullable=False),
-        pa.field("value_id", pa.int64(), nullable=False),
-        pa.field("acks", pa.int32(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("error", pa.string()),
-        pa.field("send_us", pa.int64(), nullable=False),
-        pa.field("answer_us", pa.int64()),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64()),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("created_us", pa.int64()),
-        pa.field("arrived_us", pa.int64()),
-        pa.field("served_us", pa.int64()),
-        pa.field("settled_us", pa.int64()),
-    ]
-)
-READS = pa.schema(
-    [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("group", pa.string(), nullable=False),
-        pa.field("consumer", pa.int64(), nullable=False),
-        pa.field("poll", pa.int64(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("value_id", pa.int64(), nullable=False),
-        pa.field("time_us", pa.int64(), nullable=False),
-        pa.field("applied", pa.bool_(), nullable=False),
-    ]
-)
-TABLES: Mapping[str, pa.Schema] = {"operations": OPERATIONS, "sends": SENDS, "reads": READS}
-
-_RUN_FILE = "run.json"
 _UNFINISHED = ".part"
+
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.field("element", pa.string(), nullable=False)),
+}
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the schema of one of the tables as Arrow has it."""
+    return pa.schema(
+        [
+            pa.field(name, _ARROW_TYPES[kind], nullable=name in NULLABLE[table])
+            for name, kind in TABLES[table].items()
+        ]
+    )
 
 
 class TraceError(ValueError):
@@ -100,21 +63,21 @@ def _list_array(column: Sequence[tuple[object, ...]], kind: pa.ListType) -> pa.A
 class TableWriter:
     """One table of a trace: rows are gathered and written group by group, part by part.
 
-    Rows are tuples in the order of the schema, without the leading `run_id`.
+    Rows have the columns of the schema in its order, without the leading `run_id`.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, run_id: str) -> None:
+    def __init__(self, folder: Path, table: str, run_id: str) -> None:
         self.rows = 0
         self.parts = 0
         self._folder = folder
-        self._schema = schema
+        self._schema = arrow_schema(table)
         self._run_id = run_id
-        self._gathered: list[tuple[Any, ...]] = []
+        self._gathered: list[tuple[object, ...]] = []
         self._writer: pq.ParquetWriter | None = None
         self._rows_in_part = 0
         folder.mkdir(parents=True)
 
-    def add(self, row: tuple[Any, ...]) -> None:
+    def add(self, row: tuple[object, ...]) -> None:
         """Add one row. O(1), and once per `ROWS_PER_GROUP` rows the writing of a group."""
         gathered = self._gathered
         gathered.append(row)
@@ -210,12 +173,11 @@ class TraceWriter:
             "consumers": list(consumers),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
-        self._tables = {
-            name: TableWriter(folder / name, schema, run_id) for name, schema in TABLES.items()
-        }
-        self.operation = self._tables["operations"].add
-        self.send = self._tables["sends"].add
-        self.read = self._tables["reads"].add
+        self._tables = {table: TableWriter(folder / table, table, run_id) for table in ROWS}
+        # Not methods: a simulation adds millions of rows.
+        self.operation: Callable[[OperationRow], None] = self._tables["operations"].add
+        self.send: Callable[[SendRow], None] = self._tables["sends"].add
+        self.read: Callable[[ReadRow], None] = self._tables["reads"].add
 
     def finish(self, duration_ms: int, summary: Mapping[str, Any]) -> None:
         """Finish all parts and mark the trace complete."""
@@ -245,7 +207,7 @@ class TraceWriter:
         self._write_run({**document, **more, "tables": tables, "summary": summary})
 
     def _write_run(self, document: Mapping[str, Any]) -> None:
-        path = self.folder / _RUN_FILE
+        path = self.folder / RUN_FILE
         temporary = path.with_suffix(".json" + _UNFINISHED)
         text = json.dumps({**self._head, **document}, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -260,10 +222,10 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     entries = {entry.name for entry in folder.iterdir()}
     if not entries:
         return
-    known = {_RUN_FILE, _RUN_FILE + _UNFINISHED, *TABLES}
+    known = {RUN_FILE, RUN_FILE + _UNFINISHED, *ROWS}
     if not overwrite:
         raise TraceError(f"{folder}: is not empty; name another folder, or --overwrite it")
-    if _RUN_FILE not in entries or not entries <= known:
+    if RUN_FILE not in entries or not entries <= known:
         strange = ", ".join(sorted(entries - known)) or "no run.json"
         raise TraceError(f"{folder}: is no trace ({strange}), so it is not overwritten")
     shutil.rmtree(folder)

@@ -16,7 +16,9 @@ from purgatory.cli.main import app
 from purgatory.simulation import load_scenario, parse_scenario
 from purgatory.simulation.scenario_file import _FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
-from purgatory.trace.trace_writer import SCHEMA_VERSION, TABLES, TraceWriter
+from purgatory.trace.table_rows import ROWS
+from purgatory.trace.trace_schema import SCHEMA_VERSION
+from purgatory.trace.trace_writer import TraceWriter, arrow_schema
 from tests.documents.documents import run_python_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "simulation.md"
@@ -47,7 +49,7 @@ def test_each_scenario_shown_is_valid(block: str) -> None:
     assert loaded.scenario.producers
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", ROWS)
 def test_each_column_of_the_trace_is_described(name: str) -> None:
     described = [
         (column.strip("`"), kind, null)
@@ -60,7 +62,7 @@ def test_each_column_of_the_trace_is_described(name: str) -> None:
             names.get(str(field.type), str(field.type)),
             "yes" if field.nullable else "no",
         )
-        for field in TABLES[name]
+        for field in arrow_schema(name)
     ]
 
 

@@ -17,6 +17,7 @@ from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ClusterTrace, ThreadedCluster, TopicSpec
 from purgatory.live.cluster_publishing import make_published_topics
 from purgatory.live.row_publisher import RowPublisher
+from purgatory.trace.table_rows import ReadRow
 from purgatory.trace.trace_tables import WithoutTopics
 
 _PATIENCE_S = 30.0
@@ -145,7 +146,7 @@ def test_rows_that_find_no_room_are_counted() -> None:
     before, row_publisher.MOST_WAITING = row_publisher.MOST_WAITING, 2
     try:
         for _ in range(5):
-            publisher.read(("g", 1, 1, "t", 0, 0, 1, 1, True))
+            publisher.read(ReadRow("g", 1, 1, "t", 0, 0, 1, 1, True))
     finally:
         row_publisher.MOST_WAITING = before
     assert publisher.close().dropped == 5  # three for want of room, two that were never sent
@@ -153,7 +154,7 @@ def test_rows_that_find_no_room_are_counted() -> None:
 
 def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
     """A cluster takes the last rows itself, and so has more to tell of."""
-    row = ("g", 1, 1, "orders", 0, 0, 1, 1, True)
+    row = ReadRow("g", 1, 1, "orders", 0, 0, 1, 1, True)
     publisher = RowPublisher("live", run_id="r1", numbered_by="partition")
     config = ClusterConfig(brokers=1, topics=[TopicSpec("live.reads", 1)])
     with ThreadedCluster(config) as cluster:

@@ -11,19 +11,13 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import TraceError
-from purgatory.trace.trace_writer import (
-    OPERATIONS,
-    READS,
-    ROWS_PER_PART,
-    SCHEMA_VERSION,
-    TABLES,
-    TableWriter,
-    TraceWriter,
-)
+from purgatory.trace.table_rows import ROWS, OperationRow, ReadRow
+from purgatory.trace.trace_schema import SCHEMA_VERSION, TABLES
+from purgatory.trace.trace_writer import ROWS_PER_PART, TableWriter, TraceWriter, arrow_schema
 
 
-def read_row(offset: int) -> tuple[Any, ...]:
-    return ("readers", 0, 1, "events", 2, offset, 77, 1_000, True)
+def read_row(offset: int) -> ReadRow:
+    return ReadRow("readers", 0, 1, "events", 2, offset, 77, 1_000, True)
 
 
 def writer(folder: Path, **more: Any) -> TraceWriter:
@@ -36,7 +30,7 @@ def run_file(folder: Path) -> dict[str, Any]:
 
 
 def test_rows_come_back_in_parts_and_in_order(tmp_path: Path) -> None:
-    table = TableWriter(tmp_path / "reads", READS, "test-1")
+    table = TableWriter(tmp_path / "reads", "reads", "test-1")
     count = ROWS_PER_PART + 10
     for offset in range(count):
         table.add(read_row(offset))
@@ -45,7 +39,7 @@ def test_rows_come_back_in_parts_and_in_order(tmp_path: Path) -> None:
     assert parts == ["part-00000.parquet", "part-00001.parquet"]
     assert (table.rows, table.parts) == (count, 2)
     back = pq.read_table(tmp_path / "reads")
-    assert back.schema == READS
+    assert back.schema == arrow_schema("reads")
     assert back.column("offset").to_pylist() == list(range(count))
     assert back.column("run_id").unique().to_pylist() == ["test-1"]
 
@@ -62,8 +56,8 @@ def test_a_trace_is_incomplete_until_it_is_finished(tmp_path: Path) -> None:
     assert document["tables"]["reads"] == {"parts": 1, "rows": 1}
     assert document["summary"] == {"answer": 42}
     # A table without rows has its schema all the same.
-    for name, schema in TABLES.items():
-        assert pq.read_table(tmp_path / "trace" / name).schema == schema
+    for table in ROWS:
+        assert pq.read_table(tmp_path / "trace" / table).schema == arrow_schema(table)
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -103,14 +97,15 @@ def test_an_empty_folder_takes_a_trace(tmp_path: Path) -> None:
 
 
 def test_keys_come_back_as_names_in_the_order_in_which_they_were_given(tmp_path: Path) -> None:
-    table = TableWriter(tmp_path / "operations", OPERATIONS, "test-1")
+    table = TableWriter(tmp_path / "operations", "operations", "test-1")
     first, second = TopicPartition("events", 0), TopicPartition("events", 11)
     given = [(first,), (second, first), (), (first, second), (first,)]
     for number, keys in enumerate(given):
-        table.add((0, "Fetch", number, len(keys), 5, 1, 2, 1, "completed", "consumer", keys))
+        row = OperationRow(0, "Fetch", number, len(keys), 5, 1, 2, 1, "completed", "consumer", keys)
+        table.add(row)
     table.close()
     back = pq.read_table(tmp_path / "operations")
-    assert back.schema == OPERATIONS
+    assert back.schema == arrow_schema("operations")
     assert back["watch_keys"].to_pylist() == [
         ["events-0"],
         ["events-11", "events-0"],
@@ -118,3 +113,8 @@ def test_keys_come_back_as_names_in_the_order_in_which_they_were_given(tmp_path:
         ["events-0", "events-11"],
         ["events-0"],
     ]
+
+
+def test_typed_rows_have_the_columns_of_the_schema() -> None:
+    for table, row in ROWS.items():
+        assert ("run_id", *row._fields) == tuple(TABLES[table])

@@ -1,0 +1,70 @@
+"""The rows of a trace's tables while a run goes on: the schema's columns without `run_id`.
+
+`docs/traces.md` says what each column is. A test holds names and order to `trace_schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+
+class OperationRow(NamedTuple):
+    """One request that may have waited in a purgatory."""
+
+    broker: int
+    purgatory: str
+    operation: int
+    keys: int
+    timeout_ms: int
+    start_us: int
+    end_us: int
+    wait_us: int
+    outcome: str
+    kind: str
+    watch_keys: Sequence[object] | None
+    """What has the names of the keys: made text where the row is written."""
+
+
+class SendRow(NamedTuple):
+    """One attempt to send one record."""
+
+    group: str
+    producer: int
+    sequence: int
+    attempt: int
+    key: int
+    value_id: int
+    acks: int
+    outcome: str
+    error: str | None
+    send_us: int
+    answer_us: int | None
+    topic: str
+    partition: int
+    offset: int | None
+    size_bytes: int
+    created_us: int | None = None
+    arrived_us: int | None = None
+    served_us: int | None = None
+    settled_us: int | None = None
+
+
+class ReadRow(NamedTuple):
+    """One record that a consumer was given."""
+
+    group: str
+    consumer: int
+    poll: int
+    topic: str
+    partition: int
+    offset: int
+    value_id: int
+    time_us: int
+    applied: bool
+
+
+Row: TypeAlias = OperationRow | SendRow | ReadRow
+
+ROWS: Mapping[str, type[Row]] = {"operations": OperationRow, "sends": SendRow, "reads": ReadRow}
+"""The kind of row of each table that is written while a run goes on."""
