@@ -1,7 +1,7 @@
 """The plan of a sweep: every scenario that is to be run, with its settings, its seed and its key.
 
 A scenario's key is a hash of everything that its outcome depends on: all its settings, the seed,
-the request logs it plays, and the version of the project. Results are kept under it, so that a
+the request logs it plays, and the code that runs it. Results are kept under it, so that a
 sweep that is run again, or extended, runs only what is new.
 
 Ground rules: a plan is plain data, small, and the same for the same file; it is sent to every task
@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from purgatory import __version__
 from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
 from purgatory.sweeps.axes import Axis, Range
+from purgatory.sweeps.code_digest import code_digest
 from purgatory.sweeps.measures import RESULTS
 from purgatory.sweeps.setting_paths import PathError, Place, places, replaced, value_at
 from purgatory.sweeps.sweep_file import (
@@ -41,7 +41,6 @@ from purgatory.sweeps.sweep_file import (
 MOST_SCENARIOS = 1_000_000
 """How many scenarios a sweep may have: the driver has all of them in memory."""
 
-_RESULTS_VERSION = 1
 _NOT_IN_KEY = ("name", "description", "seed")
 
 
@@ -128,7 +127,7 @@ class Plan:
             head = {name: item for name, item in document.items() if name not in _NOT_IN_KEY}
             of_point = hashlib.sha256(
                 json.dumps(
-                    [_RESULTS_VERSION, __version__, head, _logs(document, self.folder, log_digest)],
+                    [code_digest(), head, _logs(document, self.folder, log_digest)],
                     sort_keys=True,
                     default=str,
                 ).encode()

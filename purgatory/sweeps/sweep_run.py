@@ -30,11 +30,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory import __version__
 from purgatory.analysis.errors import OutputError, PipelineError
 from purgatory.analysis.spark.connect import is_connect
 from purgatory.analysis.traces.survey import spark_path
 from purgatory.sweeps.batches import batches, expected_cost
+from purgatory.sweeps.code_digest import code_digest
 from purgatory.sweeps.project_package import ship_package
 from purgatory.sweeps.sweep_parts import (
     adopt_parts,
@@ -126,7 +126,7 @@ def prepare_folder(out: Path, plan: Plan) -> None:
         remove_unfinished(out / PARTS)
         head = {
             "sweep": plan.sweep.name,
-            "version": __version__,
+            "code": code_digest(),
             "points": plan.points,
             "scenarios": plan.scenarios,
             "file": json.loads(plan.sweep.model_dump_json(by_alias=True, exclude_none=True)),

@@ -93,10 +93,10 @@ def test_a_name_and_what_is_said_anyway_change_no_key(tmp_path: Path) -> None:
     assert list(plan.keys()) == list(other.keys())
 
 
-def test_another_version_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_has_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = grid_plan(tmp_path)
     before = set(plan.keys())
-    monkeypatch.setattr("purgatory.sweeps.sweep_plan.__version__", "99")
+    monkeypatch.setattr("purgatory.sweeps.sweep_plan.code_digest", lambda: "other")
     assert not before & set(plan.keys())
 
 
