@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from purgatory.cluster.api import HANDLERS
 from purgatory.cluster.api.sasl import BEFORE_AUTHENTICATION
-from purgatory.cluster.controller import LogEnd, PartitionState
 from purgatory.cluster.errors import BadRequestError, ClusterError
 from purgatory.cluster.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
@@ -39,6 +38,7 @@ from purgatory.cluster.topic_settings import log_config, value_of
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
+from purgatory.kafka.controller import LogEnd, PartitionState
 from timer import SystemClock
 
 if TYPE_CHECKING:

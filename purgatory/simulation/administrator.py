@@ -13,7 +13,7 @@ from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
 if TYPE_CHECKING:
     from purgatory.simulation.commit_watch import CommitWatch
     from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_controller import SimulatedController
 
 
 class DeleteRecordsRequest(Request):
@@ -67,7 +67,7 @@ class Administrator:
         section: DeleteRecordsSection,
         scenario: Scenario,
         engine: Engine,
-        controller: Controller,
+        controller: SimulatedController,
         brokers: list[Broker],
         watch: CommitWatch,
     ) -> None:

@@ -31,7 +31,7 @@ from purgatory.trace.table_rows import ReadRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_controller import SimulatedController
 
 _BACKOFF_NS = 100 * NS_PER_MS
 _ISOLATION = {
@@ -255,7 +255,7 @@ class ConsumerGroup:
         section: ConsumersSection,
         scenario: Scenario,
         engine: Engine,
-        controller: Controller,
+        controller: SimulatedController,
         brokers: list[Broker],
         write: Callable[[ReadRow], None] | None,
     ) -> None:

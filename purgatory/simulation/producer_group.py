@@ -26,7 +26,7 @@ from purgatory.trace.table_rows import SendRow
 
 if TYPE_CHECKING:
     from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_controller import SimulatedController
 
 _MOST_KEYS_IN_TABLE = 100_000
 """Up to how many keys their partitions are looked up, not computed each time."""
@@ -52,7 +52,7 @@ class ProducerGroup:
         scenario: Scenario,
         first_number: int,
         engine: Engine,
-        controller: Controller,
+        controller: SimulatedController,
         brokers: list[Broker],
         ledger: Ledger,
         write: Callable[[SendRow], None] | None,

@@ -20,7 +20,7 @@ from purgatory.simulation.scenario import (
 if TYPE_CHECKING:
     from purgatory.simulation.network import Request
     from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_controller import SimulatedController
 
 
 class Loss:
@@ -65,7 +65,7 @@ class Faults:
         scenario: Scenario,
         engine: Engine,
         brokers: Sequence[Broker],
-        controller: Controller,
+        controller: SimulatedController,
         on_event: Callable[..., None],
     ) -> None:
         self.begun = 0

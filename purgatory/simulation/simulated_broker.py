@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from purgatory.simulation.runtime import Process, Runtime
     from purgatory.simulation.scenario import Scenario
     from purgatory.simulation.scheduled_faults import Loss
-    from purgatory.simulation.simulated_controller import Controller
+    from purgatory.simulation.simulated_controller import SimulatedController
     from purgatory.simulation.simulated_follower import Followers
 
 
@@ -58,7 +58,7 @@ class Broker:
         self.connections: list[Connection] = []
         self.losses: list[Loss] = []
         self.open_requests: dict[Request, None] = {}
-        self.controller: Controller
+        self.controller: SimulatedController
         self.followers: Followers
         self.manager: ReplicaManager
         self.process: Process
@@ -247,4 +247,4 @@ class Broker:
     def _isr_change(
         self, topic_partition: TopicPartition, leader_epoch: int, wanted: tuple[int, ...]
     ) -> bool:
-        return self.controller.change_isr(self.id, topic_partition, leader_epoch, wanted)
+        return self.controller.change_isr(topic_partition, leader_epoch, wanted)

@@ -31,7 +31,7 @@ from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario
 from purgatory.simulation.scheduled_faults import Faults
 from purgatory.simulation.simulated_broker import Broker
-from purgatory.simulation.simulated_controller import Controller
+from purgatory.simulation.simulated_controller import SimulatedController
 from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.summary import (
     brokers_summary,
@@ -179,7 +179,7 @@ class Simulation:
         delay_ns = sampler(
             scenario.network.delay_ms, stream(scenario.seed, "controller"), NS_PER_MS
         )
-        self.controller = Controller(
+        self.controller = SimulatedController(
             scenario, self.engine, self.brokers, self.watch, delay_ns, self.event
         )
         runtime.topic_partitions = tuple(self.controller.assignments)

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.api import permitted_operations
-from purgatory.cluster.controller import NO_LEADER, Topic
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka.controller import NO_LEADER, Topic
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker

@@ -1,11 +1,12 @@
 """The controller: which topics there are, who leads and follows, who is in sync.
 
-One for the cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of a
-partition's leader has a new epoch; every live broker is told at once.
+There is one for a cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of
+a partition's leader has a new epoch. The controller decides; whoever drives it says who lives, and
+carries to the brokers what they are told: at once, or over a network.
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread, and no call waits.
+* One thread at a time calls it, and no call waits.
 * A partition's ISR changes only here: leaders propose, the controller agrees.
 * What changes is saved (``on_change``) before any broker is told: nothing may be acknowledged by an
   ISR that a restart would not find.
@@ -22,7 +23,7 @@ from purgatory.kafka import TopicPartition
 
 NO_LEADER = -1
 
-_log = Logger("purgatory.cluster")
+_log = Logger("purgatory.kafka")
 
 
 class LogEnd(NamedTuple):
@@ -37,7 +38,8 @@ class PartitionState:
     """What the controller knows of a partition: broker ids, in the order of the assignment.
 
     ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when it
-    was last asked: a log that ends before the latter has lost what was acknowledged.
+    was last asked: a log that ends before the latter has lost what was acknowledged. ``is_clean``
+    says whether the leader was in sync when it was elected.
     """
 
     replicas: tuple[int, ...]
@@ -46,6 +48,7 @@ class PartitionState:
     leader_epoch: int = 0
     start_offset: int = 0
     committed_offset: int = 0
+    is_clean: bool = True
 
 
 @dataclass
@@ -85,9 +88,12 @@ class Controller:
         self.topics: dict[str, Topic] = {}
         self.live: dict[int, Member] = {}
         self.elections = 0
+        """How often a leader was found where another one, or none, had led."""
+        self.unclean_elections = 0
         self.partition_count = 0
         self._next_first_replica = 0
         self.on_change: Callable[[], bool] = lambda: True
+        self.on_elected: Callable[[TopicPartition, PartitionState], object] = lambda *_: None
         self.on_topic_deleted: Callable[[str], object] = lambda _: None
         self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
 
@@ -220,48 +226,53 @@ class Controller:
     def broker_up(self, broker_id: int, member: Member) -> None:
         """A broker came: it gets its roles, and where nobody leads, who is in sync does."""
         self.live[broker_id] = member
+        self._tell_who_lives()
         elected, followed = [], []
         for topic_partition, state in self.partitions():
             if broker_id not in state.replicas:
                 continue
             if state.leader == NO_LEADER and (self.unclean or self.live.keys() & set(state.isr)):
-                self._elect(state)
+                self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
             else:
                 followed.append((topic_partition, state))
         self._tell(elected)
         for topic_partition, state in followed:
             member.take_role(topic_partition, state)
-        self._tell_who_lives()
 
     def broker_down(self, broker_id: int) -> None:
         """A broker is gone: others lead what it led, and it is out of sync everywhere."""
         if self.live.pop(broker_id, None) is None:
             return
+        self._tell_who_lives()
         changed = []
         for topic_partition, state in self.partitions():
-            if broker_id not in state.replicas:
-                continue
-            if len(state.isr) > 1:  # the last one stays: it alone has everything
+            leaves = broker_id in state.isr and len(state.isr) > 1
+            if leaves:  # the last one stays: it alone has everything
                 state.isr = tuple(member for member in state.isr if member != broker_id)
             if state.leader == broker_id:
-                self._elect(state)
+                self._elect(topic_partition, state)
+            elif not leaves:
+                continue
             changed.append((topic_partition, state))
         self._tell(changed)
-        self._tell_who_lives()
 
-    def _elect(self, state: PartitionState) -> None:
+    def _elect(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         candidates = [broker for broker in state.replicas if broker in self.live]
         in_sync = [broker for broker in candidates if broker in state.isr]
         state.leader_epoch += 1
-        self.elections += 1
+        state.is_clean = True
         if in_sync:
             state.leader = in_sync[0]
         elif candidates and self.unclean:
             state.leader = candidates[0]
             state.isr = (state.leader,)
+            state.is_clean = False
+            self.unclean_elections += 1
         else:
             state.leader = NO_LEADER
+        self.elections += state.leader != NO_LEADER
+        self.on_elected(topic_partition, state)
 
     def elect_preferred(self) -> None:
         """Have the first replica of each partition lead, where it lives and is in sync."""
@@ -269,7 +280,7 @@ class Controller:
         for topic_partition, state in self.partitions():
             preferred = state.replicas[0]
             if preferred != state.leader and preferred in self.live and preferred in state.isr:
-                self._elect(state)
+                self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
         self._tell(elected)
 
@@ -329,4 +340,4 @@ class Controller:
 
     def _tell_who_lives(self) -> None:
         for member in list(self.live.values()):
-            member.set_live_brokers(tuple(self.live))
+            member.set_live_brokers(sorted(self.live))
