@@ -98,7 +98,7 @@ def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path)
 
 
 def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None:
-    log, rows = random_log(4, 3_000, keys=60)
+    log, rows = random_log(4, 6_000, keys=60)
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", log)
