@@ -298,13 +298,13 @@ SCENARIOS = [
 ]
 
 
-LONG = {
+LONG = [
     advance,
     advance_with_large_buckets,
     advance_with_a_pool,
     a_task_that_adds_and_cancels,
     look,
-}
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
