@@ -18,6 +18,13 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the long proofs ten minutes, unless they say themselves how long they may take."""
+    for item in items:
+        if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(autouse=True)
 def _unconfigured_logs() -> Iterator[None]:
     """Begin as a program that configured nothing; commands that ran before did."""

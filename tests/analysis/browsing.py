@@ -44,14 +44,18 @@ class Browser:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media="screen", features=[scheme])
-        self._loaded = False
-        self.call("Page.navigate", url=page.as_uri())
-        while not self._loaded:
-            self._read()
+        self.load(page.as_uri())
         # Two frames after loading, everything that plots itself has done so.
         self.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
+
+    def load(self, url: str) -> None:
+        """Go to a page, and wait until it is loaded."""
+        self._loaded = False
+        self.call("Page.navigate", url=url)
+        while not self._loaded:
+            self._read()
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited if it is a promise."""

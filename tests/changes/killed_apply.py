@@ -51,6 +51,7 @@ class _Killed:
 
     kill_point: KillPoint
     _in_batch = False
+    _is_within_another = False
 
     def lock_offset(self, topic: str, partition: int) -> int:
         self._in_batch = True
@@ -58,11 +59,18 @@ class _Killed:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self._in_batch = False
-        with super().transaction():  # type: ignore[misc]
-            yield
-            if self._in_batch:
-                self.kill_point.reached("commit")
+        if self._is_within_another:
+            with super().transaction():  # type: ignore[misc]
+                yield
+            return
+        self._is_within_another, self._in_batch = True, False
+        try:
+            with super().transaction():  # type: ignore[misc]
+                yield
+                if self._in_batch:
+                    self.kill_point.reached("commit")
+        finally:
+            self._is_within_another = False
         if self._in_batch:
             self._in_batch = False
             self.kill_point.reached("after")

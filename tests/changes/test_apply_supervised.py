@@ -25,7 +25,10 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
         kafka.create_topic("changes")
         produce(kafka, "changes", random_log(3, 50)[0])
         with subprocess.Popen(
-            _command(kafka, tmp_path), stderr=subprocess.PIPE, text=True
+            _command(kafka, tmp_path),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(tmp_path),
         ) as running:
             try:
                 assert running.stderr is not None
@@ -48,6 +51,7 @@ def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path
             capture_output=True,
             text=True,
             check=False,
+            env=_environment(tmp_path),
         )
     assert ran.returncode == FAULT_PASSES, ran.stderr
     assert ran.stderr.count("\n") == 1, ran.stderr
@@ -91,14 +95,14 @@ def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path)
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "PYSPARK_PYTHON": str(late)},
+            env={**_environment(tmp_path), "PYSPARK_PYTHON": str(late)},
         )
     assert (tmp_path / "was-late").exists()
     assert (ran.returncode, ran.stdout) == (0, "50 applied, 0 set aside\n"), ran.stderr
 
 
 def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None:
-    log, rows = random_log(4, 3_000, keys=60)
+    log, rows = random_log(4, 6_000, keys=60)
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", log)
@@ -108,6 +112,7 @@ def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None
                 [*command, "--batch", "100"],
                 stderr=subprocess.PIPE,
                 text=True,
+                env=_environment(tmp_path),
                 start_new_session=True,
             ) as running:
                 try:
@@ -146,6 +151,11 @@ def _command(kafka: ThreadedCluster, folder: Path) -> list[str]:
         *("--bootstrap", kafka.bootstrap_servers, "--master", "local[1]"),
         *("--to", f"sqlite:///{folder / 'target.db'}"),
     ]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Whoever is killed leaves folders behind: they go with the folder of the test."""
+    return {**os.environ, "TMPDIR": str(folder)}
 
 
 def _java_with_workers_of(pid: int) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -30,6 +29,7 @@ from tests.changes.change_log import (
 from tests.changes.killed_apply import spread
 from tests.changes.test_apply_stream import produce
 
+_ROOT = Path(__file__).parents[2]
 _BOTH_WAYS = pytest.mark.parametrize("by_transaction", [False, True])
 
 
@@ -54,14 +54,19 @@ def log_of(seed: int, number: int, by_transaction: bool) -> tuple[list[Record], 
     return (spread(log) if by_transaction else log), list(as_list(rows))
 
 
-def caught_up(settings: StreamSettings, until: Callable[[Applied], bool]) -> Applied:
-    """Catch up until enough was done."""
+def eventually(condition: Callable[[], object]) -> None:
+    """Return once the condition holds; a minute is for a machine with much else to do."""
+    give_up_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def caught_up(settings: StreamSettings, number: int) -> Applied:
+    """Catch up until so many changes were applied."""
     catch_up = CatchUp(settings)
     with catch_up.beside():
-        give_up_s = time.monotonic() + 60
-        while not until(catch_up.total):
-            assert time.monotonic() < give_up_s, catch_up.total
-            time.sleep(0.01)
+        eventually(lambda: catch_up.total.applied >= number)
         catch_up.end()
     return catch_up.total
 
@@ -76,11 +81,11 @@ def test_what_is_there_and_what_comes_is_applied_and_the_next_goes_on_behind_it(
     catch_up = CatchUp(replace(settings, most_records=100))
     with catch_up.beside():
         produce(kafka, settings.topics[0], log[250:350])
-        while catch_up.total.applied < 348:  # by transaction, the last one is not whole yet
-            time.sleep(0.01)
+        # By transaction, the last one is not whole yet.
+        eventually(lambda: catch_up.total.applied >= 348)
         catch_up.end()
     produce(kafka, settings.topics[0], log[350:])
-    total = catch_up.total + caught_up(settings, lambda now: now.applied >= 50)
+    total = catch_up.total + caught_up(settings, 50)
     assert total == Applied(applied=400)
     with closing_target(settings.target_url) as target:
         assert rows_of(target) == rows
@@ -92,6 +97,7 @@ def test_what_is_there_and_what_comes_is_applied_and_the_next_goes_on_behind_it(
 def test_killed_again_and_again_it_comes_to_the_end(
     kafka: ThreadedCluster, settings: StreamSettings, by_transaction: bool
 ) -> None:
+    """Each time at another point of another batch."""
     log, rows = log_of(4, 900, by_transaction)
     settings = replace(
         settings,
@@ -100,22 +106,13 @@ def test_killed_again_and_again_it_comes_to_the_end(
         most_records=50,
     )
     produce(kafka, settings.topics[0], log)
-    chance = random.Random(4)
-    for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, repr(settings.client), *_words(settings)],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as running:
-            assert running.stdout is not None
-            try:
-                assert int(running.stdout.readline()) > 0
-                time.sleep(chance.uniform(0, 0.1))
-            finally:
-                os.kill(running.pid, signal.SIGKILL)
+    for kill_at in ("commit:3", "within:2", "after:4"):
+        words = [repr(settings.client), *_words(settings), kill_at]
+        ran = subprocess.run([sys.executable, "-c", _PROGRAM, *words], cwd=_ROOT, check=False)
+        assert ran.returncode == -signal.SIGKILL
     done = done_in(settings)
-    assert 100 < done < 900, "kills came too late"
-    caught_up(settings, lambda now: done + now.applied >= 900)
+    assert 100 < done < 900
+    caught_up(settings, 900 - done)
     with closing_target(settings.target_url) as target:
         assert rows_of(target) == rows
         effects = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
@@ -127,13 +124,23 @@ import ast, sys, time
 from purgatory.changes import ApplyOptions
 from purgatory.changes.apply.catch_up import CatchUp
 from purgatory.changes.apply.streaming import StreamSettings
+from tests.changes.killed_apply import KillPoint, open_killed
 
-client, topic, url, by_transaction = sys.argv[1:]
+client, topic, url, by_transaction, kill_at = sys.argv[1:]
+kill_point = KillPoint(kill_at)  # which counts through all connections
+
+
+def connect(url):
+    target = open_killed(url, "never")
+    target.kill_point = kill_point
+    return target
+
+
 settings = StreamSettings(
     (topic,), url, ast.literal_eval(client), ApplyOptions(effects=True), by_transaction == "True",
     most_records=50,
 )
-with CatchUp(settings, progress=lambda became: print(became.applied, flush=True)).beside():
+with CatchUp(settings, connect=connect).beside():
     time.sleep(60)
 """
 
@@ -155,8 +162,7 @@ def test_a_change_to_stop_at_is_left_to_the_query_and_all_before_it_is_committed
     options = ApplyOptions(stop_on_bad=True, effects=True)
     catch_up = CatchUp(replace(settings, options=options))
     with catch_up.beside():
-        while not done_in_own(settings):
-            time.sleep(0.01)
+        eventually(lambda: done_in_own(settings))
         catch_up.end()
     with closing_target(settings.target_url) as target:
         assert [row["id"] for row in rows_of(target)] == [1]
@@ -182,7 +188,7 @@ def test_what_is_away_is_not_waited_for(settings: StreamSettings, what: str) -> 
     with catch_up.beside():
         catch_up.end()
     assert catch_up.total == Applied()
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 30, "a query waits for 60 s"
 
 
 def test_an_error_of_any_kind_is_the_querys_to_tell(
@@ -202,13 +208,13 @@ def test_what_is_gone_from_the_topic_is_not_passed_by(
     kafka: ThreadedCluster, settings: StreamSettings
 ) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1})])
-    assert caught_up(settings, lambda now: now.applied == 1) == Applied(applied=1)
+    assert caught_up(settings, 1) == Applied(applied=1)
     with closing_target(settings.target_url) as target, target.transaction():
         target.store_offset(settings.topics[0], 0, 7)  # as if the log had been longer
     catch_up = CatchUp(settings)
     with catch_up.beside():
         produce(kafka, settings.topics[0], [record(1, data={"id": 2})])
-        time.sleep(0.5)
+        eventually(lambda: not catch_up._thread.is_alive())  # the query is to tell of it
     assert catch_up.total == Applied()
     with closing_target(settings.target_url) as target:
         assert [row[2] for row in target.select_own("purgatory_offsets")] == [7]

@@ -19,6 +19,9 @@ from tests.changes.mariadb import MariaDb
 from tests.changes.same_rows import difference
 from tests.changes.schema_workload import SchemaWorkload
 
+# The fixture captures a whole workload, and what it takes counts as the first test's.
+pytestmark = pytest.mark.timeout(300)
+
 _SEEDS = [0]
 _MORE_SEEDS = range(10, 30)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -84,6 +85,20 @@ def leader_of(cluster: Cluster, topic: str) -> int:
     state = cluster.controller.state_of(TopicPartition(topic, 0))
     assert state is not None
     return state.leader
+
+
+def isr_of(cluster: Cluster, topic: str) -> set[int]:
+    """Return who is in sync in partition 0; to be called on the cluster's thread."""
+    state = cluster.controller.state_of(TopicPartition(topic, 0))
+    assert state is not None
+    return set(state.isr)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; a minute is for a machine with much else to do."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.002)
 
 
 def coordinator_of(cluster: ThreadedCluster, group: str) -> int:

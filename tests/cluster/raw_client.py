@@ -10,7 +10,7 @@ from typing import Any, Self
 from purgatory.cluster import Cluster
 from tests.cluster.wire_values import read_answer, request_frame
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class RawClient:

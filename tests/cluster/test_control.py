@@ -267,7 +267,7 @@ class _Cluster:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
     def fault(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``purgatory fault`` against it."""
@@ -288,8 +288,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
         headless_browser(tmp_path / "profile") as browser,
     ):
         assert cluster.fault("delay-answers", "1", "--by-ms", "1").returncode == 0
-        browser.call("Page.navigate", url=elsewhere)
-        browser.evaluate("new Promise(done => setTimeout(done, 300))")
+        browser.load(elsewhere)
         assert browser.evaluate("document.title") == "elsewhere"
         port = int(cluster.said["control"].rpartition(":")[2])
         attacks = dict(browser.evaluate(_ATTACKS % port))

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, Fault, TopicSpec
 from purgatory.cluster.control.control import FAULTS, begin_fault
 from purgatory.kafka import ErrorCode, TopicPartition
+from tests.cluster.conftest import eventually, isr_of, leader_of
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame
 
@@ -28,24 +29,6 @@ def _run(main: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
             await main(cluster)
 
     uvloop.run(run())
-
-
-async def _eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-def _leader(cluster: Cluster) -> int:
-    state = cluster.controller.state_of(_ORDERS)
-    assert state is not None
-    return state.leader
-
-
-def _isr(cluster: Cluster) -> set[int]:
-    state = cluster.controller.state_of(_ORDERS)
-    assert state is not None
-    return set(state.isr)
 
 
 def _end(cluster: Cluster, broker: int) -> int:
@@ -67,7 +50,7 @@ async def _append(client: RawClient, **options: int) -> int:
 
 def test_a_stalled_follower_holds_up_acks_all_until_it_ends() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         follower = next(b for b in cluster.brokers if b != leader)
         async with await RawClient.to(cluster, leader) as client:
             with cluster.fault.stall_follower(follower) as fault:
@@ -75,25 +58,25 @@ def test_a_stalled_follower_holds_up_acks_all_until_it_ends() -> None:
                 assert await _append(client, timeout_ms=100) == 7
                 assert await _append(client, acks=1) == 0
                 waiting = asyncio.create_task(_append(client))
-                await _eventually(lambda: _end(cluster, leader) == 3)
+                await eventually(lambda: _end(cluster, leader) == 3)
                 assert _end(cluster, follower) == 0
                 assert not waiting.done()
             assert not fault.active
             assert await waiting == 0
-            await _eventually(lambda: _end(cluster, follower) == 3)
+            await eventually(lambda: _end(cluster, follower) == 3)
 
     _run(main)
 
 
 def test_a_stalled_follower_leaves_the_isr_and_comes_back() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         follower = next(b for b in cluster.brokers if b != leader)
         async with await RawClient.to(cluster, leader) as client:
             with cluster.fault.stall_follower(follower):
                 assert await _append(client) == 0, "once the ISR is without it"
-                assert _isr(cluster) == set(cluster.brokers) - {follower}
-            await _eventually(lambda: _isr(cluster) == set(cluster.brokers))
+                assert isr_of(cluster, "orders") == set(cluster.brokers) - {follower}
+            await eventually(lambda: isr_of(cluster, "orders") == set(cluster.brokers))
 
     _run(main, replica_max_lag_ms=300)
 
@@ -102,7 +85,7 @@ def test_below_min_insync_a_topic_s_own_is_asked() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.controller.create_topic("strict", 1, 3, {"min.insync.replicas": "3"})
         strict = cluster.controller.topics["strict"].partitions[0].leader
-        other = next(b for b in cluster.brokers if b not in (strict, _leader(cluster)))
+        other = next(b for b in cluster.brokers if b not in (strict, leader_of(cluster, "orders")))
         with (
             cluster.fault.shrink_isr("strict", 0, other),
             cluster.fault.shrink_isr("orders", 0, other),
@@ -112,7 +95,7 @@ def test_below_min_insync_a_topic_s_own_is_asked() -> None:
                 asked["topic_data"][0]["name"] = "strict"
                 answer = await client.ask(0, 9, asked)
                 assert answer.responses[0].partition_responses[0].error_code == 19
-            async with await RawClient.to(cluster, _leader(cluster)) as client:
+            async with await RawClient.to(cluster, leader_of(cluster, "orders")) as client:
                 assert await _append(client) == 0
 
     _run(main, min_insync_replicas=2)
@@ -120,34 +103,34 @@ def test_below_min_insync_a_topic_s_own_is_asked() -> None:
 
 def test_a_follower_put_out_of_the_isr_comes_back_when_the_fault_ends() -> None:
     async def main(cluster: Cluster) -> None:
-        follower = next(b for b in cluster.brokers if b != _leader(cluster))
-        async with await RawClient.to(cluster, _leader(cluster)) as client:
+        follower = next(b for b in cluster.brokers if b != leader_of(cluster, "orders"))
+        async with await RawClient.to(cluster, leader_of(cluster, "orders")) as client:
             with cluster.fault.shrink_isr("orders", 0, follower):
                 for _ in range(3):
                     assert await _append(client) == 0
-                await _eventually(lambda: _end(cluster, follower) == 3)
-                assert follower not in _isr(cluster), "it has all, and is kept out"
+                await eventually(lambda: _end(cluster, follower) == 3)
+                assert follower not in isr_of(cluster, "orders"), "it has all, and is kept out"
             await _append(client)
-            await _eventually(lambda: follower in _isr(cluster))
+            await eventually(lambda: follower in isr_of(cluster, "orders"))
 
     _run(main)
 
 
 def test_a_killed_broker_answers_nobody_and_comes_back_after_its_time() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:
             assert await _append(client) == 0
             fault = await cluster.fault.kill(leader, for_s=0.2)
             assert await client.wait_closed() == b""
-            assert _leader(cluster) != leader
-            assert leader not in _isr(cluster)
+            assert leader_of(cluster, "orders") != leader
+            assert leader not in isr_of(cluster, "orders")
             with pytest.raises(ClusterError, match="dead already"):
                 await cluster.fault.kill(leader)
-        async with await RawClient.to(cluster, _leader(cluster)) as client:
+        async with await RawClient.to(cluster, leader_of(cluster, "orders")) as client:
             assert await _append(client) == 0
-        await _eventually(lambda: not fault.active)
-        await _eventually(lambda: leader in _isr(cluster) and _end(cluster, leader) == 2)
+        await eventually(lambda: not fault.active)
+        await eventually(lambda: leader in isr_of(cluster, "orders") and _end(cluster, leader) == 2)
 
     _run(main)
 
@@ -179,21 +162,21 @@ def test_a_paused_broker_keeps_its_connections_and_answers_afterwards() -> None:
 
 def test_a_cut_link_stops_one_follower_alone() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         cut, other = (b for b in cluster.brokers if b != leader)
         async with await RawClient.to(cluster, leader) as client:
             with cluster.fault.cut_link(cut, leader):
                 assert await _append(client, acks=1) == 0
-                await _eventually(lambda: _end(cluster, other) == 1)
+                await eventually(lambda: _end(cluster, other) == 1)
                 assert _end(cluster, cut) == 0
-            await _eventually(lambda: _end(cluster, cut) == 1)
+            await eventually(lambda: _end(cluster, cut) == 1)
 
     _run(main)
 
 
 def test_a_slow_follower_takes_its_time() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         follower = next(b for b in cluster.brokers if b != leader)
         loop = asyncio.get_running_loop()
         async with await RawClient.to(cluster, leader) as client:
@@ -207,7 +190,7 @@ def test_a_slow_follower_takes_its_time() -> None:
 
 def test_lost_answers_are_counted_and_what_was_asked_is_done() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         fault = cluster.fault.lose_answers(leader, count=1, api="produce")
         async with await RawClient.to(cluster, leader) as client:
             await client.ask(18, 0)
@@ -224,7 +207,7 @@ def test_lost_answers_are_counted_and_what_was_asked_is_done() -> None:
 
 def test_a_refused_produce_is_not_appended_and_the_next_one_is() -> None:
     async def main(cluster: Cluster) -> None:
-        leader = _leader(cluster)
+        leader = leader_of(cluster, "orders")
         fault = cluster.fault.refuse_produces(leader, count=1)
         async with await RawClient.to(cluster, leader) as client:
             assert await _append(client) == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -272,10 +255,10 @@ def test_one_count_is_not_used_twice_by_answers_that_were_delayed_before_it() ->
                 lost = cluster.fault.lose_answers(1, count=1, cut=False)
                 for client in (one, two):
                     client.send(request_frame(18, 0, 1))
-                await _eventually(lambda: delay.uses == 2)
+                await eventually(lambda: delay.uses == 2)
                 came = [asyncio.create_task(client.receive()) for client in (one, two)]
                 done, waiting = await asyncio.wait(came, return_when=asyncio.FIRST_COMPLETED)
-                await _eventually(lambda: not lost.active)
+                await eventually(lambda: not lost.active)
                 assert (len(done), lost.uses) == (1, 1)
                 for task in waiting:
                     task.cancel()
@@ -305,7 +288,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
         timed = faults.stall_follower(1, for_s=0.02)
         endless = [faults.pause(3), faults.cut_link(1, 2), faults.delay_answers(2, by_ms=5)]
         assert faults.active == [timed, *endless]
-        await _eventually(lambda: not timed.active)
+        await eventually(lambda: not timed.active)
         assert timed.as_dict()["settings"] == {"broker": 1}
         ended_s = timed.ended_s
         timed.end()
@@ -382,8 +365,8 @@ def test_what_makes_no_sense_is_refused_with_what_would_and_nothing_begins(
 def test_a_leader_is_not_put_out_of_its_isr() -> None:
     async def main(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match="leads"):
-            cluster.fault.shrink_isr("orders", 0, _leader(cluster))
-        assert len(_isr(cluster)) == 3
+            cluster.fault.shrink_isr("orders", 0, leader_of(cluster, "orders"))
+        assert len(isr_of(cluster, "orders")) == 3
 
     _run(main)
 
@@ -397,7 +380,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
     }
 
     async def main(cluster: Cluster) -> None:
-        follower = next(b for b in cluster.brokers if b != _leader(cluster))
+        follower = next(b for b in cluster.brokers if b != leader_of(cluster, "orders"))
         for kind in FAULTS:
             arguments = dict(asked.get(kind, {}))
             if kind != "cut_link":
@@ -405,7 +388,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
             told = await begin_fault(cluster.fault, {"kind": kind, **arguments})
             assert told["kind"] == kind
             cluster.fault.end_all()
-            await _eventually(lambda: cluster.brokers[follower].alive)
+            await eventually(lambda: cluster.brokers[follower].alive)
 
     _run(main)
 
@@ -423,7 +406,7 @@ def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:
             assert all(state.leader != 2 for _, state in cluster.controller.partitions())
             with capture_logs() as logs:
                 cluster.revive_soon(2)
-                await _eventually(lambda: any(log["event"] == "not_revived" for log in logs))
+                await eventually(lambda: any(log["event"] == "not_revived" for log in logs))
         await cluster.fault.revive(2)
         assert 2 in cluster.controller.live
 

@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.protocol.connection import Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.rounds import Rounds
+from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame
 
@@ -55,12 +56,6 @@ def _run(main: Callable[[Cluster], Awaitable[None]], limits: Limits = Limits()) 
     uvloop.run(run())
 
 
-async def _eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def _send_until_it_is_not_read(
     cluster: Cluster, client: RawClient, frame: bytes
 ) -> Connection:
@@ -75,7 +70,7 @@ async def _send_until_it_is_not_read(
     connections = cluster.brokers[1]._connections
     (served,) = [one for one in connections if one.peer.endswith(f":{port}")]
     sending = asyncio.create_task(send())
-    await _eventually(lambda: not served._reading)
+    await eventually(lambda: not served._reading)
     sending.cancel()
     return served
 
@@ -88,7 +83,7 @@ def test_rubbish_closes_its_connection_with_one_line_in_the_log(data: bytes) -> 
             with capture_logs() as lines:
                 bad.writer.write(data)
                 assert await bad.wait_closed() == b""
-                await _eventually(lambda: cluster.brokers[1].connection_count == 1)
+                await eventually(lambda: cluster.brokers[1].connection_count == 1)
             assert [line["event"] for line in lines] == ["bad_request"]
             assert lines[0]["reason"]
             await other.ask(18, 0)
@@ -122,7 +117,7 @@ def test_a_torn_request_waits_for_its_rest_and_leaves_nothing_behind() -> None:
             client.writer.write(whole[:-1])
             await client.writer.drain()
         with capture_logs() as lines:
-            await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+            await eventually(lambda: cluster.brokers[1].connection_count == 0)
         assert lines == []
         assert cluster.brokers[1]._held.total == 0
 
@@ -158,7 +153,7 @@ def test_whatever_is_sent_others_are_served_and_nothing_of_ours_fails() -> None:
                 bad.writer.write_eof()
                 await bad.wait_closed()
                 await other.ask(18, 0)
-            await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+            await eventually(lambda: cluster.brokers[1].connection_count == 0)
             assert cluster.brokers[1]._held.total == 0
 
         @settings(max_examples=150)
@@ -271,23 +266,27 @@ def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
             partitions = [{"partition": 0, "partition_max_bytes": 1}]
             read_it = request_frame(1, 4, 1, {"topics": [{"topic": "t", "partitions": partitions}]})
             served = await _send_until_it_is_not_read(cluster, client, read_it)
-            await _eventually(lambda: served._may_write is not None)
+            await eventually(lambda: served._may_write is not None)
             assert served._transport is not None
             assert served._transport.get_write_buffer_size() < 1_200_000
             assert served._held_bytes < 10_000 + 2 * 262_144
             await other.ask(18, 0)
-        await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+        await eventually(lambda: cluster.brokers[1].connection_count == 0)
         await asyncio.sleep(0)
         assert not [task for task in asyncio.all_tasks() if "Connection._work" in repr(task)]
 
     _run(main, Limits(queued_bytes=10_000))
 
 
+def _connection(held: HeldBytes, limits: Limits) -> Connection:
+    """Return a connection to whose requests there is no answer."""
+    serve = AsyncMock(return_value=None)
+    return Connection(serve, AsyncMock(), limits, held, Rounds(), lambda _: True, lambda _: None)
+
+
 def _untaken(held: HeldBytes, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
     """Return a connection whose client doesn't take an answer of so many bytes."""
-    connection = Connection(
-        AsyncMock(), AsyncMock(), limits, held, Rounds(), lambda _: True, lambda _: None
-    )
+    connection = _connection(held, limits)
     transport = MagicMock(is_closing=lambda: False, get_write_buffer_size=lambda: size)
     transport.abort = lambda: asyncio.get_running_loop().call_soon(connection.connection_lost, None)
     connection.connection_made(transport)
@@ -310,10 +309,9 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
         assert held.total == 600_000
         for client in clients[8:]:
             client.abort()
-        await asyncio.sleep(0.01)
-        assert (held.total, held.untaken) == (0, {})
+        await eventually(lambda: (held.total, held.untaken) == (0, {}))
         clients[7].abort()
-        await asyncio.sleep(0.01)
+        await eventually(lambda: all(client._task is None for client in clients))
 
     asyncio.run(main())
 
@@ -322,22 +320,13 @@ def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
     async def main() -> None:
         held, limits = HeldBytes(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)
-        asks = Connection(
-            AsyncMock(return_value=None),
-            AsyncMock(),
-            limits,
-            held,
-            Rounds(),
-            lambda _: True,
-            lambda _: None,
-        )
+        asks = _connection(held, limits)
         asks.connection_made(MagicMock(is_closing=lambda: False))
         asks.data_received(_METADATA_FRAME)
         assert hoards.was_cut and not asks.was_cut
-        await asyncio.sleep(0.01)
-        assert held.total == 0
+        await eventually(lambda: held.total == 0)
         asks.connection_lost(None)
-        await asyncio.sleep(0.01)
+        await eventually(lambda: asks._task is None and hoards._task is None)
 
     asyncio.run(main())
 
@@ -349,12 +338,12 @@ def test_requests_that_all_begin_and_never_end_are_held_up_to_a_limit() -> None:
         with capture_logs() as lines:
             for client in clients:
                 client.writer.write(begun)
-            await _eventually(lambda: cluster.brokers[1].connection_count < 4)
+            await eventually(lambda: cluster.brokers[1].connection_count < 4)
         assert {line["event"] for line in lines} == {"bad_request"}
         assert cluster.brokers[1]._held.total <= 1_000_000
         for client in clients:
             client.writer.transport.abort()
-        await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+        await eventually(lambda: cluster.brokers[1].connection_count == 0)
         assert cluster.brokers[1]._held.total == 0
         async with await RawClient.to(cluster) as client:
             await client.ask(18, 0)
@@ -373,7 +362,7 @@ def test_one_client_too_many_is_turned_away_and_may_come_when_another_goes() -> 
                         assert await three.wait_closed() == b""
                 assert [line["event"] for line in lines] == ["too_many_connections"]
                 await one.ask(18, 0)
-            await _eventually(lambda: cluster.brokers[1].connection_count == 1)
+            await eventually(lambda: cluster.brokers[1].connection_count == 1)
             async with await RawClient.to(cluster) as four:
                 await four.ask(18, 0)
 
@@ -443,7 +432,7 @@ def test_whom_the_loop_accepts_while_a_broker_is_killed_is_closed(
                 await asyncio.sleep(0)
             for client in clients:
                 with client, suppress(ConnectionResetError):
-                    client.settimeout(0)
+                    client.settimeout(60)  # the loop stands still: nobody closes it any more
                     assert client.recv(1) == b""
 
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -469,7 +458,7 @@ def test_a_request_that_is_begun_and_never_ends_is_given_up(before: bytes, begun
             if before:
                 await client.receive()
             client.writer.write(begun)
-            await _eventually(lambda: any(one._unread for one in broker._connections))
+            await eventually(lambda: any(one._unread for one in broker._connections))
             now_s[0] += 60
             broker.cut_idle_connections()
             assert broker.connection_count == 2
@@ -480,7 +469,7 @@ def test_a_request_that_is_begun_and_never_ends_is_given_up(before: bytes, begun
                 assert await client.wait_closed() == b""
             assert [line["event"] for line in lines] == ["bad_request"]
             assert "it has to be whole after 60 s" in lines[0]["reason"]
-            await _eventually(lambda: broker.connection_count == 1)
+            await eventually(lambda: broker.connection_count == 1)
             assert broker._held.total == 0
             await other.ask(18, 0)
 
@@ -495,7 +484,7 @@ def test_half_requests_end_by_themselves() -> None:
         for client in clients:
             async with client:
                 assert await client.wait_closed() == b""
-        await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+        await eventually(lambda: cluster.brokers[1].connection_count == 0)
         assert cluster.brokers[1]._held.total == 0
 
     _run(main, Limits(frame_s=0.3))
@@ -511,7 +500,7 @@ def test_who_asks_nothing_for_ten_minutes_is_closed_and_who_waits_for_an_answer_
             waiting.send(
                 request_frame(1, 4, 1, {**poll, "max_wait": timedelta(days=1), "min_bytes": 9})
             )
-            await _eventually(lambda: broker.purgatories[1].num_delayed == 1)
+            await eventually(lambda: broker.purgatories[1].num_delayed == 1)
             now_s[0] += 600
             broker.cut_idle_connections()
             assert broker.connection_count == 2
@@ -520,7 +509,7 @@ def test_who_asks_nothing_for_ten_minutes_is_closed_and_who_waits_for_an_answer_
                 broker.cut_idle_connections()
                 assert await idle.wait_closed() == b""
             assert [line["event"] for line in lines] == ["idle_connection_closed"]
-            await _eventually(lambda: broker.connection_count == 1)
+            await eventually(lambda: broker.connection_count == 1)
 
     _run(main)
 
@@ -531,10 +520,10 @@ def test_who_takes_nothing_of_an_answer_for_ten_minutes_is_closed() -> None:
         async with await RawClient.to(cluster, 1, True) as client:
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             served = await _send_until_it_is_not_read(cluster, client, _METADATA)
-            await _eventually(lambda: served._may_write is not None)
+            await eventually(lambda: served._may_write is not None)
             now_s[0] += 601
             cluster.brokers[1].cut_idle_connections()
-            await _eventually(lambda: cluster.brokers[1].connection_count == 0)
+            await eventually(lambda: cluster.brokers[1].connection_count == 0)
             assert cluster.brokers[1]._held.total == 0
 
     _run(main, Limits(queued_bytes=10_000))

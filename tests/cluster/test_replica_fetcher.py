@@ -44,7 +44,7 @@ def test_followers_ask_for_what_has_changed_and_not_for_all_partitions(
     with ThreadedCluster(ClusterConfig(topics=[TopicSpec("written"), *topics])) as cluster:
         leader = cluster.call(partial(leader_of, cluster.running, "written"))
         with WireClient(cluster.running.brokers[leader].port) as writer:
-            deadline_s = time.monotonic() + 30
+            deadline_s = time.monotonic() + 90
             while sum(read[-24:]) or len(read) < 24:  # four fetches of each of the six that read
                 assert time.monotonic() < deadline_s, read[-24:]
                 time.sleep(0.1)

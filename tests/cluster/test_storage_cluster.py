@@ -210,7 +210,7 @@ class _Process:
     def end(self, number: signal.Signals) -> str:
         """End it, and return what it wrote to standard error."""
         self._process.send_signal(number)
-        return self._process.communicate(timeout=30)[1]
+        return self._process.communicate(timeout=60)[1]
 
 
 @pytest.mark.slow

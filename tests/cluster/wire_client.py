@@ -14,7 +14,7 @@ from tests.cluster.wire_values import read_answer, record_batch, request_frame
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 _VERSIONS = {PRODUCE: 8, FETCH: 11, METADATA: 8}
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 
 
 class WireClient:

@@ -397,7 +397,7 @@ class EnteringKey(list[int]):
     def __repr__(self) -> str:
         checking = threading.Thread(target=self.purgatory.check_and_complete, args=("z",))
         checking.start()
-        checking.join(10)
+        checking.join(60)
         return "locked" if checking.is_alive() else "not locked"
 
 

@@ -233,7 +233,7 @@ def test_timeouts_come_by_the_machines_clock_and_never_early(run_really: Run) ->
 
     late_s = run_really(main)
     assert min(late_s) >= 0
-    assert max(late_s) < 5  # a loaded machine; the usual is 1 ms
+    assert max(late_s) < 30  # a loaded machine; the usual is 1 ms
 
 
 def test_no_thread_is_started(run_really: Run) -> None:

@@ -40,7 +40,7 @@ class Client:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(60)
 
 
 @pytest.fixture
@@ -92,4 +92,4 @@ def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Cl
     assert client.stop() == 0
     took_s = time.monotonic() - start_s
     assert {read.result() for read in reads} == {b'{"records": [], "next": 0}'}
-    assert took_s < 5  # a loaded machine; the usual is 0.2 s
+    assert took_s < 25, "half of what the reads wait for; the usual is 0.2 s"

@@ -18,9 +18,10 @@ import pytest
 from tests.examples.conftest import EXAMPLES, ROOT, free_port, wait_until_ready
 
 PARKED = 10
-GONE_WITHIN_S = 1.0
+GONE_WITHIN_S = 5.0
 TRIES = 3
-"""The machine may be busy: one of them has to be quick, and in each all are answered."""
+"""The machine may be busy: one of them has to be so quick, and in each all are answered. The
+requests wait for 20 s and longer, and so would a server that did not end them."""
 
 UVICORN = (
     "-m",
@@ -89,12 +90,12 @@ def stop_with_requests_parked(server: str) -> float:
     with running(server) as (process, client), ThreadPoolExecutor(PARKED) as pool:
         requests = [pool.submit(client.get, path) for _ in range(PARKED)]
         seen: dict[int, int] = {}
-        deadline_s = time.monotonic() + 15
+        deadline_s = time.monotonic() + 60
         while parked(client, server, seen) < PARKED:
             assert time.monotonic() < deadline_s, "they do not wait"
         start_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) in ENDED
+        assert process.wait(60) in ENDED
         took_s = time.monotonic() - start_s
         assert [request.result(60).status_code for request in requests] == [200] * PARKED
     return took_s
@@ -114,4 +115,4 @@ def test_a_connection_that_says_nothing_does_not_hold_up_the_threaded_server() -
         with httpx.Client(base_url=client.base_url) as keeping, socket.create_connection(address):
             assert keeping.get("/topics/news").status_code == 200  # and keeps its connection
             process.send_signal(signal.SIGTERM)
-            assert process.wait(15) == 0
+            assert process.wait(60) == 0

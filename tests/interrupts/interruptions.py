@@ -59,7 +59,8 @@ class Report:
     failures: list[tuple[list[Place], BaseException]] = field(default_factory=list)
 
     def raise_failures(self) -> None:
-        """Raise an AssertionError that names the failures, if there are any."""
+        """Raise an AssertionError that names the failures, or says that nothing was interrupted."""
+        assert self.interrupts, "no instruction was interrupted, so nothing was tried"
         if not self.failures:
             return
         lines = [f"{len(self.failures)} of {self.interrupts} interrupts did harm:"]
@@ -90,7 +91,7 @@ def interrupt_everywhere(
         What was done; it has no failures.
 
     Raises:
-        AssertionError: runs failed; it names the instructions.
+        AssertionError: runs failed, and it names the instructions; or none was interrupted.
     """
     report = Report()
     for number in count(first, step):

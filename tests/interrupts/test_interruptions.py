@@ -98,3 +98,11 @@ def test_what_is_raised_besides_is_no_interrupt() -> None:
 
     with pytest.raises(Interrupt):
         interrupt_everywhere(scenario, where=HERE)
+
+
+def test_calls_that_have_no_instruction_that_counts_are_no_proof() -> None:
+    def scenario() -> Scenario:
+        yield dict
+
+    with pytest.raises(AssertionError, match="nothing was tried"):
+        interrupt_everywhere(scenario, where=HERE)

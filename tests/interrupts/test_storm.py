@@ -26,6 +26,7 @@ from timer import SystemTimer
 
 CALLS_OF_A_LIFE = 60
 SOME_MS = 2
+ENOUGH_ALARMS = 20
 
 
 class Storm(World):
@@ -113,7 +114,7 @@ class StormBesideAReaper(Storm):
 
     def assert_over(self) -> None:
         """What an alarm broke off on this thread the reaper's thread may go on with just now."""
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 60
         while self.timer.size or self.purgatory.num_delayed or self.purgatory._settling:
             an_event(self)
             assert time.monotonic() < end_s, "something is left"
@@ -177,7 +178,10 @@ def _drop(logger: object, name: str, event: object) -> NoReturn:
 
 
 def storm(where: str, seconds: str) -> None:
-    """Life after life, each of which ends by events, by the time, or by a close."""
+    """Life after life, each of which ends by events, by the time, or by a close.
+
+    For so many seconds, or until enough alarms came: on a busy machine that may take longer.
+    """
     # Not the standard library's logs: before Python 3.13 an alarm may leave their lock taken.
     structlog.configure(processors=[_drop])
     rng = random.Random(11)
@@ -185,11 +189,10 @@ def storm(where: str, seconds: str) -> None:
     alarms = Alarms(rng, LIBRARY if where == "on a loop" else None)
     lives = 0
     end_s = time.monotonic() + float(seconds)
-    while time.monotonic() < end_s:
+    while time.monotonic() < end_s or alarms.came < ENOUGH_ALARMS:
         STORMS[where](rng, alarms).live()
         lives += 1
     print(f"{alarms.came} alarms in {lives} lives")
-    assert alarms.came > 20
 
 
 @pytest.mark.parametrize("where", STORMS)

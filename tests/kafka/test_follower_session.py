@@ -222,14 +222,19 @@ def test_who_does_not_fetch_lags_from_its_last_fetch_on_and_not_from_its_last_ch
     assert _partitions(pair.leader.manager)[1].isr == (LEADER, FOLLOWER), "it has all there"
 
 
-def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> None:
-    clock = ManualClock()
+def _with_a_follower_out_of_the_isr(clock: ManualClock) -> Pair:
+    """Return two of which one did not fetch the first partition's record in time."""
     pair = Pair(clock)
     pair.fetch_changed()
     pair.append(PARTITIONS[0])
     clock.advance(MAX_LAG_MS + 1)
     pair.leader.manager.maybe_shrink_isr()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER,)
+    return pair
+
+
+def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> None:
+    pair = _with_a_follower_out_of_the_isr(ManualClock())
     for _ in range(2):
         pair.fetch_changed()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
@@ -237,11 +242,7 @@ def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> No
 
 def test_who_may_not_come_back_into_the_isr_waits_all_the_same() -> None:
     clock = ManualClock()
-    pair = Pair(clock)
-    pair.fetch_changed()
-    pair.append(PARTITIONS[0])
-    clock.advance(MAX_LAG_MS + 1)
-    pair.leader.manager.maybe_shrink_isr()
+    pair = _with_a_follower_out_of_the_isr(clock)
     pair.agrees = False
     pair.fetch_changed()
     pair.fetch_changed()

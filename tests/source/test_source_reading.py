@@ -287,4 +287,4 @@ def test_a_topic_that_is_deleted_while_it_is_read_ends_the_range(
             assert list(batches) == []
         (log,) = [log for log in logs if log["event"] == "records_lost"]
         assert log["offsets"] == 4
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 55, "it does not wait for the 60 s of a poll"

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from purgatory.cluster import ThreadedCluster
 from purgatory.source.source_options import SourceOptions, options_of
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 Headers = list[tuple[str, bytes | None]]
 
 

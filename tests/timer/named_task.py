@@ -1,4 +1,4 @@
-"""A task that notes its name when it runs, and a timer that runs it where the test stands."""
+"""Tasks that note that they ran, and a timer that runs them where the test stands."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ class NamedTask(TimerTask):
 
     def run(self) -> None:
         self.ran.append(self.name)
+
+
+class Counted(TimerTask):
+    """Counts how often it was begun."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
 
 
 def name_of(task: TimerTask) -> object:

@@ -18,6 +18,7 @@ from functools import partial
 
 import pytest
 
+from tests.timer.named_task import Counted
 from timer import (
     InlineExecutor,
     ManualClock,
@@ -40,17 +41,6 @@ def _threads_that_change_often() -> Iterator[None]:
     sys.setswitchinterval(20e-6)
     yield
     sys.setswitchinterval(before_s)
-
-
-class Counted(TimerTask):
-    """Counts how often it ran."""
-
-    def __init__(self, delay_ms: int) -> None:
-        super().__init__(delay_ms)
-        self.runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
 
 
 def run_together(*functions: Callable[[], object]) -> None:

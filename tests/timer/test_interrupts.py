@@ -23,6 +23,7 @@ import timer as timer_package
 from tests.interrupts.alarms import Alarms
 from tests.interrupts.interruptions import Scenario, interrupt_everywhere, interrupt_twice
 from tests.interrupts.own_process import run_in_own_process
+from tests.timer.named_task import Counted
 from timer import (
     InlineExecutor,
     ManualClock,
@@ -30,7 +31,6 @@ from timer import (
     SystemTimer,
     TaskExecutor,
     TimerClosedError,
-    TimerTask,
     Wake,
     system_timer,
 )
@@ -41,17 +41,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 TIMER = (str(Path(str(timer_package.__file__)).parent),)
 LONG_S = 60
 PAIRS = 100
-
-
-class Counted(TimerTask):
-    """Counts how often it was begun."""
-
-    def __init__(self, delay_ms: int) -> None:
-        super().__init__(delay_ms)
-        self.runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
 
 
 class Bench:
@@ -298,13 +287,13 @@ SCENARIOS = [
 ]
 
 
-LONG = {
+LONG = [
     advance,
     advance_with_large_buckets,
     advance_with_a_pool,
     a_task_that_adds_and_cancels,
     look,
-}
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
