@@ -4,7 +4,7 @@ That is more than a purgatory's wait, which begins when the broker takes a reque
 serves one request of a connection at a time, and the others queue. Where the trace tells when a
 request arrived, was taken up and was answered at the broker, an attempt is shown in its parts.
 
-Times are counted by their first four digits, so the percentiles need no more memory for more sends.
+Times are counted as `rounded_waits` has them: percentiles need no more memory for more sends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.waits_job import rounded
+from purgatory.trace.rounded_waits import rounded_column
 
 SPANS: Mapping[str, str] = {
     "record": "from its arrival at the producer until it was acknowledged",
@@ -33,7 +33,7 @@ def latencies(sends: DataFrame) -> DataFrame:
     """The table `latencies`: a row per run, group of producers and span.
 
     An attempt counts for each record that was sent in it. A span that the trace doesn't tell has
-    no row. Percentiles are up to `MAX_RELATIVE_ERROR` of `waits` too small above 10 ms.
+    no row. Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
 
     Two passes over the sends, one with a shuffle by record; then at most some ten thousand
     different times per group and span.
@@ -43,7 +43,7 @@ def latencies(sends: DataFrame) -> DataFrame:
     """
     times = _of_attempts(sends).unionByName(_of_records(sends))
     row = ("run_id", "group", "span")
-    counted = times.groupBy(*row, rounded(f.col("time_us")).alias("value")).agg(
+    counted = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
         f.count("time_us").alias("number"),
         f.sum("time_us").alias("sum_us"),
         f.max("time_us").alias("max_us"),

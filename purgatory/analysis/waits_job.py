@@ -6,8 +6,8 @@ and a running sum over the different waits of a group tells which wait has which
 longest work of one task is to sort a group's different waits, of which there are as many as its
 longest wait has microseconds at most, however many operations there are.
 
-A percentile is either exact, or computed from waits of which four digits are kept, which makes
-few different waits of many.
+A percentile is either exact, or computed from rounded waits (`rounded_waits`), which makes few
+different waits of many.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.watched import topics
 from purgatory.trace.percentiles import PERCENTILES
+from purgatory.trace.rounded_waits import rounded_column
 
 ALL = "all"
 """Stands in the columns `kind` and `outcome` of a row over all kinds and over all outcomes."""
@@ -31,13 +32,6 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 
 Exactness = Literal["exact", "approximate"]
 
-MAX_RELATIVE_ERROR = 0.001
-"""By how much an approximate percentile may be too small, as a share of it; it's never too large.
-
-Below 10 ms it is exact.
-"""
-
-_EXACT_BELOW_US = 10_000
 _GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
 _ROW = [*_GROUP, "all_kinds", "kind", "all_outcomes", "outcome"]
 
@@ -64,8 +58,8 @@ def waits(
         by_topic: give rows of each topic, too. An operation on several topics counts in the rows
             of each, and once in those over all topics; one whose keys the trace does not tell
             counts under a topic of null.
-        percentiles: `approximate` is up to `MAX_RELATIVE_ERROR` too small, and quicker where waits
-            are long and many.
+        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and quicker where
+            waits are long and many.
 
     Raises:
         ValueError: a window of no length, or a word for `percentiles` that has no meaning.
@@ -98,16 +92,6 @@ def waits_order() -> list[str | Column]:
     ]
 
 
-def rounded(wait_us: Column) -> Column:
-    """Waits with the digits after the fourth made zero; those below 10 ms as they are."""
-    result = f.when(wait_us < _EXACT_BELOW_US, wait_us)
-    unit = 10
-    while unit * _EXACT_BELOW_US < 2**63:
-        result = result.when(wait_us < unit * _EXACT_BELOW_US, wait_us - wait_us % unit)
-        unit *= 10
-    return result.otherwise(wait_us - wait_us % unit)
-
-
 def _counted(
     operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
 ) -> DataFrame:
@@ -124,7 +108,7 @@ def _counted(
             "kind",
             "outcome",
             *([topics(operations).alias("topics")] if by_topic else []),
-            (wait_us if percentiles == "exact" else rounded(wait_us)).alias("value"),
+            (wait_us if percentiles == "exact" else rounded_column(wait_us)).alias("value"),
             "wait_us",
         )
         .groupBy(

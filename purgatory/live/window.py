@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from purgatory.trace.percentiles import PERCENTILES, percentiles
+from purgatory.trace.rounded_waits import rounded_array
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """The outcomes that have a column; an unknown one counts among all operations only."""
@@ -17,14 +18,12 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 PERCENTILE_COLUMNS = ("wait_p50_us", "wait_p95_us", "wait_p99_us")
 """Of `purgatory.trace.percentiles.PERCENTILES`, those that are told live."""
 
-_EXACT_BELOW_US = 10_000
-
 
 class WaitWindow:
     """Counts of operations by outcome, and how often each wait came.
 
-    Waits above 10 ms keep four digits, so there are few different ones however many operations
-    there are: a percentile is at most 0.1 % too small.
+    Waits are rounded as `rounded_waits` has it, so there are few different ones however many
+    operations there are: a percentile is at most 0.1 % too small.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,7 @@ class WaitWindow:
             return
         self.sum_us += int(waits.sum())
         self.max_us = max(self.max_us, int(waits.max()))
-        for wait, count in zip(*np.unique(_rounded(waits), return_counts=True), strict=True):
+        for wait, count in zip(*np.unique(rounded_array(waits), return_counts=True), strict=True):
             self._waits[int(wait)] = self._waits.get(int(wait), 0) + int(count)
 
     def result(self) -> dict[str, Any]:
@@ -89,13 +88,3 @@ def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
 def windows_from_text(text: str) -> dict[int, WaitWindow]:
     """Return what `windows_to_text` was given."""
     return {start_us: WaitWindow.from_state(state) for start_us, state in json.loads(text)}
-
-
-def _rounded(waits: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Waits with the digits after the fourth made zero; those below 10 ms as they are."""
-    unit = np.ones_like(waits)
-    large = waits >= _EXACT_BELOW_US
-    while large.any():
-        unit[large] *= 10
-        large = waits // unit >= _EXACT_BELOW_US
-    return waits - waits % unit

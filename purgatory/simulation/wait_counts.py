@@ -1,8 +1,7 @@
 """Counts of waits in bounded memory, and their percentiles with a stated error.
 
-A wait is counted under its value in microseconds, exact up to 9,999 us, and rounded down to four
-significant digits above: at most 9,000 counters per power of ten, however many waits. So a
-percentile is exact up to 10 ms and at most 0.1 % too small above; the longest wait is exact.
+A wait is counted under its value as `rounded_waits` has it, so a percentile is exact up to 10 ms
+and at most 0.1 % too small above; the longest wait is exact.
 """
 
 from __future__ import annotations
@@ -11,19 +10,7 @@ from collections import Counter
 
 from purgatory.trace.percentiles import percentiles
 
-_EXACT_BELOW_US = 10_000
-MAX_RELATIVE_ERROR = 0.001
-"""By how much a percentile above 10 ms may be too small, as a share of it."""
-
-
-def rounded_us(wait_us: int) -> int:
-    """The counter of a wait: itself below 10,000 us, four significant digits above."""
-    if wait_us < _EXACT_BELOW_US:
-        return wait_us
-    unit = 10
-    while wait_us >= _EXACT_BELOW_US * unit:
-        unit *= 10
-    return wait_us - wait_us % unit
+from purgatory.trace.rounded_waits import EXACT_BELOW_US, rounded_us
 
 
 class Waits:
@@ -38,7 +25,7 @@ class Waits:
 
     def add(self, wait_us: int, times: int = 1) -> None:
         """Count a wait, that of one or of several. O(1)."""
-        self._counts[wait_us if wait_us < _EXACT_BELOW_US else rounded_us(wait_us)] += times
+        self._counts[wait_us if wait_us < EXACT_BELOW_US else rounded_us(wait_us)] += times
         self.sum_us += wait_us * times
         if wait_us > self.max_us:
             self.max_us = wait_us

@@ -2,4 +2,5 @@
 
 * `trace_schema`: the tables, their columns and types, and the version of all that.
 * `trace_tables`: where rows go while a run goes on; `trace_writer` puts them on disk.
+* `rounded_waits`: the one rounding of waits that are counted.
 """

@@ -22,7 +22,7 @@ from purgatory.analysis.occupancy_job import MOST_POINTS
 from purgatory.analysis.reports.audit_report import verdict_line
 from purgatory.analysis.result_folder import TABLES
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS
-from purgatory.simulation.wait_counts import MAX_RELATIVE_ERROR
+from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

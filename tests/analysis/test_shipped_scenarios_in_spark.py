@@ -25,7 +25,7 @@ from purgatory.analysis.waiting_runs import run_spans
 from purgatory.analysis.waits_job import waits
 from purgatory.cli.main import main
 from purgatory.simulation.scenario_file import shipped_scenarios
-from purgatory.simulation.wait_counts import MAX_RELATIVE_ERROR
+from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,9 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.waits_job import MAX_RELATIVE_ERROR, rounded, waits
-from purgatory.simulation.wait_counts import rounded_us
+from purgatory.analysis.waits_job import waits
 from purgatory.trace.percentiles import PERCENTILES
+from purgatory.trace.rounded_waits import (
+    MAX_RELATIVE_ERROR,
+    rounded_array,
+    rounded_column,
+    rounded_us,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -151,11 +156,14 @@ def test_approximate_percentiles_keep_the_error_that_is_stated(spark: SparkSessi
     assert differing > 5, "rounding shows, or nothing was tested"
 
 
-def test_waits_are_rounded_as_the_simulation_rounds_them(spark: SparkSession) -> None:
-    values = [0, 9_999, 10_000, 10_009, 10_010, 99_999, 100_099, 2**31 + 5, 10**18 - 1, 2**63 - 1]
+def test_waits_are_rounded_alike_alone_in_arrays_and_in_columns(spark: SparkSession) -> None:
+    values = [0, 9_999, 10_000, 10_009, 10_010, 99_999, 100_099, 2**31 + 5]
+    values += [10**18 - 1, 10**18, 2**63 - 1]
     frame = spark.createDataFrame(pa.table({"wait_us": pa.array(values, pa.int64())}))
-    found = frame.select(rounded(frame.wait_us).alias("rounded")).toArrow()["rounded"].to_pylist()
+    rounded = frame.select(rounded_column(frame.wait_us).alias("value")).toArrow()
+    found = rounded["value"].to_pylist()
     assert found == [rounded_us(value) for value in values]
+    assert found == rounded_array(np.array(values)).tolist()
 
 
 def test_a_window_of_no_length_and_an_unknown_word_are_refused(spark: SparkSession) -> None:

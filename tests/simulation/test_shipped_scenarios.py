@@ -14,7 +14,7 @@ import pytest
 
 from purgatory.simulation import Simulation, load_scenario, shipped_scenarios
 from purgatory.simulation.operation_recorder import OUTCOMES
-from purgatory.simulation.wait_counts import MAX_RELATIVE_ERROR
+from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 
 NAMES = ("leader-failover", "retry-reorder", "slow-follower", "steady")
 EXACT_BELOW_US = 10_000

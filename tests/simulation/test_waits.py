@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from purgatory.simulation.wait_counts import MAX_RELATIVE_ERROR, Waits, rounded_us
+from purgatory.simulation.wait_counts import Waits
+from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR, rounded_us
 
 
 def waits_of(values: list[int]) -> Waits:

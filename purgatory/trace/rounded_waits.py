@@ -1,0 +1,50 @@
+"""How a wait is rounded where many are counted: exact below 10 ms, four digits above.
+
+Rounded down, so a percentile of rounded waits is never too large, and too small by at most
+`MAX_RELATIVE_ERROR`. There are at most 9,000 different ones per power of ten, however many waits.
+
+The same rule for one wait, for an array of them and for a column of Spark: `_ENDS_US` says up to
+where waits are rounded to multiples of which of `_UNITS_US`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from pyspark.sql import Column
+
+EXACT_BELOW_US = 10_000
+MAX_RELATIVE_ERROR = 0.001
+"""By how much a percentile above 10 ms may be too small, as a share of it."""
+
+_UNITS_US = [10**power for power in range(16)]
+_ENDS_US = [EXACT_BELOW_US * unit for unit in _UNITS_US[:-1]]
+"""The last unit has no end: it is for all the rest of 64 bits."""
+
+
+def rounded_us(wait_us: int) -> int:
+    """A wait in microseconds, rounded. O(1)."""
+    return wait_us - wait_us % _UNITS_US[bisect_right(_ENDS_US, wait_us)]
+
+
+def rounded_array(waits_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Waits in microseconds, each rounded. O(waits)."""
+    import numpy as np
+
+    units = np.array(_UNITS_US)[np.searchsorted(_ENDS_US, waits_us, side="right")]
+    rounded: npt.NDArray[np.int64] = waits_us - waits_us % units
+    return rounded
+
+
+def rounded_column(wait_us: Column) -> Column:
+    """Waits in microseconds, each rounded, in Spark."""
+    from pyspark.sql import functions as f
+
+    result = f.when(wait_us < EXACT_BELOW_US, wait_us)
+    for end_us, unit in zip(_ENDS_US[1:], _UNITS_US[1:], strict=False):
+        result = result.when(wait_us < end_us, wait_us - wait_us % unit)
+    return result.otherwise(wait_us - wait_us % _UNITS_US[-1])
