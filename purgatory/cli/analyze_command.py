@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import (
-    ColumnMapping,
-    Master,
-    Overwrite,
-    ShowProgress,
-    Strict,
-    Traces,
-    one_line_errors,
-)
+from purgatory.cli import shared_options as options
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +18,17 @@ if TYPE_CHECKING:
     from purgatory.analysis.analyze import Analysis
     from purgatory.analysis.result_rows import Row
 
-MOST_PRINTED_RUNS = 10
-"""How many runs' tables are printed; the report has them all."""
+_PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 
 def analyze(
-    traces: Traces,
-    out: Annotated[Path, typer.Option(help="The folder to write: Parquet tables and report.html.")],
-    master: Master = "local[*]",
-    overwrite: Overwrite = False,
-    progress: ShowProgress = None,
-    mapping: ColumnMapping = None,
-    strict: Strict = False,
+    traces: options.Traces,
+    out: options.Out,
+    master: options.Master = "local[*]",
+    overwrite: options.Overwrite = False,
+    progress: options.ShowProgress = None,
+    mapping: options.ColumnMapping = None,
+    strict: options.Strict = False,
     sweep: Annotated[
         Path | None,
         typer.Option(
@@ -69,33 +61,32 @@ def _print(analysis: Analysis) -> None:
     from rich.markup import escape
 
     from purgatory.analysis.reports.audit_report import verdict_line
-    from purgatory.analysis.result_rows import shown_waits
-    from purgatory.analysis.traces.quarantine import quarantine_lines
+    from purgatory.analysis.result_rows import grouped
+    from purgatory.cli.result_tables import (
+        say_of_quarantine,
+        say_of_runs,
+        say_where,
+        waits_table,
+    )
 
     console = Console()
-    for run in analysis.runs[:MOST_PRINTED_RUNS]:
-        rows = shown_waits([row for row in analysis.waits if row["run_id"] == run["run_id"]])
-        console.print(_table(run, rows) if rows else f"{escape(run['run_id'])}: no operations")
-        spans = [row for row in analysis.latencies if row["run_id"] == run["run_id"]]
-        if spans:
-            console.print(_latencies(spans))
-        if not run["complete"]:
-            console.print(
-                "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
-                "counted"
-            )
-        audited = [row for row in analysis.audit if row["run_id"] == run["run_id"]]
-        if audited:
-            said = f"Order and duplicates: {verdict_line(audited)}"
+    runs = [run["run_id"] for run in analysis.runs]
+    incomplete = [run["run_id"] for run in analysis.runs if not run["complete"]]
+    waits, latencies, audit = (
+        grouped(rows, "run_id") for rows in (analysis.waits, analysis.latencies, analysis.audit)
+    )
+    for run_id in say_of_runs(console, runs, incomplete, all_in="the report"):
+        if run_id in waits:
+            console.print(waits_table(run_id, waits[run_id], _PERCENTILES))
+        else:
+            console.print(f"{escape(run_id)}: no operations")
+        if run_id in latencies:
+            console.print(_latencies(latencies[run_id]))
+        if run_id in audit:
+            said = f"Order and duplicates: {verdict_line(audit[run_id])}"
             console.print(escape(said), highlight=False)
-    left_out = len(analysis.runs) - MOST_PRINTED_RUNS
-    if left_out > 0:
-        console.print(f"... and {left_out} more runs, in the report")
-    if analysis.quarantine:
-        console.print("[bold]set aside[/bold], in the table quarantine:")
-        for line in quarantine_lines(analysis.quarantine):
-            console.print(f"  {escape(line)}", soft_wrap=True)
-    console.print(f"Report: {escape(str(analysis.report))}", soft_wrap=True)
+    say_of_quarantine(console, analysis.quarantine)
+    say_where(console, "Report", analysis.report)
 
 
 def _latencies(rows: Sequence[Row]) -> Table:
@@ -117,35 +108,3 @@ def _latencies(rows: Sequence[Row]) -> Table:
         )
         named = row["group"]
     return shown
-
-
-def _table(run: Row, rows: Sequence[Row]) -> Table:
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from purgatory.analysis.result_rows import milliseconds
-
-    title = escape(f"Waits in {run['run_id']}, in milliseconds")
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    table.add_column("purgatory")
-    table.add_column("outcome")
-    for name in ("count", "share %", "p50", "p95", "p99", "max"):
-        table.add_column(name, justify="right", no_wrap=True)
-    named = ""
-    for row in rows:
-        table.add_row(
-            escape(row["label"]) if row["label"] != named else "",
-            escape(row["outcome"]),
-            f"{row['operations']:,}",
-            f"{100 * row['share']:.2f}",
-            *(
-                milliseconds(row[f"wait_{name}_us"], digits=2)
-                for name in ("p50", "p95", "p99", "max")
-            ),
-            end_section=row["outcome"] == "all",
-        )
-        named = row["label"]
-    return table

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli import shared_options as options
 from purgatory.cli.exit_status import BAD_CHANGE, status_of
-from purgatory.cli.pipeline_run import Master, one_line_errors
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from purgatory.changes.apply.apply_options import ApplyOptions
@@ -31,9 +32,7 @@ def apply(
     to: Annotated[
         str, typer.Option(metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/DATABASE.")
     ] = "",
-    bootstrap: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers, to read a topic.")
-    ] = None,
+    bootstrap: options.OptionalBootstrap = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="A topic of changes; may be given again.")
     ] = None,
@@ -41,19 +40,12 @@ def apply(
         str,
         typer.Option(help="row: as they come; transaction: whole transactions of the source only."),
     ] = "row",
-    once: Annotated[bool, typer.Option("--once", help="Stop at what is there now.")] = False,
+    once: options.Once = False,
     effects: Annotated[
-        bool, typer.Option("--effects", help="Write down what was done, for the audit.")
+        bool, typer.Option("--effects", help="Write down what was done, for --trace.")
     ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="At the end, write the trace for the audit here; with --effects."
-        ),
-    ] = None,
-    stop_on_bad: Annotated[
-        bool, typer.Option("--stop-on-bad", help="Stop at a change that can't be applied.")
-    ] = False,
+    trace: options.TraceFolder = None,
+    strict: options.Strict = False,
     no_create: Annotated[
         bool, typer.Option("--no-create", help="Make no tables and no columns.")
     ] = False,
@@ -69,48 +61,44 @@ def apply(
         Path | None,
         typer.Option(metavar="FILE.toml", help="Names, keys and types of tables."),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="For the brokers, as in kafka.security.protocol=SSL."
-        ),
-    ] = None,
+    client: options.Client = None,
     batch: Annotated[
         int, typer.Option(min=1, help="How many records one micro-batch has at most.")
     ] = 100_000,
-    master: Master = "local[*]",
+    master: options.Master = "local[*]",
 ) -> None:
     """Apply a database's change log to another database, exactly once."""
     _check(files, to, bootstrap, topic, by, trace, effects)
     if effects and trace is not None and not (files or once):
         raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
+    of_source = {f"kafka.{name}": value for name, value in options.client_settings(client).items()}
     with _one_line_errors():
         from purgatory.changes.apply.apply_options import ApplyOptions, load_tables
 
-        options = ApplyOptions(
+        how = ApplyOptions(
             create=not no_create,
             effects=effects,
-            stop_on_bad=stop_on_bad,
+            stop_on_bad=strict,
             passed=frozenset(map(_place, passed or ())),
             tables=load_tables(tables) if tables is not None else {},
         )
         if files:
-            applied = _apply_files(files, to, options, by == "transaction")
+            applied = _apply_files(files, to, how, by == "transaction")
         else:
             from purgatory.changes.apply.streaming import StreamSettings
 
             settings = StreamSettings(
                 tuple(topic or ()),
                 to,
-                {"kafka.bootstrap.servers": bootstrap or "", **dict(map(_option, option or ()))},
-                options,
+                {"kafka.bootstrap.servers": bootstrap or "", **of_source},
+                how,
                 by_transaction=by == "transaction",
                 once=once,
                 most_records=batch,
             )
             applied = _apply_topics(settings, master)
         if trace is not None:
-            with _applier(to, options) as applier:
+            with _applier(to, how) as applier:
                 applier.write_trace(trace, trace.name)
     print(_told(applied))
 
@@ -162,30 +150,19 @@ def _place(text: str) -> str:
     return text
 
 
-def _option(text: str) -> tuple[str, str]:
-    from purgatory.changes.errors import ChangesError
-
-    name, equals, value = text.partition("=")
-    if not equals or not name.startswith("kafka."):
-        raise ChangesError(f"--option {text}: write kafka.NAME=VALUE")
-    return name, value
-
-
-def _applier(to: str, options: ApplyOptions) -> Applier:
+def _applier(to: str, how: ApplyOptions) -> Applier:
     from purgatory.changes.apply.reconnecting_applier import Applier
     from purgatory.changes.targets import open_target
 
-    return Applier(partial(open_target, to), options)
+    return Applier(partial(open_target, to), how)
 
 
-def _apply_files(
-    files: list[Path], to: str, options: ApplyOptions, by_transaction: bool
-) -> Applied:
+def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: bool) -> Applied:
     from purgatory.changes.apply.exactly_once import Applied
     from purgatory.changes.change_files import apply_file
 
     total = Applied()
-    with _applier(to, options) as applier:
+    with _applier(to, how) as applier:
         for path in files:
             total += apply_file(applier, path, by_transaction=by_transaction)
     return total

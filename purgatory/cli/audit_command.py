@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import (
-    ColumnMapping,
-    Master,
-    Overwrite,
-    ShowProgress,
-    Strict,
-    Traces,
-    one_line_errors,
-)
+from purgatory.cli import shared_options as options
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +19,6 @@ if TYPE_CHECKING:
     from purgatory.analysis.auditing.audit_results import AuditedTraces
     from purgatory.analysis.result_rows import Row
 
-MOST_PRINTED_RUNS = 10
-"""How many runs' tables are printed, those with violations first."""
-
 VIOLATIONS_FOUND = 1
 """The exit status when there is a violation."""
 
@@ -36,11 +26,8 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
 def audit(
-    traces: Traces,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="A folder to write: Parquet in audit and witnesses.", show_default=False),
-    ] = None,
+    traces: options.Traces,
+    out: options.OptionalOut = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,11 +39,11 @@ def audit(
     witnesses: Annotated[
         int, typer.Option(min=0, help="How many cases of each anomaly are written with their rows.")
     ] = 10,
-    master: Master = "local[*]",
-    overwrite: Overwrite = False,
-    progress: ShowProgress = None,
-    mapping: ColumnMapping = None,
-    strict: Strict = False,
+    master: options.Master = "local[*]",
+    overwrite: options.Overwrite = False,
+    progress: options.ShowProgress = None,
+    mapping: options.ColumnMapping = None,
+    strict: options.Strict = False,
 ) -> None:
     """Audit traces for order, duplicates and losses; exit with 1 if something is violated."""
     expected = expect or []
@@ -94,12 +81,13 @@ def _print(audited: AuditedTraces, out: Path | None) -> None:
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import grouped
+    from purgatory.cli.result_tables import say_of_runs, say_where
 
     console = Console(highlight=False)
     rows = audited.rows
     runs = grouped(rows, "run_id")
     worst_first = sorted(runs, key=lambda run_id: not _violations(runs[run_id]))
-    for run_id in worst_first[:MOST_PRINTED_RUNS]:
+    for run_id in say_of_runs(console, worst_first):
         found = [row for row in runs[run_id] if row["count"]]
         if found:
             console.print(_table(run_id, found))
@@ -109,16 +97,13 @@ def _print(audited: AuditedTraces, out: Path | None) -> None:
         if run_id in audited.bad_rows:
             bad = audited.bad_rows[run_id]
             console.print(f"left out: {bad:,} bad rows; the run counts as incomplete")
-    if len(runs) > MOST_PRINTED_RUNS:
-        console.print(f"... and {len(runs) - MOST_PRINTED_RUNS} more runs")
     guilty = sum(bool(_violations(of_run)) for of_run in runs.values())
     console.print(
         f"{_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
         if guilty
         else f"No violations in {len(runs):,} runs"
     )
-    if out is not None:
-        console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
+    say_where(console, "Tables", out)
 
 
 def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:

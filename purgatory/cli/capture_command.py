@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli import shared_options as options
 from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
 
 if TYPE_CHECKING:
@@ -23,15 +24,13 @@ def capture(
             envvar="PURGATORY_CAPTURE_FROM",
         ),
     ],
-    bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT[,...]", help="The Kafka-compatible cluster.")
-    ],
+    bootstrap: options.Bootstrap,
     topic: Annotated[
         str, typer.Option(help="Where changes go; TOPIC.positions has how far it came.")
     ] = "changes",
-    tables: Annotated[
+    only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these: TABLE or DATABASE.TABLE; otherwise all."),
+        typer.Option(metavar="A,B", help="Only these tables: TABLE or DATABASE.TABLE."),
     ] = None,
     partitions: Annotated[
         int, typer.Option(min=1, help="Of the topic, if it isn't there yet.")
@@ -49,16 +48,8 @@ def capture(
         bool,
         typer.Option("--snapshot", help="Begin a new topic with the rows that are there."),
     ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="End where the binlog ends; otherwise wait for more.")
-    ] = False,
-    kafka: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A setting of librdkafka, as security.protocol=SSL; may be given again.",
-        ),
-    ] = None,
+    once: options.Once = False,
+    client: options.Client = None,
 ) -> None:
     """Capture a database's changes as Maxwell's JSON, each once and in order.
 
@@ -76,10 +67,10 @@ def capture(
 
     try:
         address = parse_source_address(source)
-        names = frozenset(name.strip() for name in (tables or "").split(",") if name.strip())
+        names = frozenset(name.strip() for name in (only or "").split(",") if name.strip())
         config = CaptureConfig(
             source=address,
-            kafka=KafkaSettings(bootstrap, dict(_setting(text) for text in kafka or ())),
+            kafka=KafkaSettings(bootstrap, options.client_settings(client)),
             topic=topic,
             tables=TableFilter(address.database, names),
             partitions=partitions,
@@ -96,15 +87,6 @@ def capture(
         print("purgatory capture: ended; it goes on from here when started again", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     _tell(config, sent)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    from purgatory.changes.capture import CaptureError
-
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise CaptureError(f"--kafka {text}: write NAME=VALUE, as in security.protocol=SSL")
-    return name, value
 
 
 def _tell(config: CaptureConfig, sent: int) -> None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration
+
 if TYPE_CHECKING:
     import ssl
 
@@ -47,25 +50,27 @@ def cluster(
             help="What the control asks for. Without it: beyond this machine, one that is printed.",
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Serve /metrics here as well, at --host. 0: any."),
-    ] = None,
+    metrics_port: options.MetricsPort = None,
     min_insync: Annotated[
         int, typer.Option(min=1, help="How many replicas must be in sync for acks=all.")
     ] = 1,
-    follower_lag_ms: Annotated[
-        float, typer.Option(min=0, help="How long a follower takes for what it fetched.")
-    ] = 0,
-    replica_max_lag_ms: Annotated[
-        int, typer.Option(min=1, help="Who lags for longer leaves the ISR.")
-    ] = 10_000,
-    group_delay_ms: Annotated[
-        int, typer.Option(min=0, help="How long a group's first member waits for others.")
-    ] = 3_000,
-    group_min_session_ms: Annotated[
-        int, typer.Option(min=1, help="The shortest session timeout that a member may ask for.")
-    ] = 6_000,
+    follower_lag: Annotated[
+        Duration,
+        options.duration_option(
+            "How long a follower takes for what it fetched.", least="0s", step="1us"
+        ),
+    ] = Duration("0s"),
+    replica_max_lag: Annotated[
+        Duration, options.duration_option("Who lags for longer leaves the ISR.")
+    ] = Duration("10s"),
+    group_delay: Annotated[
+        Duration,
+        options.duration_option("How long a group's first member waits for others.", least="0s"),
+    ] = Duration("3s"),
+    group_min_session: Annotated[
+        Duration,
+        options.duration_option("The shortest session timeout that a member may ask for."),
+    ] = Duration("6s"),
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
     ] = None,
@@ -75,20 +80,12 @@ def cluster(
     memory_mb: Annotated[
         int, typer.Option(min=1, help="What logs in memory may take; then the oldest records go.")
     ] = 1024,
-    retention_ms: Annotated[
-        int | None, typer.Option(min=0, help="How long records are kept; without it, always.")
+    retention: Annotated[
+        Duration | None,
+        options.duration_option("How long records are kept; without it, always.", least="0s"),
     ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write the trace of what happens into this folder.")
-    ] = None,
-    publish: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PREFIX",
-            help="Publish what happens as rows of JSON in topics of this cluster: "
-            "PREFIX.operations, PREFIX.sends, PREFIX.reads.",
-        ),
-    ] = None,
+    trace: options.TraceFolder = None,
+    publish: options.Publish = None,
     faults: Annotated[
         Path | None, typer.Option(help="A plan of faults (TOML) that come by themselves.")
     ] = None,
@@ -114,16 +111,16 @@ def cluster(
             first_port=port,
             topics=[_topic(text) for text in topic or ()],
             min_insync_replicas=min_insync,
-            follower_lag_ms=follower_lag_ms,
-            replica_max_lag_ms=replica_max_lag_ms,
+            follower_lag_ms=follower_lag.ms,
+            replica_max_lag_ms=replica_max_lag.whole_ms,
             groups=GroupConfig(
-                initial_rebalance_delay_ms=group_delay_ms,
-                min_session_timeout_ms=group_min_session_ms,
+                initial_rebalance_delay_ms=group_delay.whole_ms,
+                min_session_timeout_ms=group_min_session.whole_ms,
             ),
             data_dir=data_dir,
             fsync=_fsync(fsync),
             memory_bytes=memory_mb * 1024 * 1024,
-            retention_ms=retention_ms,
+            retention_ms=None if retention is None else retention.whole_ms,
             users=dict(_user(text) for text in user) if user else None,
         )
         serving = Serving(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-DONE = 0
 BAD_CHANGE = 1
 """A change that can't go on its way: somebody has to look at it."""
 BAD_INPUT = 2

@@ -8,17 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from purgatory.cli.duration import seconds
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration
 
 Broker = Annotated[int, typer.Argument(help="The broker's number.")]
 For = Annotated[
-    float | None,
-    typer.Option("--for", parser=seconds, metavar="10s", help="How long; without it, until ended."),
+    Duration | None, options.duration_option("How long; without it, until ended.", "--for")
 ]
 Count = Annotated[int | None, typer.Option(min=1, help="How many answers; without it, all.")]
 Api = Annotated[
     str | None, typer.Option(help='Of this API only: "produce", "fetch", "offset_commit" ...')
 ]
+
+
+def _delay(words: str) -> Any:
+    return options.duration_option(words, least="0s", step="1us")
+
 
 fault = typer.Typer(
     help="Have something go wrong in a cluster that runs (`purgatory cluster`).",
@@ -42,25 +47,25 @@ def at(
 
 
 @fault.command()
-def stall_follower(broker: Broker, for_s: For = None) -> None:
+def stall_follower(broker: Broker, for_: For = None) -> None:
     """Have a broker copy nothing: what it follows stands still."""
-    _begin("stall_follower", broker=broker, for_s=for_s)
+    _begin("stall_follower", broker=broker, for_=for_)
 
 
 @fault.command()
 def slow_follower(
     broker: Broker,
-    lag_ms: Annotated[float, typer.Option(min=0, help="How much longer it takes.")],
-    for_s: For = None,
+    lag: Annotated[Duration, _delay("How much longer it takes.")],
+    for_: For = None,
 ) -> None:
     """Have a broker take longer for what it copies."""
-    _begin("slow_follower", broker=broker, lag_ms=lag_ms, for_s=for_s)
+    _begin("slow_follower", broker=broker, lag_ms=lag.ms, for_=for_)
 
 
 @fault.command()
-def kill(broker: Broker, for_s: For = None) -> None:
+def kill(broker: Broker, for_: For = None) -> None:
     """Kill a broker as SIGKILL does; with --for, it comes back."""
-    _begin("kill", broker=broker, for_s=for_s)
+    _begin("kill", broker=broker, for_=for_)
 
 
 @fault.command()
@@ -71,9 +76,9 @@ def revive(broker: Broker) -> None:
 
 
 @fault.command()
-def pause(broker: Broker, for_s: For = None) -> None:
+def pause(broker: Broker, for_: For = None) -> None:
     """Have a broker do nothing, as SIGSTOP does."""
-    _begin("pause", broker=broker, for_s=for_s)
+    _begin("pause", broker=broker, for_=for_)
 
 
 @fault.command()
@@ -81,20 +86,20 @@ def shrink_isr(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     partition: Annotated[int, typer.Argument(help="The partition's number.")],
     broker: Broker,
-    for_s: For = None,
+    for_: For = None,
 ) -> None:
     """Put a follower out of a partition's ISR."""
-    _begin("shrink_isr", topic=topic, partition=partition, broker=broker, for_s=for_s)
+    _begin("shrink_isr", topic=topic, partition=partition, broker=broker, for_=for_)
 
 
 @fault.command()
 def cut_link(
     a: Annotated[int, typer.Argument(help="One broker.")],
     b: Annotated[int, typer.Argument(help="The other.")],
-    for_s: For = None,
+    for_: For = None,
 ) -> None:
     """Let nothing pass between two brokers."""
-    _begin("cut_link", a=a, b=b, for_s=for_s)
+    _begin("cut_link", a=a, b=b, for_=for_)
 
 
 @fault.command()
@@ -105,37 +110,37 @@ def lose_answers(
     keep_connection: Annotated[
         bool, typer.Option("--keep-connection", help="Let the client wait for its timeout.")
     ] = False,
-    for_s: For = None,
+    for_: For = None,
 ) -> None:
     """Do what is asked, and lose the answer."""
     cut = not keep_connection
-    _begin("lose_answers", broker=broker, count=count, api=api, cut=cut, for_s=for_s)
+    _begin("lose_answers", broker=broker, count=count, api=api, cut=cut, for_=for_)
 
 
 @fault.command()
 def delay_answers(
     broker: Broker,
-    by_ms: Annotated[float, typer.Option(min=0, help="How much later they come.")],
+    delay: Annotated[Duration, _delay("How much later they come.")],
     count: Count = None,
     api: Api = None,
-    for_s: For = None,
+    for_: For = None,
 ) -> None:
     """Send answers later."""
-    _begin("delay_answers", broker=broker, by_ms=by_ms, count=count, api=api, for_s=for_s)
+    _begin("delay_answers", broker=broker, by_ms=delay.ms, count=count, api=api, for_=for_)
 
 
 @fault.command()
 def duplicate_answers(
-    broker: Broker, count: Count = None, api: Api = None, for_s: For = None
+    broker: Broker, count: Count = None, api: Api = None, for_: For = None
 ) -> None:
     """Send answers twice."""
-    _begin("duplicate_answers", broker=broker, count=count, api=api, for_s=for_s)
+    _begin("duplicate_answers", broker=broker, count=count, api=api, for_=for_)
 
 
 @fault.command()
-def refuse_produces(broker: Broker, count: Count = None, for_s: For = None) -> None:
+def refuse_produces(broker: Broker, count: Count = None, for_: For = None) -> None:
     """Refuse produces: clients send them again, and those behind overtake."""
-    _begin("refuse_produces", broker=broker, count=count, for_s=for_s)
+    _begin("refuse_produces", broker=broker, count=count, for_=for_)
 
 
 @fault.command()
@@ -170,10 +175,12 @@ def list_faults() -> None:
         print("no fault is in force")
 
 
-def _begin(kind: str, **settings: Any) -> None:
+def _begin(kind: str, *, for_: Duration | None, **settings: Any) -> None:
     given = {name: value for name, value in settings.items() if value is not None}
+    if for_ is not None:
+        given["for_s"] = for_.seconds
     answer = _ask("POST", "/faults", {"kind": kind, **given})
-    lasts = f"for {given['for_s']:g} s" if "for_s" in given else "until it is ended"
+    lasts = "until it is ended" if for_ is None else f"for {for_}"
     print(f"fault {answer['number']}: {kind.replace('_', '-')}, {lasts}")
 
 

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import (
-    ColumnMapping,
-    Master,
-    Overwrite,
-    ShowProgress,
-    Strict,
-    Traces,
-    one_line_errors,
-)
+from purgatory.cli import shared_options as options
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,22 +23,16 @@ _NOTHING = 1e-6
 
 
 def occupancy(
-    traces: Traces,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder to write: Parquet in occupancy, littles_law, peaks, hot_keys and "
-            "key_occupancy."
-        ),
-    ] = None,
+    traces: options.Traces,
+    out: options.OptionalOut = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
-    master: Master = "local[*]",
-    overwrite: Overwrite = False,
-    progress: ShowProgress = None,
-    mapping: ColumnMapping = None,
-    strict: Strict = False,
+    master: options.Master = "local[*]",
+    overwrite: options.Overwrite = False,
+    progress: options.ShowProgress = None,
+    mapping: options.ColumnMapping = None,
+    strict: options.Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     with one_line_errors("occupancy", progress=progress):
@@ -68,7 +55,7 @@ def _print(results: OccupancyResults, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs
+    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs, say_where
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -84,8 +71,7 @@ def _print(results: OccupancyResults, out: Path | None) -> None:
         if keys:
             _print_keys(console, run_id, keys)
     say_of_quarantine(console, results.quarantine)
-    if out is not None:
-        console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
+    say_where(console, "Tables", out)
 
 
 def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:

@@ -6,20 +6,14 @@ import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
 
-import typer
-
-from purgatory.cli.pipeline_run import one_line_errors
+from purgatory.cli import shared_options as options
+from purgatory.cli.one_line_errors import one_line_errors
 
 _MIB = 1024 * 1024
 
 
-def prepare(
-    again: Annotated[
-        bool, typer.Option("--again", help="Make it anew, though there is one.")
-    ] = False,
-) -> None:
+def prepare(overwrite: options.Overwrite = False) -> None:
     """Make Spark start quicker on this machine: once for each Java and each version of Spark.
 
     Every command that starts Spark finds the archive below ~/.cache, or $XDG_CACHE_HOME.
@@ -29,8 +23,8 @@ def prepare(
         from purgatory.analysis.spark.java import find_java_home
 
         archive = archive_path(find_java_home(os.environ), os.environ)
-        if archive.exists() and not again:
-            print(f"{archive} is there already (--again makes it anew)")
+        if archive.exists() and not overwrite:
+            print(f"{archive} is there already (--overwrite makes it anew)")
             return
         print("running what there is once, for half a minute ...", file=sys.stderr, flush=True)
         _make(archive)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
 
@@ -54,8 +56,43 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f}"
 
 
-def say_of_runs(console: Console, runs: Sequence[str], incomplete: Sequence[str]) -> Iterator[str]:
-    """The runs that are shown, each in turn; then what was left out."""
+def waits_table(run_id: str, rows: Sequence[Row], percentiles: Mapping[str, str]) -> Table:
+    """The waits of a run by purgatory, kind and outcome.
+
+    Args:
+        run_id, rows: the run, and its rows of the table `waits` over all topics.
+        percentiles: the heads of the columns, by what these are in the rows.
+    """
+    from rich.markup import escape
+
+    from purgatory.analysis.result_rows import shown_waits
+
+    made = table(
+        f"Waits in {run_id}, in milliseconds",
+        ("purgatory", "outcome"),
+        ("count", "share %", *percentiles.values()),
+    )
+    named = ""
+    for row in shown_waits(rows):
+        made.add_row(
+            escape(row["label"]) if row["label"] != named else "",
+            escape(row["outcome"]),
+            f"{row['operations']:,}",
+            percent(row["share"]),
+            *(short_ms(row[f"wait_{name}_us"]) for name in percentiles),
+            end_section=row["outcome"] == "all",
+        )
+        named = row["label"]
+    return made
+
+
+def say_of_runs(
+    console: Console,
+    runs: Sequence[str],
+    incomplete: Collection[str] = (),
+    all_in: str = "the tables of --out",
+) -> Iterator[str]:
+    """The runs that are shown, each in turn; then what was left out, and where it is."""
     from purgatory.analysis.waiting_runs import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
@@ -66,12 +103,18 @@ def say_of_runs(console: Console, runs: Sequence[str], incomplete: Sequence[str]
                 "counted"
             )
     if len(runs) > MOST_SHOWN_RUNS:
-        console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in the tables of --out")
+        console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in {all_in}")
 
 
 def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
     """How many bad rows and files were set aside, by reason."""
-    for row in counts:
-        what = f"{row['rows']:,} rows" + (f", {row['files']:,} files" if row["files"] else "")
-        where = row["table"] or "run.json"
-        console.print(f"set aside: {where}: {row['reason']}: {what}", markup=False)
+    from purgatory.analysis.traces.quarantine import quarantine_lines
+
+    for line in quarantine_lines(counts):
+        console.print(f"set aside: {line}", markup=False, soft_wrap=True)
+
+
+def say_where(console: Console, what: str, place: Path | None) -> None:
+    """Where the results are, if they were written."""
+    if place is not None:
+        console.print(f"{what}: {place}", markup=False, soft_wrap=True)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purgatory.cli.client_setting import Client, client_settings
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration
 from purgatory.cli.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _SIGNALLED = 128
 """The exit status after a signal, as shells have it: this and the signal's number."""
 
 _MOST_SEED = 2**63 - 1
-_MOST_MS = 10**12
 _CLOSINGS = {"purgatory_closed", "timer_closed"}
 
 
@@ -52,51 +52,22 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the trace there.", show_default=False),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a trace that is there already.")
-    ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(0, 65_535),
-            metavar="PORT",
-            help="Serve /metrics on this port while it runs; 0 takes a free one.",
-            show_default=False,
-        ),
-    ] = None,
+    trace: options.TraceFolder = None,
+    overwrite: options.Overwrite = False,
+    metrics_port: options.MetricsPort = None,
     real_time: Annotated[
         bool,
         typer.Option(
             "--real-time", help="Go by the machine's clock, with timers and reapers on threads."
         ),
     ] = False,
-    publish: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="With --real-time: publish what happens to topics of a Kafka-compatible cluster.",
-            show_default=False,
-        ),
-    ] = None,
-    publish_prefix: Annotated[
-        str, typer.Option(metavar="PREFIX", help="The topics are PREFIX.operations and so on.")
-    ] = "purgatory",
-    client: Client = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at a bad row of a recorded request log.")
-    ] = False,
-    duration_ms: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(1, _MOST_MS),
-            metavar="MS",
-            help="Another duration than the scenario's.",
-            show_default=False,
-        ),
+    publish: options.Publish = None,
+    bootstrap: options.OptionalBootstrap = None,
+    client: options.Client = None,
+    strict: options.Strict = False,
+    duration: Annotated[
+        Duration | None,
+        options.duration_option("Another duration than the scenario's.", most="1000000000s"),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How log lines look, on standard error.")
@@ -104,9 +75,7 @@ def simulate(
     quiet: Annotated[
         bool, typer.Option("--quiet", help="No progress bar, and only warnings in the log.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as one JSON document.")
-    ] = False,
+    as_json: options.AsJson = False,
 ) -> int:
     """Run a simulated cluster, and show who waited how long.
 
@@ -114,7 +83,8 @@ def simulate(
     consumers, while followers copy the logs and things go wrong, as the scenario says.
     `purgatory scenarios` lists the shipped ones.
 
-    One seed gives one trace, byte for byte.
+    One seed gives one trace, byte for byte. With --real-time, --publish sends the same rows to the
+    cluster at --bootstrap.
     """
     from purgatory.simulation import (
         ArrivalsError,
@@ -127,16 +97,19 @@ def simulate(
     from purgatory.simulation.simulation import Interrupted
 
     _configure_logs(log_format, quiet)
+    if (publish is None) != (bootstrap is None):
+        return _fail("purgatory simulate: --publish and --bootstrap belong together", 2)
     if publish is not None and not real_time:
         return _fail("purgatory simulate: --publish goes with --real-time", 2)
     if client and publish is None:
         return _fail("purgatory simulate: --client goes with --publish", 2)
-    settings = client_settings(client)
+    settings = options.client_settings(client)
+    duration_ms = None if duration is None else duration.whole_ms
     try:
         loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
         publisher = None
-        if publish is not None:
-            publisher = _publisher(loaded, publish, publish_prefix, settings)
+        if publish is not None and bootstrap is not None:
+            publisher = _publisher(loaded, bootstrap, publish, settings)
         run = _prepare(loaded, trace, overwrite, strict, real_time, quiet, publisher)
     except _PublishError as error:
         return _fail(f"purgatory simulate: --publish {error}", 2)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.client_setting import Client, client_settings
-from purgatory.cli.duration import seconds
-from purgatory.cli.pipeline_run import Master, one_line_errors
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration
+from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -24,20 +24,10 @@ if TYPE_CHECKING:
     from purgatory.live.live_jobs import LiveJobs
     from purgatory.live.live_metrics import LiveMetrics
 
-_US_PER_S = 1_000_000
-_LEAST_WINDOW_S = 0.001
-
-
-def _duration(text: str | float) -> float:
-    """As `seconds`; the default comes as a number."""
-    return text if isinstance(text, float) else seconds(text)
-
 
 def stream(
-    bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The cluster that has the topics.")
-    ],
-    out: Annotated[Path, typer.Option(help="A folder for the results, in Parquet.")],
+    bootstrap: options.Bootstrap,
+    out: options.Out,
     prefix: Annotated[
         str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
     ] = "purgatory",
@@ -48,42 +38,17 @@ def stream(
             show_default=False,
         ),
     ] = None,
-    window: Annotated[
-        float,
-        typer.Option(
-            parser=_duration,
-            metavar="DURATION",
-            help="Length of a window of waits.",
-            show_default="10s",
-        ),
-    ] = 10.0,
+    window: Annotated[Duration, options.window_option()] = Duration("10s"),
     late: Annotated[
-        float,
-        typer.Option(
-            parser=_duration,
-            metavar="DURATION",
-            help="How much later than others a row may come.",
-            show_default="30s",
-        ),
-    ] = 30.0,
+        Duration, options.duration_option("How much later than others a row may come.")
+    ] = Duration("30s"),
     remember: Annotated[
-        float,
-        typer.Option(
-            parser=_duration,
-            metavar="DURATION",
-            help="How long a record is remembered: as long as producers try to deliver it.",
-            show_default="2m",
+        Duration,
+        options.duration_option(
+            "How long a record is remembered: as long as producers try to deliver it."
         ),
-    ] = 120.0,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(0, 65_535),
-            metavar="PORT",
-            help="Serve /metrics on this port; 0 takes a free one.",
-            show_default=False,
-        ),
-    ] = None,
+    ] = Duration("2min"),
+    metrics_port: options.MetricsPort = None,
     to_topic: Annotated[
         str | None,
         typer.Option(
@@ -100,24 +65,21 @@ def stream(
             help="How many rows a batch takes.",
         ),
     ] = 400_000,
-    client: Client = None,
-    master: Master = "local[*]",
-    once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
+    client: options.Client = None,
+    master: options.Master = "local[*]",
+    once: options.Once = False,
 ) -> None:
     """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
-    settings = client_settings(client)
-    for name, value in (("--window", window), ("--late", late), ("--remember", remember)):
-        if value < _LEAST_WINDOW_S:
-            raise typer.BadParameter("it must be at least 1ms", param_hint=name)
+    settings = options.client_settings(client)
     with one_line_errors("stream", "what was written is kept"):
         from purgatory.live.live_jobs import LiveJobs
 
         jobs = LiveJobs(
             out=out,
             checkpoint=checkpoint or out / "checkpoint",
-            window_us=round(window * 1_000) * 1_000,
-            late_us=round(late * _US_PER_S),
-            remember_us=round(remember * _US_PER_S),
+            window_us=window.us,
+            late_us=late.us,
+            remember_us=remember.us,
             to_topic=to_topic,
             bootstrap_servers=bootstrap,
             client=settings,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import Master, one_line_errors
+from purgatory.cli import shared_options as options
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from purgatory.sweeps.sweep_outputs import Sweep
@@ -28,27 +29,18 @@ def sweep(
     file: Annotated[
         Path, typer.Argument(metavar="SWEEP.toml", help="What to vary, how often, what is asked.")
     ],
-    out: Annotated[
-        Path, typer.Option(help="The folder of results; what is done there is not done again.")
-    ],
-    master: Master = "local[*]",
+    out: options.Out,
+    master: options.Master = "local[*]",
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed in earlier runs.")
     ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 1 if a scenario failed.")
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")
     ] = False,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Only say how much there is to do.")
     ] = False,
-    progress: Annotated[
-        bool | None,
-        typer.Option(
-            "--progress/--no-progress",
-            help="Show on standard error how many scenarios are done; on a terminal by default.",
-            show_default=False,
-        ),
-    ] = None,
+    progress: options.ShowProgress = None,
 ) -> int:
     """Simulate many variants of a scenario, and say which settings do what.
 
@@ -74,7 +66,7 @@ def sweep(
         with spark_session(master, small=small) as session, _shown(progress) as on_progress:
             done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=on_progress)
     _print(done)
-    return 1 if strict and done.failed else 0
+    return 1 if check and done.failed else 0
 
 
 def _how_much(plan: Plan, todo: int) -> str:

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli.pipeline_run import (
-    ColumnMapping,
-    Master,
-    Overwrite,
-    ShowProgress,
-    Strict,
-    Traces,
-    one_line_errors,
-)
-from purgatory.cli.time_span import microseconds
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration
+from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +20,7 @@ if TYPE_CHECKING:
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.wait_results import WaitResults
 
-_PERCENTILES = ("p50", "p95", "p99", "p999", "max")
-_HEADS = ("p50", "p95", "p99", "p99.9", "max")
+_PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 
 class Percentiles(StrEnum):
@@ -39,17 +31,9 @@ class Percentiles(StrEnum):
 
 
 def waits(
-    traces: Traces,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to write: Parquet in waits and slowest.")
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="Tell windows of time apart, such as 1s or 500ms, by when requests came.",
-        ),
-    ] = None,
+    traces: options.Traces,
+    out: options.OptionalOut = None,
+    window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
         Percentiles,
         typer.Option(help="Approximate ones are quicker, and at most 0.1 % too small above 10 ms."),
@@ -57,21 +41,20 @@ def waits(
     slowest: Annotated[
         int, typer.Option(min=1, help="How many of the slowest of each purgatory.")
     ] = 10,
-    master: Master = "local[*]",
-    overwrite: Overwrite = False,
-    progress: ShowProgress = None,
-    mapping: ColumnMapping = None,
-    strict: Strict = False,
+    master: options.Master = "local[*]",
+    overwrite: options.Overwrite = False,
+    progress: options.ShowProgress = None,
+    mapping: options.ColumnMapping = None,
+    strict: options.Strict = False,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
-    window_us = None if window is None else microseconds(window)
     with one_line_errors("waits", progress=progress):
         from purgatory.analysis.wait_results import tell_waits
 
         results = tell_waits(
             traces,
             out,
-            window_us=window_us,
+            window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
             master=master,
@@ -87,7 +70,12 @@ def _print(results: WaitResults, out: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs
+    from purgatory.cli.result_tables import (
+        say_of_quarantine,
+        say_of_runs,
+        say_where,
+        waits_table,
+    )
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -98,42 +86,15 @@ def _print(results: WaitResults, out: Path | None) -> None:
         if not any(of_run.values()):
             console.print(f"{escape(run_id)}: no operations")
             continue
-        _print_waits(console, run_id, of_run["waits"])
+        if of_run["waits"]:
+            console.print(waits_table(run_id, of_run["waits"], _PERCENTILES))
         _print_windows(console, run_id, of_run["windows"])
         _print_topics(console, run_id, of_run["topics"])
         _print_slowest(console, run_id, of_run["slowest"])
     if results.cut:
         console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
     say_of_quarantine(console, results.quarantine)
-    if out is not None:
-        console.print(f"Tables: {escape(str(out))}", soft_wrap=True)
-
-
-def _print_waits(console: Console, run_id: str, rows: Sequence[Row]) -> None:
-    from rich.markup import escape
-
-    from purgatory.analysis.result_rows import shown_waits
-    from purgatory.cli.result_tables import percent, table
-
-    if not rows:
-        return
-    made = table(
-        f"Waits in {run_id}, in milliseconds",
-        ("purgatory", "outcome"),
-        ("count", "share %", *_HEADS),
-    )
-    named = ""
-    for row in shown_waits(rows):
-        made.add_row(
-            escape(row["label"]) if row["label"] != named else "",
-            escape(row["outcome"]),
-            f"{row['operations']:,}",
-            percent(row["share"]),
-            *_times(row),
-            end_section=row["outcome"] == "all",
-        )
-        named = row["label"]
-    console.print(made)
+    say_where(console, "Tables", out)
 
 
 def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -146,7 +107,7 @@ def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     made = table(
         f"Waits in {run_id} by window of time, in milliseconds",
         ("from s", "purgatory"),
-        ("count", "expired %", *_HEADS),
+        ("count", "expired %", *_PERCENTILES.values()),
     )
     for row in rows:
         made.add_row(
@@ -169,7 +130,7 @@ def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     made = table(
         f"Waits in {run_id} by topic, in milliseconds",
         ("purgatory", "topic"),
-        ("count", "expired %", *_HEADS),
+        ("count", "expired %", *_PERCENTILES.values()),
     )
     for row in rows:
         made.add_row(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.cli import shared_options as options
+from purgatory.cli.duration import Duration, duration_parser
 from purgatory.cli.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -19,55 +21,36 @@ if TYPE_CHECKING:
 REDRAW_MS = 50
 """How often the picture is drawn again while nothing is due."""
 
-MOST_MS = 2**53
-"""No time is beyond it: every JSON reader takes such an integer exactly."""
-
 
 def wheel(
-    tick_ms: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number(1, MOST_MS),
-            metavar="MS",
-            help="Width of the finest buckets, in milliseconds.",
-        ),
-    ] = 1000,
+    tick: Annotated[Duration, options.duration_option("Width of the finest buckets.")] = Duration(
+        "1s"
+    ),
     size: Annotated[
         int,
         typer.Option(
             parser=whole_number(2, 1_000), metavar="N", help="Buckets per level, 2 to 1000."
         ),
     ] = 3,
-    delays_ms: Annotated[
-        str, typer.Option(metavar="MS,MS,...", help="One delay per task, in milliseconds.")
-    ] = "1000,2000,3000,4000,5000,6000,7000",
-    start_ms: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number(0, MOST_MS), metavar="MS", help="The clock's time at the start."
-        ),
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all steps and states as one JSON document.")
-    ] = False,
+    delays: Annotated[
+        str, typer.Option(metavar="DURATION,...", help="One delay per task.")
+    ] = "1s,2s,3s,4s,5s,6s,7s",
+    start: Annotated[
+        Duration, options.duration_option("The clock's time at the start.", least="0s")
+    ] = Duration("0s"),
+    as_json: options.AsJson = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go by the machine's clock, in real time.")
     ] = False,
-    idle_ms: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number(1, MOST_MS),
-            metavar="MS",
-            help="--follow ends once nothing was due for so long.",
-        ),
-    ] = 2000,
-    pause_ms: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(0, 60_000),
-            metavar="MS",
-            help="Pause between two steps: by default 600 on a terminal and 0 elsewhere.",
-            show_default=False,
+    idle: Annotated[
+        Duration, options.duration_option("--follow ends once nothing was due for so long.")
+    ] = Duration("2s"),
+    pause: Annotated[
+        Duration | None,
+        options.duration_option(
+            "Pause between two steps: by default 600ms on a terminal and 0s elsewhere.",
+            least="0s",
+            most="1min",
         ),
     ] = None,
 ) -> None:
@@ -79,27 +62,28 @@ def wheel(
 
     The bucket that holds the present is drawn as > 0 <. All times count from the start.
     """
-    delays = _parsed_delays(delays_ms)
-    if follow and (as_json or start_ms):
-        other = "--json" if as_json else "--start-ms"
+    delays_ms = _parsed_delays(delays)
+    if follow and (as_json or start.us):
+        other = "--json" if as_json else "--start"
         raise typer.BadParameter(
             "--follow goes by the machine's clock, and draws", param_hint=f"'{other}'"
         )
     if as_json:
-        _print_json(tick_ms, size, start_ms, delays)
+        _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
     elif follow:
-        _follow(tick_ms, size, delays, idle_ms)
+        _follow(tick.whole_ms, size, delays_ms, idle.whole_ms)
     else:
-        _draw(tick_ms, size, start_ms, delays, pause_ms)
+        pause_ms = None if pause is None else pause.whole_ms
+        _draw(tick.whole_ms, size, start.whole_ms, delays_ms, pause_ms)
 
 
 def _parsed_delays(text: str) -> list[int]:
-    parse = whole_number(0, MOST_MS)
+    parse = duration_parser(least="0s")
     try:
-        return [parse(word) for word in text.split(",")]
+        return [parse(word).whole_ms for word in text.split(",")]
     except typer.BadParameter as error:
-        message = f"{error.message} (right would be 1000,2000,3500)"
-        raise typer.BadParameter(message, param_hint="'--delays-ms'") from None
+        message = f"{error.message} (right would be 1s,2s,3500ms)"
+        raise typer.BadParameter(message, param_hint="'--delays'") from None
 
 
 def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:

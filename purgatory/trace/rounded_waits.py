@@ -21,7 +21,7 @@ EXACT_BELOW_US = 10_000
 MAX_RELATIVE_ERROR = 0.001
 """By how much a percentile above 10 ms may be too small, as a share of it."""
 
-_UNITS_US = [10**power for power in range(16)]
+_UNITS_US: list[int] = [10**power for power in range(16)]
 _ENDS_US = [EXACT_BELOW_US * unit for unit in _UNITS_US[:-1]]
 """The last unit has no end: it is for all the rest of 64 bits."""
 

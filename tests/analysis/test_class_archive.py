@@ -73,9 +73,9 @@ def test_prepare_makes_an_archive_that_sessions_use(tmp_path: Path) -> None:
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"spoilt")
     ended = run(cache, "-m", "purgatory", "prepare")
-    assert ended.stdout == f"{archive} is there already (--again makes it anew)\n"
+    assert ended.stdout == f"{archive} is there already (--overwrite makes it anew)\n"
     assert archive.read_bytes() == b"spoilt"
-    ended = run(cache, "-m", "purgatory", "prepare", "--again")
+    ended = run(cache, "-m", "purgatory", "prepare", "--overwrite")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(f"{archive}: ")
     assert list(archive.parent.iterdir()) == [archive]

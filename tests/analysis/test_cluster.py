@@ -55,7 +55,7 @@ class Inputs(NamedTuple):
 def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     folder = tmp_path_factory.mktemp("inputs")
     trace = folder / "trace"
-    simulate = ["simulate", "retry-reorder", "--duration-ms", "2500", "--quiet"]
+    simulate = ["simulate", "retry-reorder", "--duration", "2500ms", "--quiet"]
     assert main([*simulate, "--trace", str(trace)]) == 0
     sweep = write_sweep(folder, GRID.format(timeouts="200, 400", lags="5, 300", further=""))
     inputs = Inputs(trace, sweep, {})
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
         """
         import sys
         import typer
-        from purgatory.cli.pipeline_run import one_line_errors
+        from purgatory.cli.one_line_errors import one_line_errors
         from purgatory.analysis.spark.session import spark_session
 
         try:

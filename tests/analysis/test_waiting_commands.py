@@ -143,7 +143,7 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
     write_trace(tmp_path / "trace", [*hand_operations, backwards])
     arguments = ["waits", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
     assert main(arguments) == 0
-    assert "set aside: operations: impossible time: 1 rows" in capsys.readouterr().out
+    assert "set aside: operations: impossible time: 1 row\n" in capsys.readouterr().out
     counted = pq.read_table(tmp_path / "out" / "waits").to_pylist()
     overall = [row for row in counted if (row["kind"], row["outcome"]) == ("all", "all")]
     of_all_topics = [row["operations"] for row in overall if row["topic"] == "*"]
@@ -158,9 +158,9 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
     [
         (["waits", "nowhere"], "there is no such folder"),
         (["occupancy", "nowhere"], "there is no such folder"),
-        (["waits", "nowhere", "--window", "3"], "'3' is no span of time"),
-        (["waits", "nowhere", "--window", "0s"], "'0s' is no span of time"),
-        (["waits", "nowhere", "--window", f"{10**20}h"], "longer than any trace"),
+        (["waits", "nowhere", "--window", "3"], "'3' is no duration"),
+        (["waits", "nowhere", "--window", "0s"], "'0s' is too short"),
+        (["waits", "nowhere", "--window", f"{10**20}h"], "is too long"),
         (["waits", "nowhere", "--percentiles", "nearly"], "'nearly'"),
         (["waits", "nowhere", "--slowest", "0"], "greater than or equal to 1"),
         (["occupancy", "nowhere", "--hot-keys", "none"], "valid integer"),

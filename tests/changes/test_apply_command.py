@@ -63,7 +63,7 @@ def test_stopping_at_a_bad_line_exits_with_1_and_names_it(
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"oops\n")
     url = f"sqlite:///{tmp_path / 'target.db'}"
-    assert main(["apply", str(log), "--to", url, "--stop-on-bad"]) == 1
+    assert main(["apply", str(log), "--to", url, "--strict"]) == 1
     assert f"stopped at file:{log}, partition 0, offset 0: malformed" in capsys.readouterr().err
 
 
@@ -128,6 +128,7 @@ BAD_ARGUMENTS = {
     ("--to", "sqlite:///x.db", "--topic", "t"): "belong together",
     ("log", "--to", "sqlite:///x.db", "--by", "table"): "neither row nor transaction",
     ("log", "--to", "sqlite:///x.db", "--trace", "t"): "needs --effects",
+    ("log", "--to", "sqlite:///x.db", "--client", "acks"): "'acks': write NAME=VALUE",
     ("log", "--to", "mysql://here/x"): "mysql:... is no target",
     ("log", "--to", "sqlite://"): "sqlite:... is no target",
     ("log", "--to", "sqlite:////no/such/folder/x.db"): "can't be opened",

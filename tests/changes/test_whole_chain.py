@@ -80,7 +80,7 @@ class Chain:
             f"--from={self.mariadb.url}/{self.database}",
             f"--bootstrap={self.cluster.bootstrap_servers}",
             f"--topic={TOPIC}",
-            *(f"--kafka={name}={value}" for name, value in self.producer.items()),
+            *(f"--client={name}={value}" for name, value in self.producer.items()),
             *more,
         ]
 

@@ -19,15 +19,15 @@ WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough
 
 def test_json_of_the_seven_task_walk(run_command: RunCommand) -> None:
     ran = run_command(
-        *["wheel", "--tick-ms", "1000", "--size", "3", "--start-ms", "1675752020558"],
-        *["--delays-ms", "1000,2000,3000,4000,5000,6000,7000", "--json"],
+        *["wheel", "--tick", "1s", "--size", "3", "--start", "1675752020558ms"],
+        *["--delays", "1s,2s,3s,4s,5s,6s,7000ms", "--json"],
     )
     assert ran.status == 0
     assert json.loads(ran.out) == json.loads(WALK_THROUGH.read_text())
 
 
 def test_every_step_is_drawn_in_plain_text(run_command: RunCommand) -> None:
-    ran = run_command("wheel", "--start-ms", "1675752020558")
+    ran = run_command("wheel", "--start", "1675752020558ms")
     assert ran.status == 0
     assert "\x1b" not in ran.out
     assert ran.out.count("delay queue:") == 15
@@ -40,14 +40,14 @@ def test_every_step_is_drawn_in_plain_text(run_command: RunCommand) -> None:
 
 
 def test_a_large_wheel_is_folded_where_it_is_idle(run_command: RunCommand) -> None:
-    ran = run_command("wheel", "--size", "1000", "--tick-ms", "1", "--delays-ms", "500,501")
+    ran = run_command("wheel", "--size", "1000", "--tick", "1ms", "--delays", "500ms,501ms")
     for name in (" 1..499 ", " 500 ", " 501 ", " 502..999 "):
         assert name in ran.out
     assert len(ran.out.splitlines()) < 60
 
 
 def test_many_tasks_of_a_bucket_are_counted(run_command: RunCommand) -> None:
-    ran = run_command("wheel", "--delays-ms", ",".join(["1500"] * 20))
+    ran = run_command("wheel", "--delays", ",".join(["1.5s"] * 20))
     assert "ran tasks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 8 more" in " ".join(ran.out.split())
 
 
@@ -65,8 +65,8 @@ def test_the_present_and_what_moved_stand_out_on_a_terminal() -> None:
 
 def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) -> None:
     ran = run_command(
-        *["wheel", "--follow", "--tick-ms", "1", "--size", "20"],
-        *["--delays-ms", "0,5,30,60000", "--idle-ms", "200"],
+        *["wheel", "--follow", "--tick", "1ms", "--size", "20"],
+        *["--delays", "0s,5ms,30ms,1min", "--idle", "200ms"],
     )
     assert ran.status == 0
     assert "\x1b" not in ran.out
@@ -80,15 +80,18 @@ def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) ->
     ("arguments", "expected"),
     [
         (["--size", "1"], "'--size': '1' is not a whole number from 2 to 1000"),
-        (["--tick-ms", "0"], "'--tick-ms': '0' is not a whole number from 1"),
-        (["--tick-ms", "soon"], "'--tick-ms': 'soon' is not a whole number"),
-        (["--delays-ms", "5,x"], "'--delays-ms': 'x' is not a whole number"),
-        (["--delays-ms=-5"], "'--delays-ms': '-5' is not a whole number from 0"),
-        (["--delays-ms", ""], "'--delays-ms': '' is not a whole number"),
-        (["--delays-ms", f"{2**60}"], f"'--delays-ms': '{2**60}' is not a whole number from 0"),
-        (["--start-ms", "-1"], "'--start-ms': '-1' is not a whole number from 0"),
+        (["--tick", "0ms"], "'--tick': '0ms' is too short; it must be at least 1ms"),
+        (["--tick", "500us"], "'--tick': '500us' is too short"),
+        (["--tick", "1.5ms"], "'--tick': '1.5ms' is no multiple of 1ms"),
+        (["--tick", "soon"], "'--tick': 'soon' is no duration"),
+        (["--delays", "5s,x"], "'--delays': 'x' is no duration"),
+        (["--delays=-5s"], "'--delays': '-5s' is no duration"),
+        (["--delays", ""], "'--delays': '' is no duration"),
+        (["--delays", "5s,6"], "'--delays': '6' is no duration; give a number and its unit"),
+        (["--start", f"{2**60}ms"], f"'--start': '{2**60}ms' is too long"),
+        (["--pause", "2m"], "'--pause': '2m' is too long; it must be at most 1min"),
         (["--follow", "--json"], "'--json': --follow goes by the machine's clock"),
-        (["--follow", "--start-ms", "9"], "'--start-ms': --follow goes by the machine's clock"),
+        (["--follow", "--start", "9s"], "'--start': --follow goes by the machine's clock"),
     ],
 )
 def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], expected: str) -> None:

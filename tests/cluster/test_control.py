@@ -287,7 +287,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
         _page("<!doctype html><title>elsewhere</title>") as elsewhere,
         headless_browser(tmp_path / "profile") as browser,
     ):
-        assert cluster.fault("delay-answers", "1", "--by-ms", "1").returncode == 0
+        assert cluster.fault("delay-answers", "1", "--delay", "1ms").returncode == 0
         browser.load(elsewhere)
         assert browser.evaluate("document.title") == "elsewhere"
         port = int(cluster.said["control"].rpartition(":")[2])

@@ -125,9 +125,9 @@ def test_a_simulation_in_real_time_publishes_what_it_writes_into_its_trace(
     import pyarrow.parquet as pq
 
     with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
-        arguments = ["--real-time", "--duration-ms", "500", "--quiet", "--json"]
+        arguments = ["--real-time", "--duration", "500ms", "--quiet", "--json"]
         arguments += ["--trace", str(tmp_path / "trace")]
-        arguments += ["--publish", cluster.bootstrap_servers, "--publish-prefix", "sim"]
+        arguments += ["--publish", "sim", "--bootstrap", cluster.bootstrap_servers]
         assert main(["simulate", "steady", *arguments]) == 0
         for table in ("operations", "sends", "reads"):
             rows = read_rows(cluster.bootstrap_servers, f"sim.{table}")
@@ -168,7 +168,12 @@ def test_rows_that_come_after_the_end_are_not_counted_as_dropped() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["simulate", "steady", "--publish", "127.0.0.1:1"], "--publish goes with --real-time"),
+        (["simulate", "steady", "--publish", "live"], "--publish and --bootstrap belong together"),
+        (["simulate", "steady", "--bootstrap", "127.0.0.1:1"], "belong together"),
+        (
+            ["simulate", "steady", "--publish", "live", "--bootstrap", "127.0.0.1:1"],
+            "--publish goes with --real-time",
+        ),
         (["simulate", "steady", "--client", "acks=1"], "--client goes with --publish"),
         (["cluster", "--publish", "a b", "--port", "0"], "--publish 'a b' can't begin the name"),
     ],

@@ -49,8 +49,8 @@ def fixture_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
 
 def simulate(guarded: Guarded, options: list[str]) -> int:
     """Publish a short simulation to it, as `sim`."""
-    arguments = ["--real-time", "--duration-ms", "500", "--quiet", "--publish", guarded.bootstrap]
-    return main(["simulate", "steady", *arguments, "--publish-prefix", "sim", *options])
+    arguments = ["--real-time", "--duration", "500ms", "--quiet", "--publish", "sim", *options]
+    return main(["simulate", "steady", "--bootstrap", guarded.bootstrap, *arguments])
 
 
 def test_a_guarded_cluster_publishes_into_itself(guarded: Guarded) -> None:

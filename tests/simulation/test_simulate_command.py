@@ -93,7 +93,7 @@ def test_the_log_goes_to_standard_error_for_people_or_for_machines(
 
 
 def test_a_duration_and_a_seed_replace_the_scenarios(small: str, run_command: RunCommand) -> None:
-    ran = run_command("simulate", small, "--json", "--duration-ms", "700", "--seed", "9")
+    ran = run_command("simulate", small, "--json", "--duration", "700ms", "--seed", "9")
     assert ran.status == 0
     assert json.loads(ran.out)["virtual_ms"] >= 700
 
@@ -172,7 +172,8 @@ def test_a_file_in_the_traces_place_is_an_error(
         (["none.toml"], "none.toml: no such file"),
         (["steady", "--seed", "-1"], "'-1' is not a whole number from 0"),
         (["steady", "--seed", "many"], "'many'"),
-        (["steady", "--duration-ms", "0"], "'0'"),
+        (["steady", "--duration", "0s"], "'0s' is too short"),
+        (["steady", "--duration", "9"], "'9' is no duration"),
         (["steady", "--metrics-port", "70000"], "'70000'"),
         (["steady", "--log-format", "xml"], "xml"),
         ([], "Missing argument"),

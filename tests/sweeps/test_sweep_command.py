@@ -92,7 +92,7 @@ def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
         "= 5: must be at most cluster.brokers, which is 3"
     ) in printed
     assert "must be at most cluster.brokers" in (out / "sweep.html").read_text()
-    assert main(["sweep", str(file), "--out", str(out), "--strict"]) == 1
+    assert main(["sweep", str(file), "--out", str(out), "--check"]) == 1
 
 
 def test_the_plan_is_told_without_a_session(

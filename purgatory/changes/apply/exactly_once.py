@@ -354,7 +354,7 @@ class BadChangeMetError(Exception):
 
 def stopped(bad: Quarantined) -> str:
     """What is told when it stops at a change."""
-    advice = "mend it, or go on without --stop-on-bad"
+    advice = "mend it, or go on without --strict"
     if bad.reason == NOT_APPLIED:
         place = f"{bad.topic}:{bad.partition}:{bad.offset}"
         advice = f"do it in the target by hand, and go on with --pass {place}"

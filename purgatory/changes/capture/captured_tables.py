@@ -116,6 +116,6 @@ def described_tables(
     known = {table for _, table in taken} | {".".join(name) for name in taken}
     missing = sorted(chosen.tables - known)
     if missing:
-        raise CaptureError(f"--tables: the source has no table {', '.join(missing)}")
+        raise CaptureError(f"--only: the source has no table {', '.join(missing)}")
     descriptions = [describe_table(connection, *name) for name in taken]
     return [description for description in descriptions if description is not None]

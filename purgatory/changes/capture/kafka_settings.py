@@ -89,7 +89,7 @@ class KafkaSettings:
         own = sorted(_SENDER_S_OWN & self.extra.keys())
         if own and self.idempotent:
             raise CaptureError(
-                f"--kafka {own[0]}: leave it out: an idempotent capture says itself when a batch "
+                f"--client {own[0]}: leave it out: an idempotent capture says itself when a batch "
                 "goes, and gives none up"
             )
 

@@ -106,7 +106,7 @@ def _check_engines(tables: Sequence[TableDescription]) -> None:
         if table.engine.upper() not in _CONSISTENT_ENGINES:
             raise CaptureError(
                 f"table {table.database}.{table.table} is of engine {table.engine}, which has no "
-                "snapshots: ALTER TABLE it to InnoDB, or leave it out with --tables"
+                "snapshots: ALTER TABLE it to InnoDB, or leave it out with --only"
             )
 
 

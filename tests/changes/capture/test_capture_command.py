@@ -131,7 +131,7 @@ def test_a_cluster_where_nobody_listens_is_told(
 def test_a_setting_of_kafka_without_a_value_is_told(
     capturing: Capturing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--kafka acks: write NAME=VALUE" in said(capsys, *arguments(capturing), "--kafka=acks")
+    assert "'acks': write NAME=VALUE" in said(capsys, *arguments(capturing), "--client=acks")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_a_setting_of_kafka_without_a_value_is_told(
         ("no.such=1", 'No such configuration property: "no.such"'),
         ("batch.size=large", 'Invalid value for configuration property "batch.size"'),
         ("acks=1", "`acks` must be set to `all` when `enable.idempotence` is true"),
-        ("linger.ms=5", "--kafka linger.ms: leave it out"),
+        ("linger.ms=5", "--client linger.ms: leave it out"),
     ],
 )
 def test_a_setting_of_kafka_that_can_not_be_is_told(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], setting: str, told: str
 ) -> None:
-    assert told in said(capsys, *arguments(capturing), f"--kafka={setting}")
+    assert told in said(capsys, *arguments(capturing), f"--client={setting}")
 
 
 def test_a_binlog_that_the_source_has_deleted_is_told(

@@ -170,7 +170,7 @@ def test_what_is_behind_a_record_that_is_refused_is_not_sent_and_what_is_before_
 def test_settings_that_would_undo_it_are_refused_but_for_a_producer_that_is_not_idempotent(
     name: str,
 ) -> None:
-    with pytest.raises(CaptureError, match=f"--kafka {name}: leave it out"):
+    with pytest.raises(CaptureError, match=f"--client {name}: leave it out"):
         KafkaSettings("127.0.0.1:1", {name: "5"})
     other = KafkaSettings("127.0.0.1:1", {name: "5", "enable.idempotence": "false"})
     assert other.producer(Troubles(), LARGEST_BYTES)[name] == "5"

@@ -1,0 +1,42 @@
+"""How commands that use Spark end where a person can mend something, or has stopped them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from purgatory.cli.exit_status import INTERRUPTED, status_of
+
+
+@contextmanager
+def one_line_errors(
+    command: str, kept: str = "nothing was written", *, progress: bool | None = False
+) -> Iterator[None]:
+    """End the command with one line where a person can mend it, or has stopped it.
+
+    Args:
+        command: its name.
+        kept: what is said of the results after Ctrl-C.
+        progress: show from here on that Spark starts; None does so on a terminal only.
+
+    Raises:
+        typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C.
+    """
+    from purgatory.analysis.errors import PipelineError
+    from purgatory.analysis.spark.starting import end_start, show_start
+
+    try:
+        show_start(progress)
+        try:
+            yield
+        finally:
+            end_start()
+    except PipelineError as error:
+        print(f"purgatory {command}: {error}", file=sys.stderr)
+        raise typer.Exit(status_of(error)) from None
+    except KeyboardInterrupt:
+        print(f"purgatory {command}: interrupted; {kept}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,0 +1,144 @@
+"""The options that several commands have: the same name, meaning and syntax in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from purgatory.cli.duration import duration_parser
+from purgatory.cli.whole_number import whole_number
+
+# What is read and written.
+
+Traces = Annotated[
+    list[Path],
+    typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
+]
+
+_out = typer.Option(metavar="DIR", help="The folder to write the results into.")
+Out = Annotated[Path, _out]
+OptionalOut = Annotated[Path | None, _out]
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what an earlier run has left in its place.")
+]
+
+TraceFolder = Annotated[
+    Path | None, typer.Option("--trace", metavar="DIR", help="Write a trace into this folder.")
+]
+
+ColumnMapping = Annotated[
+    Path | None,
+    typer.Option(
+        "--mapping",
+        metavar="FILE.toml",
+        help="Where columns of other names and units are, in traces that other programs wrote.",
+    ),
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+
+# How a command runs.
+
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Stop at the first bad row, file or change instead of leaving it out."
+    ),
+]
+
+Once = Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")]
+
+Master = Annotated[
+    str,
+    typer.Option(
+        help="Where Spark runs: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
+        "Spark Connect server."
+    ),
+]
+
+ShowProgress = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress",
+        help="Show on standard error how far it is; on a terminal by default.",
+        show_default=False,
+    ),
+]
+"""None when it is not given."""
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number(0, 65_535),
+        metavar="PORT",
+        help="Serve /metrics on this port while it runs; 0 takes a free one.",
+    ),
+]
+
+
+def window_option(**limits: str) -> Any:
+    """The option `--window`; ``limits`` as `duration_parser` has them."""
+    return duration_option("How long a window of time is, to tell waits by.", **limits)
+
+
+def duration_option(words: str, *names: str, **limits: str) -> Any:
+    """An option that takes a duration.
+
+    Args:
+        words: its help.
+        names: of the option, where it is not that of its parameter.
+        limits: as `duration_parser` has them.
+    """
+    return typer.Option(*names, parser=duration_parser(**limits), metavar="DURATION", help=words)
+
+
+# A cluster.
+
+_bootstrap = typer.Option(metavar="HOST:PORT[,...]", help="The Kafka-compatible cluster.")
+Bootstrap = Annotated[str, _bootstrap]
+OptionalBootstrap = Annotated[str | None, _bootstrap]
+
+Publish = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PREFIX",
+        help="Publish what happens as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
+        "and PREFIX.reads.",
+    ),
+]
+
+Client = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="A setting of the Kafka client, as librdkafka names it: security.protocol=SSL; may "
+        "be given again.",
+    ),
+]
+
+
+def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return what was given as `Client`, by name. O(texts).
+
+    Raises:
+        typer.BadParameter: one is no NAME=VALUE, or takes a function and not a text.
+    """
+    return dict(_setting(text) for text in texts or ())
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(
+            f"{text!r}: write NAME=VALUE, as in security.protocol=SSL", param_hint="--client"
+        )
+    if name.endswith("_cb") or name == "logger":
+        raise typer.BadParameter(
+            f"{text!r}: {name} takes a function of a program; it can't be given here",
+            param_hint="--client",
+        )
+    return name, value
