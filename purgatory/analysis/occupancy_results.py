@@ -25,8 +25,6 @@ from purgatory.analysis.waiting_runs import (
     write_tables,
 )
 
-OCCUPANCY_TABLES = ("occupancy", "littles_law", "peaks", "hot_keys", "key_occupancy")
-
 
 @dataclass(frozen=True)
 class OccupancyResults:

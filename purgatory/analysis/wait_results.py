@@ -28,8 +28,6 @@ MOST_SHOWN_WINDOWS = 60
 MOST_SHOWN_TOPICS = 20
 """How many rows of topics are shown, over all runs."""
 
-WAITS_TABLES = ("waits", "slowest")
-
 
 @dataclass(frozen=True)
 class WaitResults:

@@ -125,10 +125,6 @@ class WheelWalk:
         return self.timer.snapshot(_number)
 
 
-def _tasks_in(state: TimerSnapshot, item: QueuedBucketSnapshot) -> list[Any]:
-    return state["levels"][item["level"] - 1]["buckets"][item["bucket"]]["tasks"]
-
-
 def _identity(item: QueuedBucketSnapshot) -> tuple[int, int, int]:
     return item["expiration_ms"], item["level"], item["bucket"]
 

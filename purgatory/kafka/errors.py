@@ -34,26 +34,6 @@ class ErrorCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     INVALID_RECORD = 87
 
-    @property
-    def retriable(self) -> bool:
-        """Whether a client may expect another attempt of the same request to succeed."""
-        return self in _RETRIABLE
-
-
-_RETRIABLE = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-    }
-)
-
 
 class KafkaError(Exception):
     """An error of one partition: a code for the answer and a sentence for a person."""

@@ -165,10 +165,6 @@ class Log:
             return []
         return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one)
 
-    def segment_of(self, offset: int) -> int:
-        """Return the base offset of the segment that holds ``offset`` or ends there. O(log n)."""
-        return self._segment_at(offset).base_offset
-
     def position_of(self, offset: int) -> int:
         """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
 
@@ -179,16 +175,13 @@ class Log:
         return self._segment_at(offset).position_of(offset)
 
     def place_of(self, offset: int) -> tuple[int, int]:
-        """Return ``segment_of`` and ``position_of`` together."""
+        """Return the base offset of the segment that holds ``offset`` or ends there, and
+        ``position_of``. O(log n), O(1) at the end."""
         active = self._active
         if offset >= self.end_offset:
             return active.base_offset, active.end_position
         segment = self._segment_at(offset)
         return segment.base_offset, segment.position_of(offset)
-
-    def size_between(self, begin_offset: int, end_offset: int) -> int:
-        """Return the bytes of the batches in [begin_offset, end_offset). O(log n)."""
-        return max(0, self.position_of(end_offset) - self.position_of(begin_offset))
 
     @property
     def size_bytes(self) -> int:

@@ -200,25 +200,6 @@ class Partition(Replica):
             )
             return response, moved, may_join
 
-    def update_follower_fetch_state(
-        self, replica_id: int, end_offset: int, log_start_offset: int, now_ms: int
-    ) -> bool:
-        """Note that a follower has the log up to ``end_offset``. O(ISR).
-
-        Returns:
-            Whether the high or low watermark moved.
-
-        Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER, here or for a replica that isn't assigned.
-        """
-        with self._lock:
-            if self.leader_id != self.broker_id:
-                raise self._not_leader()
-            follower = self._members.followers.get(replica_id)
-            if follower is None:
-                raise self._unknown_replica(replica_id, None)
-            return self._note_fetch(follower, end_offset, log_start_offset, now_ms)[0]
-
     def note_fetch_again(self, replica_id: int, now_ms: int) -> None:
         """Note that a follower that stood at the log's end fetched from there once more.
 

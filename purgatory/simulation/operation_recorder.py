@@ -30,7 +30,6 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 KINDS = ("producer", "follower", "consumer", "admin")
 """Who asked."""
 
-Observer = Callable[[DelayedOperation, str, int], None]
 WaitsKey = tuple[str, str, int, str]
 """Purgatory, kind, broker and outcome."""
 

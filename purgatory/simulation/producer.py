@@ -73,15 +73,6 @@ class Producer:
         self._leaders = group.first_leaders
 
     @property
-    def open_messages(self) -> int:
-        """How many messages are neither acknowledged nor given up. O(partitions)."""
-        return sum(
-            len(queue.waiting)
-            + sum(len(batch.messages) for batch in (*queue.failed, *queue.attempted))
-            for queue in self._queues.values()
-        )
-
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is queued or in flight. O(partitions)."""
         return not self._ready and not any(queue.in_flight for queue in self._queues.values())

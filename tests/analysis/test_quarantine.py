@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import TraceError
-from purgatory.analysis.traces.read_traces import TraceTables, read_traces
+from purgatory.analysis.traces.read_traces import TraceTables, counts_of, read_traces
 
 pytestmark = pytest.mark.spark
 
@@ -250,7 +250,7 @@ def test_files_that_are_left_out_as_a_whole(
 
 
 def _counts(tables: TraceTables) -> list[Any]:
-    return tables.quarantine_counts().collect()
+    return counts_of(tables.quarantine).collect()
 
 
 def test_an_interrupted_run_is_read_as_far_as_it_got(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pytest
-
 from purgatory.kafka import (
     AppendOrigin,
     EndTransaction,
     ErrorCode,
     FetchIsolation,
-    KafkaError,
     PartitionFetchResponse,
     RecordBatch,
     TopicPartition,
@@ -65,20 +62,10 @@ def test_a_new_member_that_is_further_back_does_not_take_it_back(leader: Broker)
     assert leader.replica().high_watermark == 1
 
 
-def test_who_is_not_assigned_does_not_count(leader: Broker) -> None:
-    with pytest.raises(KafkaError) as failure:
-        leader.replica().update_follower_fetch_state(9, 1, 0, now_ms=0)
-    assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert leader.replica().follower_end_offset(9) == -1
-
-
 def test_a_follower_keeps_no_account_of_others(make_broker: Callable[..., Broker]) -> None:
     follower = make_broker(1)
     follower.manager.become_follower(TP, 0, 1, (0, 1, 2))
 
-    with pytest.raises(KafkaError) as failure:
-        follower.replica().update_follower_fetch_state(2, 1, 0, now_ms=0)
-    assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert follower.replica().low_watermark_if_leader() is None
 
 

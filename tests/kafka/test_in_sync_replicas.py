@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from purgatory.kafka import ErrorCode, RecordBatch, TopicPartition
+from purgatory.kafka import ErrorCode, PartitionFetch, RecordBatch, TopicPartition
 from purgatory.kafka.in_sync_replicas import InSyncReplicas
 
 if TYPE_CHECKING:
+    from purgatory.kafka.partition import Partition
     from tests.kafka.conftest import Broker
 
 TP = TopicPartition("topic", 0)
@@ -21,6 +22,11 @@ def shrink_after(broker: Broker, ms: int) -> tuple[int, ...]:
     broker.pass_time(ms)
     broker.manager.maybe_shrink_isr()
     return broker.replica().isr
+
+
+def note_fetch(partition: Partition, replica_id: int, offset: int, now_ms: int = 0) -> None:
+    """Let a follower fetch, of whom the replica manager hears nothing."""
+    partition.fetch_as_follower(PartitionFetch(offset), replica_id, 1_000, True, now_ms)
 
 
 # ---- who leaves
@@ -170,12 +176,12 @@ def test_while_an_expansion_is_pending_the_larger_set_holds_the_high_watermark(
 ) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()
-    partition.update_follower_fetch_state(2, 0, 0, now_ms=0)
+    note_fetch(partition, 2, 0)
     change = partition.propose_expansion(2)
     assert change is not None
     partition.append_as_leader([RecordBatch(0, 1, 100)])
 
-    partition.update_follower_fetch_state(1, 1, 0, now_ms=0)
+    note_fetch(partition, 1, 1)
     assert partition.high_watermark == 0
     assert (partition.isr, partition.maximal_isr) == ((0, 1), (0, 1, 2))
     assert partition.settle_isr_change(change, accepted=False) is False
@@ -188,7 +194,7 @@ def test_while_a_shrink_is_pending_the_larger_set_holds_the_high_watermark(
 ) -> None:
     partition = leader.replica()
     partition.append_as_leader([RecordBatch(0, 1, 100)])
-    partition.update_follower_fetch_state(1, 1, 0, now_ms=MAX_LAG_MS + 1_000)
+    note_fetch(partition, 1, 1, now_ms=MAX_LAG_MS + 1_000)
     change = partition.propose_shrink(MAX_LAG_MS + 1_001, MAX_LAG_MS)
     assert change is not None and change.isr == (0, 1)
 
@@ -201,7 +207,7 @@ def test_while_a_shrink_is_pending_the_larger_set_holds_the_high_watermark(
 def test_one_change_at_a_time(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()
-    partition.update_follower_fetch_state(2, 0, 0, now_ms=0)
+    note_fetch(partition, 2, 0)
     first = partition.propose_expansion(2)
     partition.append_as_leader([RecordBatch(0, 1, 100)])
 
@@ -230,7 +236,7 @@ def test_nobody_joins_while_another_is_being_dropped(leader: Broker) -> None:
 def test_a_change_of_an_earlier_epoch_is_dropped(leader: Broker) -> None:
     leader.lead(epoch=2, isr=(0, 1))
     partition = leader.replica()
-    partition.update_follower_fetch_state(2, 0, 0, now_ms=0)
+    note_fetch(partition, 2, 0)
     change = partition.propose_expansion(2)
     assert change is not None
 

@@ -40,9 +40,6 @@ EVENT: Mapping[str, str] = {
 `until_us` is when the answer to a send was there. What does not apply is null.
 """
 
-AUDIT = "run_id string, anomaly string, group string, verdict string, setting string, count bigint"
-"""The schema of the table of counts."""
-
 _KEY = ["run_id", "anomaly", "rank"]
 _INPUT = ["group", "topic", "partition", "offset"]
 _WITNESS = (

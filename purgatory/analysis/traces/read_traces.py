@@ -60,13 +60,6 @@ class TraceTables:
     quarantine: DataFrame
     runs: DataFrame
 
-    def quarantine_counts(self) -> DataFrame:
-        """How much there is of each reason: reads everything once.
-
-        Columns: `table`, `reason`, `rows` (whose number is known), `files` (that are left out).
-        """
-        return counts_of(self.quarantine)
-
     def require_clean(self) -> None:
         """Read everything once, and be content only if nothing is in the quarantine.
 
