@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 
 from purgatory.trace.percentiles import percentiles
-
 from purgatory.trace.rounded_waits import EXACT_BELOW_US, rounded_us
 
 
