@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -87,6 +88,14 @@ def test_a_file_is_found_by_its_name() -> None:
     names = Counter(path.name for path in modules().values())
     shared = {name for name, count in names.items() if count > 1}
     assert shared <= {"__init__.py", "errors.py"}
+
+
+def test_what_is_packed_beside_the_code_is_there() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packed = settings["tool"]["setuptools"]["package-data"]
+    patterns = [ROOT / package / pattern for package in packed for pattern in packed[package]]
+    assert len(patterns) > 2
+    assert not [path for path in patterns if not any(path.parent.glob(path.name))]
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:

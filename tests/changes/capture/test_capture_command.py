@@ -38,7 +38,7 @@ def arguments(capturing: Capturing) -> list[str]:
 
 @contextmanager
 def setting(capturing: Capturing, name: str, value: str) -> Iterator[None]:
-    [(before,)] = capturing.mariadb.rows(f"SELECT GLOBAL.{name}")
+    [(before,)] = capturing.mariadb.rows(f"SELECT @@GLOBAL.{name}")
     capturing.run(f"SET GLOBAL {name} = {value}")
     try:
         yield
