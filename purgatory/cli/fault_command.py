@@ -1,29 +1,44 @@
-"""The command ``purgatory fault``: have something go wrong in a cluster that runs."""
+"""The command ``purgatory fault``: have something go wrong in a cluster that runs.
+
+There is a command for each kind of fault in ``KINDS``, with the kind's arguments.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.duration import Duration
-
-Broker = Annotated[int, typer.Argument(help="The broker's number.")]
-For = Annotated[
-    Duration | None, options.duration_option("How long; without it, until ended.", "--for")
-]
-Count = Annotated[int | None, typer.Option(min=1, help="How many answers; without it, all.")]
-Api = Annotated[
-    str | None, typer.Option(help='Of this API only: "produce", "fetch", "offset_commit" ...')
-]
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import KINDS, CutConnections, Fault
 
 
-def _delay(words: str) -> Any:
-    return options.duration_option(words, least="0s", step="1us")
+def _delay(words: str, name: str) -> Any:
+    return options.duration_option(words, name, least="0s", step="1us")
 
+
+_TYPED: Mapping[str, object] = {
+    "broker": typer.Argument(help="The broker's number."),
+    "a": typer.Argument(help="One broker."),
+    "b": typer.Argument(help="The other."),
+    "topic": typer.Argument(help="The topic."),
+    "partition": typer.Argument(help="The partition's number."),
+    "lag_ms": _delay("How much longer it takes.", "--lag"),
+    "by_ms": _delay("How much later they come.", "--delay"),
+    "count": typer.Option(min=1, help="How many answers; without it, all."),
+    "api": typer.Option(help='Of this API only: "produce", "fetch", "offset_commit" ...'),
+    "cut": typer.Option(
+        " /--keep-connection", show_default=False, help="Let the client wait for its timeout."
+    ),
+    "for_s": options.duration_option("How long; without it, until ended.", "--for"),
+}
+"""How the arguments of faults are typed, by their names."""
 
 fault = typer.Typer(
     help="Have something go wrong in a cluster that runs (`purgatory cluster`).",
@@ -46,110 +61,44 @@ def at(
     _where["token"] = token
 
 
-@fault.command()
-def stall_follower(broker: Broker, for_: For = None) -> None:
-    """Have a broker copy nothing: what it follows stands still."""
-    _begin("stall_follower", broker=broker, for_=for_)
+def _command_of(kind: type[Fault]) -> Callable[..., None]:
+    """Return a function that typer makes the command of this kind from."""
+
+    def command(**typed: Any) -> None:
+        try:
+            asked = kind(**{name: _in_units(name, value) for name, value in typed.items()})
+        except ClusterError as error:
+            _fail(str(error))
+        _begin(asked, typed.get("for_s"))
+
+    hints = get_type_hints(kind)
+    signature = inspect.signature(kind)
+    parameters = [
+        one.replace(annotation=Annotated[hints[name], _TYPED[name]])
+        for name, one in signature.parameters.items()
+    ]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def _in_units(name: str, value: Any) -> Any:
+    """Return what was typed as a fault takes it: a duration in the unit at the end of its name."""
+    if not isinstance(value, Duration):
+        return value
+    return value.seconds if name.endswith("_s") else value.ms
+
+
+for _kind in KINDS.values():
+    _help = str(_kind.__doc__).partition("\n")[0]
+    fault.command(_kind.kind.replace("_", "-"), help=_help)(_command_of(_kind))
 
 
 @fault.command()
-def slow_follower(
-    broker: Broker,
-    lag: Annotated[Duration, _delay("How much longer it takes.")],
-    for_: For = None,
-) -> None:
-    """Have a broker take longer for what it copies."""
-    _begin("slow_follower", broker=broker, lag_ms=lag.ms, for_=for_)
-
-
-@fault.command()
-def kill(broker: Broker, for_: For = None) -> None:
-    """Kill a broker as SIGKILL does; with --for, it comes back."""
-    _begin("kill", broker=broker, for_=for_)
-
-
-@fault.command()
-def revive(broker: Broker) -> None:
+def revive(broker: Annotated[int, _TYPED["broker"]]) -> None:
     """Start a broker that was killed."""
     _ask("POST", f"/brokers/{broker}/revive")
     print(f"broker {broker} lives")
-
-
-@fault.command()
-def pause(broker: Broker, for_: For = None) -> None:
-    """Have a broker do nothing, as SIGSTOP does."""
-    _begin("pause", broker=broker, for_=for_)
-
-
-@fault.command()
-def shrink_isr(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    partition: Annotated[int, typer.Argument(help="The partition's number.")],
-    broker: Broker,
-    for_: For = None,
-) -> None:
-    """Put a follower out of a partition's ISR."""
-    _begin("shrink_isr", topic=topic, partition=partition, broker=broker, for_=for_)
-
-
-@fault.command()
-def cut_link(
-    a: Annotated[int, typer.Argument(help="One broker.")],
-    b: Annotated[int, typer.Argument(help="The other.")],
-    for_: For = None,
-) -> None:
-    """Let nothing pass between two brokers."""
-    _begin("cut_link", a=a, b=b, for_=for_)
-
-
-@fault.command()
-def lose_answers(
-    broker: Broker,
-    count: Count = None,
-    api: Api = None,
-    keep_connection: Annotated[
-        bool, typer.Option("--keep-connection", help="Let the client wait for its timeout.")
-    ] = False,
-    for_: For = None,
-) -> None:
-    """Do what is asked, and lose the answer."""
-    cut = not keep_connection
-    _begin("lose_answers", broker=broker, count=count, api=api, cut=cut, for_=for_)
-
-
-@fault.command()
-def delay_answers(
-    broker: Broker,
-    delay: Annotated[Duration, _delay("How much later they come.")],
-    count: Count = None,
-    api: Api = None,
-    for_: For = None,
-) -> None:
-    """Send answers later."""
-    _begin("delay_answers", broker=broker, by_ms=delay.ms, count=count, api=api, for_=for_)
-
-
-@fault.command()
-def duplicate_answers(
-    broker: Broker, count: Count = None, api: Api = None, for_: For = None
-) -> None:
-    """Send answers twice."""
-    _begin("duplicate_answers", broker=broker, count=count, api=api, for_=for_)
-
-
-@fault.command()
-def refuse_produces(broker: Broker, count: Count = None, for_: For = None) -> None:
-    """Refuse produces: clients send them again, and those behind overtake."""
-    _begin("refuse_produces", broker=broker, count=count, for_=for_)
-
-
-@fault.command()
-def cut_connections(
-    broker: Annotated[int | None, typer.Argument(help="The broker; without it, all.")] = None,
-) -> None:
-    """Cut the clients' connections."""
-    answer = _ask("POST", "/faults", {"kind": "cut_connections", "broker": broker})
-    print(f"{answer['result']} connections were cut")
 
 
 @fault.command()
@@ -175,13 +124,14 @@ def list_faults() -> None:
         print("no fault is in force")
 
 
-def _begin(kind: str, *, for_: Duration | None, **settings: Any) -> None:
-    given = {name: value for name, value in settings.items() if value is not None}
-    if for_ is not None:
-        given["for_s"] = for_.seconds
-    answer = _ask("POST", "/faults", {"kind": kind, **given})
-    lasts = "until it is ended" if for_ is None else f"for {for_}"
-    print(f"fault {answer['number']}: {kind.replace('_', '-')}, {lasts}")
+def _begin(fault: Fault, for_: Duration | None) -> None:
+    lasts = {} if fault.for_s is None else {"for_s": fault.for_s}
+    answer = _ask("POST", "/faults", {"kind": fault.kind, **fault.settings, **lasts})
+    if isinstance(fault, CutConnections):
+        print(f"{answer['result']} connections were cut")
+        return
+    how_long = "until it is ended" if for_ is None else f"for {for_}"
+    print(f"fault {answer['number']}: {fault.kind.replace('_', '-')}, {how_long}")
 
 
 def _ask(method: str, path: str, body: object = None) -> Any:
@@ -197,12 +147,12 @@ def _ask(method: str, path: str, body: object = None) -> Any:
         with urlopen(Request(url, data, headers, method=method), timeout=10) as answer:
             return json.load(answer)
     except HTTPError as error:
-        return _fail(json.load(error).get("error", str(error)))
+        _fail(json.load(error).get("error", str(error)))
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        return _fail(f"no cluster answers at {_where['control']}: {reason}; see --control")
+        _fail(f"no cluster answers at {_where['control']}: {reason}; see --control")
 
 
-def _fail(message: str) -> Any:
+def _fail(message: str) -> NoReturn:
     print(f"purgatory fault: {message}", file=sys.stderr)
     raise typer.Exit(2)

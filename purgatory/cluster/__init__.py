@@ -1,17 +1,19 @@
 """A cluster that real Kafka clients talk to."""
 
+from purgatory.cluster.begun_fault import BegunFault
 from purgatory.cluster.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control import Control
-from purgatory.cluster.errors import ClusterError
-from purgatory.cluster.fault import Fault
-from purgatory.cluster.faults import Faults
+from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.groups import GroupConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import Fault
 
 __all__ = [
+    "BegunFault",
     "Cluster",
     "ClusterConfig",
     "ClusterError",

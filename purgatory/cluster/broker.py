@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.cluster.api import HANDLERS
 from purgatory.cluster.api.sasl import BEFORE_AUTHENTICATION
-from purgatory.cluster.errors import BadRequestError, ClusterError
+from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
@@ -39,6 +39,7 @@ from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
 from purgatory.kafka.controller import LogEnd, PartitionState
+from purgatory.kafka.errors import ClusterError
 from timer import SystemClock
 
 if TYPE_CHECKING:

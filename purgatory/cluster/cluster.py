@@ -18,8 +18,7 @@ from typing import Self
 
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.cluster.errors import ClusterError
-from purgatory.cluster.faults import Faults
+from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.groups import OFFSETS_TOPIC, GroupConfig
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.protocol.rounds import Rounds
@@ -27,6 +26,7 @@ from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_met
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import LogConfig
 from purgatory.kafka.controller import Controller
+from purgatory.kafka.errors import ClusterError
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024

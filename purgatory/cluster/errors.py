@@ -1,4 +1,4 @@
-"""What can be wrong with what comes over a connection, or with what a cluster is asked to be."""
+"""What can be wrong with what comes over a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,3 @@ class UnsupportedVersionError(BadRequestError):
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
-
-
-class ClusterError(Exception):
-    """A cluster that can't be what was asked; the message says what would be right."""

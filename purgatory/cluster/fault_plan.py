@@ -2,7 +2,7 @@
 
 [[faults]]
 at_s = 5                       # after the start of the cluster
-kind = "stall_follower"        # any method of `Faults`, with its arguments
+kind = "stall_follower"        # any of `KINDS`, with its arguments
 broker = 2
 for_s = 10
 every_s = 60                   # optional
@@ -13,32 +13,31 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from purgatory.cluster.control.control import begin_fault, check_fault
-from purgatory.cluster.errors import ClusterError
-from purgatory.cluster.faults import Faults
+from purgatory.cluster.fault_injection import Faults
 from purgatory.core.fault_log import Logger
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import Fault, fault_of
 
 _log = Logger("purgatory.cluster")
 
 
 class PlannedFault(BaseModel):
-    """One fault of a plan. What isn't named here is an argument of its kind."""
+    """One fault of a plan. What isn't named here is its kind, or an argument of its kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     at_s: float = Field(ge=0)
-    kind: str
     every_s: float | None = Field(default=None, gt=0)
 
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What `begin_fault` is asked."""
-        return {"kind": self.kind, **(self.model_extra or {})}
+    @cached_property
+    def fault(self) -> Fault:
+        """What is to go wrong; a `ClusterError` says why that makes no sense."""
+        return fault_of(self.model_extra)
 
 
 class _Plan(BaseModel):
@@ -63,9 +62,9 @@ def load_fault_plan(path: Path) -> Sequence[PlannedFault]:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ClusterError(f"{path}: {place}: {first['msg']}") from error
-    for number, fault in enumerate(plan.faults):
+    for number, planned in enumerate(plan.faults):
         try:
-            check_fault(fault.asked)
+            _ = planned.fault
         except ClusterError as error:
             raise ClusterError(f"{path}: faults.{number}: {error}") from None
     return plan.faults
@@ -82,9 +81,9 @@ async def _follow(faults: Faults, planned: PlannedFault) -> None:
     await asyncio.sleep(planned.at_s)
     while True:
         try:
-            await begin_fault(faults, planned.asked)
+            await faults.begin(planned.fault)
         except ClusterError as error:  # to kill a broker that is dead already, say
-            _log.warning("planned_fault_failed", kind=planned.kind, reason=str(error))
+            _log.warning("planned_fault_failed", kind=planned.fault.kind, reason=str(error))
         if planned.every_s is None:
             return
         await asyncio.sleep(planned.every_s)

@@ -20,7 +20,7 @@ import structlog
 from purgatory.cluster.cluster import Cluster, ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.control import Control, begin_fault
+from purgatory.cluster.control.control import Control
 from purgatory.cluster.fault_plan import PlannedFault, follow_fault_plan
 
 
@@ -104,8 +104,7 @@ async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
     structlog.configure(processors=[events])
     app = ClusterWatch(
         partial(cluster_state, cluster),
-        partial(begin_fault, cluster.fault),
-        cluster.fault.end_all,
+        cluster.fault,
         events,
     )
     leave = asyncio.get_running_loop().create_task(stop.wait())

@@ -21,16 +21,39 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from purgatory.cluster.begun_fault import BegunFault, Endable
 from purgatory.cluster.cluster import Cluster, ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.errors import ClusterError
-from purgatory.cluster.fault import Fault
-from purgatory.cluster.faults import Faults
+from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import CutConnections, Fault, Kill
 
 T = TypeVar("T")
 
 _START_TIMEOUT_S = 30.0
+
+
+class ThreadedFault(Endable):
+    """A fault in force, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster, begun: BegunFault) -> None:
+        self._cluster = cluster
+        self._begun = begun
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in force."""
+        return self._begun.active
+
+    @property
+    def uses(self) -> int:
+        """How often it struck."""
+        return self._begun.uses
+
+    def end(self) -> None:
+        """Let things go right again. Ending twice has no effect."""
+        self._cluster.call(self._begun.end)
 
 
 class ThreadedCluster:
@@ -167,52 +190,26 @@ class ThreadedCluster:
             await self._cluster.stop()
 
 
-class ThreadedFaults:
+class ThreadedFaults(FaultMethods[ThreadedFault]):
     """The methods of `Faults`, for blocking code."""
 
     def __init__(self, cluster: ThreadedCluster) -> None:
         self._cluster = cluster
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_") or not callable(getattr(Faults, name, None)):
-            raise AttributeError(f"there is no fault {name!r}")
-        return partial(self._call, name)
+    def _begin(self, fault: Fault) -> ThreadedFault:
+        begin = self._cluster.running.fault.begin
+        return ThreadedFault(self._cluster, self._cluster.call(partial(begin, fault)))
 
-    def _call(self, name: str, *arguments: Any, **settings: Any) -> Any:
-        cluster = self._cluster
-        method = getattr(cluster.running.fault, name)
-        result = cluster.call(partial(method, *arguments, **settings))
-        return ThreadedFault(cluster, result) if isinstance(result, Fault) else result
+    kill = FaultMethod(Kill)
 
+    def revive(self, broker: int) -> None:
+        """Start a broker that was killed."""
+        self._cluster.call(partial(self._cluster.running.fault.revive, broker))
 
-class ThreadedFault:
-    """A fault in force; ends with ``end()``, or at the end of a ``with`` block."""
+    def cut_connections(self, broker: int | None = None) -> int:
+        """Cut the clients' connections, of one broker or of all; return how many there were."""
+        return self._begin(CutConnections(broker)).uses
 
-    def __init__(self, cluster: ThreadedCluster, fault: Fault) -> None:
-        self._cluster = cluster
-        self._fault = fault
-
-    @property
-    def active(self) -> bool:
-        """Whether it is in force."""
-        return self._fault.active
-
-    @property
-    def uses(self) -> int:
-        """How often it struck."""
-        return self._fault.uses
-
-    def end(self) -> None:
-        """Let things go right again."""
-        self._cluster.call(self._fault.end)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.end()
+    def end_all(self) -> None:
+        """End every fault."""
+        self._cluster.call(self._cluster.running.fault.end_all)

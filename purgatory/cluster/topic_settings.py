@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from purgatory.cluster.errors import ClusterError
 from purgatory.kafka import LogConfig
+from purgatory.kafka.errors import ClusterError
 
 OfCluster = Callable[[str], str | None]
 """Returns what the cluster has of its own for a setting, or None."""

@@ -1,7 +1,8 @@
-"""Kafka's error codes, with Kafka's numbers, and the exception that carries one inside the model.
+"""Kafka's error codes, with Kafka's numbers, and the exception that carries one inside the model;
+and what is raised where a cluster can't be what was asked.
 
-A request never raises one of these at its caller: the replica manager turns them into the answer
-of the partition they arose on.
+A request never raises one of the former at its caller: the replica manager turns them into the
+answer of the partition they arose on.
 """
 
 from __future__ import annotations
@@ -42,3 +43,7 @@ class KafkaError(Exception):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+
+class ClusterError(Exception):
+    """A cluster that can't be what was asked; the message says what would be right."""

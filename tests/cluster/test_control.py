@@ -122,7 +122,9 @@ def test_pages_of_somebody_else_s_are_turned_away() -> None:
             status, answer = await ask(method, path, body, **headers)
             assert status == refused, (method, path, headers, answer)
             assert set(answer) == {"error"}
-        assert [fault.kind for fault in cluster.fault.active] == ["stall_follower"], "as it was"
+        assert [begun.fault.kind for begun in cluster.fault.active] == ["stall_follower"], (
+            "as it was"
+        )
 
     _run(main)
 

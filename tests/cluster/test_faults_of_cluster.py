@@ -12,9 +12,10 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from purgatory.cluster import Cluster, ClusterConfig, ClusterError, Fault, TopicSpec
-from purgatory.cluster.control.control import FAULTS, begin_fault
+from purgatory.cluster import BegunFault, Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.control.control import begin_fault
 from purgatory.kafka import ErrorCode, TopicPartition
+from purgatory.kafka.faults import KINDS
 from tests.cluster.conftest import eventually, isr_of, leader_of
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame
@@ -295,7 +296,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
         assert timed.ended_s == ended_s
         faults.end_all()
         assert faults.active == []
-        assert [fault["kind"] for fault in map(Fault.as_dict, faults.recent)] == [
+        assert [fault["kind"] for fault in map(BegunFault.as_dict, faults.recent)] == [
             "stall_follower",
             "pause",
             "cut_link",
@@ -343,15 +344,20 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         ("cut_link", {"a": 1, "b": 1}, "the same one"),
         ("cut_link", {"a": 1, "b": 7}, "there are 1, 2, 3"),
         ("cut_connections", {"broker": 7}, "there are 1, 2, 3"),
+        ("lose_answers", {"broker": 1, "cut": "no"}, "true or false"),
+        ("slow_follower", {"broker": 1, "lag_ms": 10**400}, "milliseconds, 0 or more"),
+        ("stall_follower", {"broker": 1, "for_s": 10**400}, "seconds above 0"),
+        ("shrink_isr", {"topic": ["orders"], "partition": 0, "broker": 1}, "name of a topic"),
         ("shrink_isr", {"topic": "none", "partition": 0, "broker": 1}, "topics are orders"),
         ("shrink_isr", {"topic": "orders", "partition": 5, "broker": 1}, "no partition orders-5"),
         ("shrink_isr", {"topic": "orders", "partition": "0", "broker": 1}, "no partition"),
         ("pause", {"broker": 1, "nonsense": 2}, "it takes broker, for_s"),
         ("explode", {"broker": 1}, "there are stall_follower"),
+        (["kill"], {"broker": 1}, "there are stall_follower"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would_and_nothing_begins(
-    kind: str, arguments: dict[str, Any], right: str
+    kind: object, arguments: dict[str, Any], right: str
 ) -> None:
     async def main(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match=right):
@@ -381,7 +387,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
 
     async def main(cluster: Cluster) -> None:
         follower = next(b for b in cluster.brokers if b != leader_of(cluster, "orders"))
-        for kind in FAULTS:
+        for kind in KINDS:
             arguments = dict(asked.get(kind, {}))
             if kind != "cut_link":
                 arguments["broker"] = follower

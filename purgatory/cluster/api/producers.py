@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from purgatory.cluster.errors import ClusterError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka.errors import ClusterError
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker

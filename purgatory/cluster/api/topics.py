@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from purgatory.cluster.api.metadata import is_topic_name
-from purgatory.cluster.errors import ClusterError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.topic_settings import checked_settings
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import PartitionDeleteRecordsResponse, TopicPartition
+from purgatory.kafka.errors import ClusterError
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker

@@ -12,9 +12,7 @@ What was asked wrongly is answered with 400 and {"error": ...}; who may not ask,
 
 from __future__ import annotations
 
-import inspect
 import secrets
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -23,30 +21,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from purgatory import metrics
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control_guard import Handler, control_guard, is_loopback
-from purgatory.cluster.errors import ClusterError
-from purgatory.cluster.fault import Fault
-from purgatory.cluster.faults import Faults
+from purgatory.cluster.fault_injection import Faults
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import CutConnections, fault_of
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
-
-FAULTS: Mapping[str, Callable[..., Any]] = {
-    method.__name__: method
-    for method in (
-        Faults.stall_follower,
-        Faults.slow_follower,
-        Faults.shrink_isr,
-        Faults.kill,
-        Faults.pause,
-        Faults.cut_link,
-        Faults.lose_answers,
-        Faults.delay_answers,
-        Faults.duplicate_answers,
-        Faults.refuse_produces,
-        Faults.cut_connections,
-    )
-}
-"""The kinds of faults that can be asked for, by name."""
 
 
 def _url(host: str, port: int) -> str:
@@ -184,38 +164,15 @@ class Control:
 
 
 async def begin_fault(faults: Faults, asked: object) -> dict[str, Any]:
-    """Begin the fault that a mapping asks for: its kind, and the arguments of that method.
+    """Begin the fault that a mapping asks for, and return what is answered.
 
     Raises:
-        ClusterError: no such kind, or not its arguments.
+        ClusterError: there is no such kind, or these are not its arguments.
     """
-    kind, settings = check_fault(asked)
-    result = FAULTS[kind](faults, **settings)
-    if inspect.isawaitable(result):
-        result = await result
-    return result.as_dict() if isinstance(result, Fault) else {"kind": kind, "result": result}
-
-
-def check_fault(asked: object) -> tuple[str, dict[str, Any]]:
-    """Return the kind and the arguments of a fault that is asked for.
-
-    Raises:
-        ClusterError: no such kind, or not its arguments.
-    """
-    if not isinstance(asked, dict) or "kind" not in asked:
-        raise ClusterError('a fault is an object with a "kind": ' + ", ".join(FAULTS))
-    settings = dict(asked)
-    kind = settings.pop("kind")
-    method = FAULTS.get(kind)
-    if method is None:
-        raise ClusterError(f"there is no fault {kind!r}; there are {', '.join(FAULTS)}")
-    signature = inspect.signature(method)
-    try:
-        signature.bind(None, **settings)
-    except TypeError as error:
-        known = ", ".join(name for name in signature.parameters if name != "self")
-        raise ClusterError(f"{kind}: {error}; it takes {known}") from None
-    return kind, settings
+    begun = await faults.begin(fault_of(asked))
+    if isinstance(begun.fault, CutConnections):
+        return {"kind": begun.fault.kind, "result": begun.uses}
+    return begun.as_dict()
 
 
 @web.middleware

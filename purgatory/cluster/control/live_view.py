@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
 import structlog
@@ -20,11 +20,20 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Header, OptionList, RichLog
 from textual.widgets.option_list import Option
 
-from purgatory.cluster.errors import ClusterError
+from purgatory.cluster.fault_injection import Faults
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import (
+    CutConnections,
+    Fault,
+    Kill,
+    LoseAnswers,
+    Pause,
+    RefuseProduces,
+    StallFollower,
+)
 
 State = dict[str, Any]
 Row = tuple[str, ...]
-Begin = Callable[[dict[str, Any]], Awaitable[object]]
 
 _REFRESH_S = 0.5
 _FAULT_S = 10
@@ -56,8 +65,7 @@ class ClusterWatch(App[None]):
 
     Args:
         state: what `cluster_state` tells, asked twice a second.
-        begin: begins the fault that a mapping asks for.
-        end_all: ends every fault.
+        faults: where faults begin and end.
         events: what was logged.
     """
 
@@ -77,16 +85,14 @@ class ClusterWatch(App[None]):
     def __init__(
         self,
         state: Callable[[], State],
-        begin: Begin,
-        end_all: Callable[[], object],
+        faults: Faults,
         events: RecentEvents,
     ) -> None:
         super().__init__()
         self._state = state
-        self._begin = begin
-        self._end_all = end_all
+        self._faults = faults
         self._events = events
-        self._offered: list[dict[str, Any]] = []
+        self._offered: list[Fault] = []
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
@@ -122,7 +128,7 @@ class ClusterWatch(App[None]):
         while self._events.lines:
             log.write(self._events.lines.popleft())
 
-    def _offer(self, faults: list[dict[str, Any]]) -> None:
+    def _offer(self, faults: list[Fault]) -> None:
         if faults == self._offered:
             return
         self._offered = faults
@@ -136,10 +142,10 @@ class ClusterWatch(App[None]):
         """Begin the fault that was pressed."""
         self.run_worker(self._begin_and_tell(self._offered[event.option_index]))
 
-    async def _begin_and_tell(self, fault: dict[str, Any]) -> None:
+    async def _begin_and_tell(self, fault: Fault) -> None:
         """Begin a fault, and say so, or why not."""
         try:
-            await self._begin(fault)
+            await self._faults.begin(fault)
         except ClusterError as error:
             self.notify(str(error), severity="error")
         else:
@@ -147,7 +153,7 @@ class ClusterWatch(App[None]):
 
     def action_end_all(self) -> None:
         """End every fault."""
-        self._end_all()
+        self._faults.end_all()
         self.notify("all faults were ended")
 
 
@@ -199,33 +205,32 @@ def partition_rows(state: State) -> list[Row]:
     return rows
 
 
-def offered_faults(state: State) -> list[dict[str, Any]]:
+def offered_faults(state: State) -> list[Fault]:
     """Return what can be pressed now: for each broker that lives, what may happen to it."""
-    offers: list[dict[str, Any]] = []
+    offers: list[Fault] = []
     for broker in state["brokers"]:
         if not broker["alive"]:
             continue
         number = broker["id"]
         offers += [
-            {"kind": "stall_follower", "broker": number, "for_s": _FAULT_S},
-            {"kind": "kill", "broker": number, "for_s": _FAULT_S},
-            {"kind": "pause", "broker": number, "for_s": _FAULT_S},
-            {"kind": "lose_answers", "broker": number, "count": 1, "api": "produce"},
-            {"kind": "refuse_produces", "broker": number, "count": 1},
-            {"kind": "cut_connections", "broker": number},
+            StallFollower(number, for_s=_FAULT_S),
+            Kill(number, for_s=_FAULT_S),
+            Pause(number, for_s=_FAULT_S),
+            LoseAnswers(number, count=1, api="produce"),
+            RefuseProduces(number, count=1),
+            CutConnections(number),
         ]
     return offers
 
 
-def fault_text(fault: dict[str, Any]) -> str:
+def fault_text(fault: Fault) -> str:
     """Return a fault in words: "stall follower 2 for 10 s"."""
-    words = [fault["kind"].replace("_", " "), str(fault["broker"])]
-    if "count" in fault:
-        words.append(
-            f"({', '.join(str(fault[name]) for name in ('count', 'api') if name in fault)})"
-        )
-    if "for_s" in fault:
-        words.append(f"for {fault['for_s']} s")
+    words = [fault.kind.replace("_", " "), *map(str, fault.brokers)]
+    details = [str(fault.settings[name]) for name in ("count", "api") if name in fault.settings]
+    if details:
+        words.append(f"({', '.join(details)})")
+    if fault.for_s is not None:
+        words.append(f"for {fault.for_s} s")
     return " ".join(words)
 
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from purgatory.cluster.errors import ClusterError
+from purgatory.kafka.errors import ClusterError
 
 _FILE = ".lock"
 

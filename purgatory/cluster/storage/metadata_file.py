@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from purgatory.cluster.errors import ClusterError
 from purgatory.kafka.controller import NO_LEADER, Controller, PartitionState, Topic
+from purgatory.kafka.errors import ClusterError
 
 _FILE = "cluster.json"
 _VERSION = 1

@@ -1,0 +1,91 @@
+"""A fault of a cluster that has begun: since when, how often it struck, and when it ended.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from purgatory.kafka.faults import CountedFault, Fault
+
+
+class Endable(ABC):
+    """Ends with ``end()``, or at the end of a ``with`` block."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Let things go right again. Ending twice has no effect."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+
+class BegunFault(Endable):
+    """A fault that has begun.
+
+    Args:
+        number: from 1 on, in the order in which they began.
+        fault: what goes wrong.
+        on_end: is told when it has ended.
+    """
+
+    def __init__(self, number: int, fault: Fault, on_end: Callable[[BegunFault], None]) -> None:
+        self.number = number
+        self.fault = fault
+        self.began_s = time.time()
+        self.ended_s: float | None = None
+        self.uses = 0
+        self._on_end = on_end
+        self._timer: asyncio.TimerHandle | None = None
+        if fault.for_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(fault.for_s, self.end)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still in force."""
+        return self.ended_s is None
+
+    def end(self) -> None:
+        """Let things go right again. Ending twice has no effect."""
+        if self.active:
+            self.forget()
+            self._on_end(self)
+
+    def forget(self) -> None:
+        """Take it for ended, and tell nobody."""
+        self.ended_s = time.time()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def use(self) -> None:
+        """Note that it struck; the last of ``count`` strikes ends it."""
+        self.uses += 1
+        if isinstance(self.fault, CountedFault) and self.uses == self.fault.count:
+            self.end()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "number": self.number,
+            "kind": self.fault.kind,
+            "settings": self.fault.settings,
+            "began_s": self.began_s,
+            "ended_s": self.ended_s,
+            "uses": self.uses,
+        }

@@ -1,0 +1,113 @@
+"""``purgatory fault``: what each command asks the control for, and what it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from purgatory.cli import fault_command
+from purgatory.cli.main import app
+from purgatory.kafka.faults import KINDS
+
+Asked = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What the control was asked for; it answers all."""
+    asked: Asked = []
+
+    def ask(*question: Any) -> dict[str, int]:
+        asked.append(question)
+        return {"number": 3, "result": 2, "ended": 1}
+
+    monkeypatch.setattr(fault_command, "_ask", ask)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent", "said"),
+    [
+        (
+            "stall-follower 2 --for 10s",
+            {"kind": "stall_follower", "broker": 2, "for_s": 10.0},
+            "fault 3: stall-follower, for 10s",
+        ),
+        (
+            "slow-follower 2 --lag 5ms",
+            {"kind": "slow_follower", "broker": 2, "lag_ms": 5.0},
+            "fault 3: slow-follower, until it is ended",
+        ),
+        (
+            "shrink-isr orders 0 2",
+            {"kind": "shrink_isr", "topic": "orders", "partition": 0, "broker": 2},
+            "fault 3: shrink-isr, until it is ended",
+        ),
+        (
+            "kill 1 --for 500ms",
+            {"kind": "kill", "broker": 1, "for_s": 0.5},
+            "fault 3: kill, for 500ms",
+        ),
+        ("pause 1", {"kind": "pause", "broker": 1}, "fault 3: pause, until it is ended"),
+        ("cut-link 1 2", {"kind": "cut_link", "a": 1, "b": 2}, "fault 3: cut-link, until"),
+        (
+            "lose-answers 1 --count 2 --api produce",
+            {"kind": "lose_answers", "broker": 1, "count": 2, "api": "produce", "cut": True},
+            "fault 3: lose-answers, until it is ended",
+        ),
+        (
+            "lose-answers 1 --keep-connection",
+            {"kind": "lose_answers", "broker": 1, "cut": False},
+            "fault 3: lose-answers, until it is ended",
+        ),
+        (
+            "delay-answers 1 --delay 20ms --api fetch",
+            {"kind": "delay_answers", "broker": 1, "api": "fetch", "by_ms": 20.0},
+            "fault 3: delay-answers, until it is ended",
+        ),
+        (
+            "duplicate-answers 1",
+            {"kind": "duplicate_answers", "broker": 1},
+            "fault 3: duplicate-answers, until it is ended",
+        ),
+        (
+            "refuse-produces 1 --count 1",
+            {"kind": "refuse_produces", "broker": 1, "count": 1},
+            "fault 3: refuse-produces, until it is ended",
+        ),
+        ("cut-connections", {"kind": "cut_connections"}, "2 connections were cut"),
+        ("cut-connections 1", {"kind": "cut_connections", "broker": 1}, "2 connections were cut"),
+    ],
+)
+def test_a_fault_is_asked_for_as_it_was_typed(
+    typed: str, sent: dict[str, Any], said: str, asked: Asked
+) -> None:
+    ran = CliRunner().invoke(app, ["fault", *typed.split()])
+    assert (ran.exit_code, asked) == (0, [("POST", "/faults", sent)]), ran.output
+    assert ran.output.startswith(said)
+
+
+def test_each_kind_has_a_command() -> None:
+    shown = CliRunner().invoke(app, ["fault", "--help"]).output
+    assert [kind for kind in KINDS if kind.replace("_", "-") not in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("cut-link 1 1", "brokers 1 and 1 are the same one"),
+        ("lose-answers 1 --count 0", "than or equal to 1"),
+        ("stall-follower 1 --for 0s", "must be at least 1ms"),
+        ("stall-follower 1 --for 10", "give a number and its unit"),
+        ("stall-follower", "Missing argument"),
+        ("slow-follower 1", "Missing option"),
+        ("explode 1", "No such command"),
+    ],
+)
+def test_what_makes_no_sense_is_not_asked_for(typed: str, right: str, asked: Asked) -> None:
+    ran = CliRunner().invoke(app, ["fault", *typed.split()])
+    assert (ran.exit_code, asked) == (2, [])
+    assert right in ran.output
+    assert "Traceback" not in ran.output

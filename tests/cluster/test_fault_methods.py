@@ -1,0 +1,111 @@
+"""The ways to ask for a fault: methods that mypy checks, a plan, the live view, and one list."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory.cluster import ClusterError, Faults
+from purgatory.cluster.control.live_view import fault_text, offered_faults
+from purgatory.cluster.fault_plan import load_fault_plan
+from purgatory.cluster.threaded_cluster import ThreadedFaults
+from purgatory.kafka.faults import KINDS, Kill, StallFollower
+
+ROOT = Path(__file__).parents[2]
+
+_SNIPPET = """
+from purgatory.cluster import Faults, ThreadedCluster, ThreadedFault
+
+def on_a_thread(kafka_cluster: ThreadedCluster) -> None:
+    with kafka_cluster.fault.lose_answers(broker=1, count=1, api="produce") as lost:
+        fault: ThreadedFault = lost
+    cut: int = kafka_cluster.fault.cut_connections()
+    kafka_cluster.fault.lose_anwsers(broker=1)  # "ThreadedFaults" has no attribute "lose_anwsers"
+    kafka_cluster.fault.lose_answers(brocker=1)  # Unexpected keyword argument "brocker"
+    kafka_cluster.fault.stall_follower("1")  # incompatible type "str"; expected "int"
+    kafka_cluster.fault.kill(1, 2.5)  # Too many positional arguments
+
+async def on_the_loop(faults: Faults) -> None:
+    (await faults.kill(1, for_s=2.5)).end()
+    with faults.pause(1) as fault:
+        fault.use()
+    faults.pauze(1)  # "Faults" has no attribute "pauze"
+    faults.delay_answers(1)  # Missing named argument "by_ms"
+"""
+
+
+def test_mypy_refuses_faults_and_arguments_that_there_are_not(tmp_path: Path) -> None:
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(_SNIPPET)
+    # Only what the methods come from is read, so that it takes seconds without mypy's cache.
+    names = ["__init__", "begun_fault", "fault_injection", "fault_methods", "threaded_cluster"]
+    files = [ROOT / "purgatory" / "cluster" / f"{name}.py" for name in names]
+    files.append(ROOT / "purgatory" / "kafka" / "faults.py")
+    options = ["--config-file=", "--cache-dir=/dev/null", "--follow-imports=skip"]
+    command = [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", str(snippet)]
+    ran = subprocess.run(
+        [*command, *map(str, files)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    errors = re.findall(r"snippet\.py:(\d+): error: (.*)", ran.stdout)
+    lines = enumerate(_SNIPPET.splitlines(), 1)
+    expected = [(str(number), line.split("  # ")[1]) for number, line in lines if "  # " in line]
+    assert [number for number, _ in errors] == [number for number, _ in expected], ran.stdout
+    for (_, error), (_, part) in zip(errors, expected, strict=True):
+        assert part in error
+
+
+@pytest.mark.parametrize("methods", [Faults, ThreadedFaults])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_each_kind_has_a_method_with_its_arguments(kind: Any, methods: type[Any]) -> None:
+    arguments = set(inspect.signature(kind).parameters)
+    assert set(inspect.signature(getattr(methods, kind.kind)).parameters) - {"self"} == arguments
+
+
+def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None:
+    state = {"brokers": [{"id": 1, "alive": False}, {"id": 2, "alive": True}]}
+    assert [fault_text(fault) for fault in offered_faults(state)] == [
+        "stall follower 2 for 10 s",
+        "kill 2 for 10 s",
+        "pause 2 for 10 s",
+        "lose answers 2 (1, produce)",
+        "refuse produces 2 (1)",
+        "cut connections 2",
+    ]
+
+
+def test_a_plan_has_any_kind_with_its_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        '[[faults]]\nat_s = 5\nkind = "stall_follower"\nbroker = 2\nfor_s = 10\nevery_s = 60\n'
+        '[[faults]]\nat_s = 0.5\nkind = "kill"\nbroker = 1\n'
+    )
+    assert [(one.at_s, one.every_s, one.fault) for one in load_fault_plan(path)] == [
+        (5, 60, StallFollower(2, for_s=10)),
+        (0.5, None, Kill(1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("planned", "wrong"),
+    [
+        ('kind = "explode"', "faults.1: there is no fault 'explode'; there are stall_follower,"),
+        ("broker = 1", 'faults.1: a fault is an object with a "kind": stall_follower,'),
+        ('kind = "kill"', "faults.1: kill: missing a required argument: 'broker'; it takes broker"),
+        ('kind = "pause"\nbroker = 1\nfor_s = -1', "faults.1: for_s=-1: a number of seconds above"),
+        ('kind = "kill"\nbroker = 1\nevery_s = 0', "faults.1.every_s: Input should be greater"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said_before_anything_begins(
+    planned: str, wrong: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.toml"
+    first = '[[faults]]\nat_s = 0\nkind = "pause"\nbroker = 1\n'
+    path.write_text(f"{first}[[faults]]\nat_s = 1\n{planned}\n")
+    with pytest.raises(ClusterError, match=re.escape(f"{path}: {wrong}")):
+        load_fault_plan(path)
