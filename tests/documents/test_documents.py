@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,20 @@ WITH_PYTHON = [
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda path: path.name)
 def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
     run_python_of(document)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_the_python_imports_of_this_project_is_there(document: Path) -> None:
+    """Also where it is run only beside Spark or a cluster, or not at all."""
+    missing = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(python_of(document)))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("purgatory", "timer"))
+        for alias in node.names
+        if not hasattr(import_module(str(node.module)), alias.name)
+        and find_spec(f"{node.module}.{alias.name}") is None
+    ]
+    assert missing == []
 
 
 def test_the_readme_embeds_a_purgatory_in_20_lines() -> None:
