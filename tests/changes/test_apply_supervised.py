@@ -127,10 +127,11 @@ def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None
 
 def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() -> None:
     program = (
-        "import sys; from unittest.mock import patch; from purgatory.changes import python_daemon\n"
+        "import sys; from unittest.mock import patch\n"
+        "from purgatory.changes.apply import apply_daemon\n"
         "sys.argv.append('pyspark.worker')\n"
         "with patch('pyspark.daemon.manager'):\n"
-        "    python_daemon.begin(python_daemon.OF_TASKS)\n"
+        "    apply_daemon.begin(apply_daemon.OF_TASKS)\n"
         "before = set(sys.modules)\n"
         "from purgatory.changes.apply.streaming import Task\n"
         "from purgatory.changes.targets import open_target\n"
