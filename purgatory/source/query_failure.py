@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 _OURS = "purgatory."
+_OF_PYTHON = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .")
 _PASSING = (".BrokerAwayError", ".FaultError")
 """How the names of this project's errors end that have `passes`."""
 
@@ -22,13 +24,15 @@ class QueryFailure(NamedTuple):
 
 
 def query_failure(error: Exception) -> QueryFailure:
-    """The line that says most: the last one of this project's that failed, or the first of all.
+    """The line that says most: of this project's errors the last, else of Python's, else the first.
 
     What this project didn't find itself, such as a worker that was killed, may pass.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if line.startswith(_OURS) and "Error:" in line]
     if not named:
-        return QueryFailure(lines[0] if lines else type(error).__name__, passes=True)
+        raised = [line for line in lines if _OF_PYTHON.match(line)]
+        reason = (raised[-1:] or lines[:1] or [type(error).__name__])[0]
+        return QueryFailure(reason, passes=True)
     name, _, reason = named[-1].partition(":")
     return QueryFailure(reason.strip(), passes=name.endswith(_PASSING))
