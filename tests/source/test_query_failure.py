@@ -6,7 +6,7 @@ import pytest
 
 from purgatory.source.query_failure import QueryFailure, query_failure
 
-OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
+OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
 pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the worker:
