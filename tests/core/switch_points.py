@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import purgatory
 import timer
+from purgatory import core
 from tests.core.scheduler import Active, point, point_if_unguarded
 
 FLAGS = frozenset(
@@ -67,7 +67,7 @@ LOCKED_FILES = frozenset(
 )
 """Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
 
-ROOTS = [Path(module.__file__ or "").parent for module in (purgatory, timer)]
+ROOTS = [Path(module.__file__ or "").parent for module in (core, timer)]
 FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
 
 

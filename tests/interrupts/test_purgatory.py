@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import purgatory
 from purgatory import (
     DelayedOperation,
     DelayedOperationPurgatory,
@@ -24,13 +23,14 @@ from purgatory import (
     Outcome,
     PurgatoryClosedError,
     PurgatoryFullError,
+    core,
 )
 from purgatory.core import delayed_operation, retry_task
 from tests.core.probe import LONG_MS, pass_time
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 from timer import InlineExecutor, ManualClock, SystemTimer
 
-CORE = (str(Path(str(purgatory.__file__)).parent),)
+CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
 THE_OPERATION = (str(delayed_operation.__file__), str(retry_task.__file__))

@@ -2,7 +2,7 @@
 
 On Python 3.11 by ``sys.settrace``; from 3.12 on, where that may crash the interpreter, by
 ``sys.monitoring``. What is counted are the instructions executed in the library's own files:
-``timer/*.py``, ``purgatory/*.py`` and what a test adds.
+``timer/*.py``, ``purgatory/core/*.py`` and what a test adds.
 
 On 3.11 a trace function that raises is taken off by the interpreter. It is put back by the profile
 function, which is told of the next call or return: so a second interrupt is possible everywhere but
@@ -21,11 +21,11 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-import purgatory
 import timer
+from purgatory import core
 from tests.interrupts.instructions import Place, place_of, uncovered
 
-LIBRARY = tuple(str(Path(str(package.__file__)).parent) for package in (timer, purgatory))
+LIBRARY = tuple(str(Path(str(package.__file__)).parent) for package in (timer, core))
 
 
 class Tracer:
