@@ -26,7 +26,7 @@ def test_each_mutant_is_another_program_that_compiles() -> None:
 
 @pytest.mark.parametrize("module", ["watchers.py", "turn.py"])
 def test_every_mutant_of_the_core_compiles(module: str) -> None:
-    source = Path(ROOT, "purgatory", module).read_text(encoding="utf-8")
+    source = Path(ROOT, "purgatory", "core", module).read_text(encoding="utf-8")
     for mutant in mutants_of(source):
         compile(mutant.source(source), module, "exec")
 
