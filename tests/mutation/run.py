@@ -1,10 +1,11 @@
 """Changes one thing of a module at a time, and says which changes no test notices.
 
-    python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --seed 1 -- tests/core
+    python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --jobs 2 -- tests/core
 
-What follows ``--`` are pytest's arguments. Each mutant is tested in a copy of the project, until
-the first test fails or ``--timeout`` is over; the copy lies in a temporary folder. Printed are the
-mutants that lived, and at the end how many of how many did.
+What follows ``--`` are pytest's arguments. First all tests are run once, to see which lines each of
+them runs. Then each mutant is tested in a copy of the project, by the quickest tests that run its
+lines, until the first fails or ``--timeout`` is over. Printed are the mutants that lived, and at
+the end how many of how many did.
 
 A comparison is turned round or made strict, a number moved by one, a condition negated, ``and``
 and ``or`` exchanged, a truth value too, a statement left out, ``break`` and ``continue`` exchanged.
@@ -14,16 +15,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
+import queue
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.mutation.who_runs import WhoRuns, read_map
+
 ROOT = Path(__file__).parents[2]
+
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 COMPARED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
@@ -93,10 +101,10 @@ def _changes(node: ast.AST) -> Iterator[Mutant]:
             yield Mutant(node, "break")
 
 
-def lives(copy: Path, module: str, source: str, tests: list[str], timeout_s: float) -> bool:
+def lives(copy: Path, module: str, source: str, tests: Sequence[str], timeout_s: float) -> bool:
     """Whether all tests pass with ``source`` in place of the module's own."""
     (copy / module).write_text(source, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [*PYTEST, "-x", *tests]
     try:
         ended = subprocess.run(
             command, cwd=copy, capture_output=True, check=False, timeout=timeout_s
@@ -106,6 +114,49 @@ def lives(copy: Path, module: str, source: str, tests: list[str], timeout_s: flo
     return ended.returncode == 0
 
 
+def make_copy(folder: Path) -> Path:
+    """Copy what tests need of the project into a folder."""
+    for part in ("timer", "purgatory", "tests", "docs"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def map_tests(copy: Path, tests: Sequence[str]) -> WhoRuns:
+    """Run all tests once, to see which lines each of them runs."""
+    path = copy / "who_runs.json"
+    command = [*PYTEST, "-p", "tests.mutation.who_runs", *tests]
+    ended = subprocess.run(
+        command, cwd=copy, check=False, env={**os.environ, "WHO_RUNS": str(path)}
+    )
+    if ended.returncode != 0:
+        sys.exit("the tests fail, or hang, without a mutant")
+    return read_map(path)
+
+
+class Work(NamedTuple):
+    """Mutants to be tested, by how many at a time, and against what."""
+
+    copies: queue.SimpleQueue[Path]
+    map: WhoRuns
+    all_tests: Sequence[str]
+    options: argparse.Namespace
+
+    def lives(self, task: tuple[str, Mutant]) -> bool:
+        """Whether a mutant of a module lives."""
+        module, mutant = task
+        node, original = mutant.node, (ROOT / module).read_text(encoding="utf-8")
+        last = node.end_lineno or node.lineno
+        tests = self.map.of_lines(module, node.lineno, last, self.options.most)
+        copy = self.copies.get()
+        try:
+            source = mutant.source(original)
+            return lives(copy, module, source, tests or self.all_tests, self.options.timeout)
+        finally:
+            (copy / module).write_text(original, encoding="utf-8")
+            self.copies.put(copy)
+
+
 def main() -> None:
     """Test the mutants of the modules that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -113,27 +164,30 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many of each module; default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each")
+    parser.add_argument("--most", type=float, default=20, help="seconds of tests for each")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options, tests = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
-    tried = lived = 0
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "copy")
-        for part in ("timer", "purgatory", "tests", "docs"):
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", copy)
-        for module in options.modules:
-            original = (ROOT / module).read_text(encoding="utf-8")
-            mutants = mutants_of(original)
-            if options.sample is not None and options.sample < len(mutants):
-                mutants = random.Random(options.seed).sample(mutants, options.sample)
-            for mutant in mutants:
-                tried += 1
-                if lives(copy, module, mutant.source(original), tests, options.timeout):
-                    lived += 1
-                    print(f"{module}, {mutant}", flush=True)
-                print(f"\r{lived} of {tried} lived", end="", file=sys.stderr, flush=True)
-            (copy / module).write_text(original, encoding="utf-8")
-    print(f"{lived} of {tried} mutants lived")
+    tasks: list[tuple[str, Mutant]] = []
+    for module in options.modules:
+        mutants = mutants_of((ROOT / module).read_text(encoding="utf-8"))
+        if options.sample is not None and options.sample < len(mutants):
+            mutants = random.Random(options.seed).sample(mutants, options.sample)
+        tasks += [(module, mutant) for mutant in mutants]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(options.jobs):
+            copies.put(made := make_copy(Path(folder, str(number))))
+        work = Work(copies, map_tests(made, tests), tests, options)
+        lived = 0
+        for number, ((module, mutant), lived_on) in enumerate(
+            zip(tasks, pool.map(work.lives, tasks), strict=True), 1
+        ):
+            if lived_on:
+                lived += 1
+                print(f"{module}, {mutant}", flush=True)
+            print(f"\r{lived} of {number} lived", end="", file=sys.stderr, flush=True)
+    print(f"{lived} of {len(tasks)} mutants lived")
 
 
 if __name__ == "__main__":
