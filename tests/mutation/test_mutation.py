@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.mutation import run
-from tests.mutation.run import ROOT, lives, mutants_of
+from tests.mutation.run import PYTEST, ROOT, lives, mutants_of
+from tests.mutation.who_runs import WhoRuns, read_map
 
 SOURCE = """\
 def clamp(value, most):
@@ -43,3 +46,25 @@ def test_what_it_changes_is_told() -> None:
     assert run.__doc__ is not None
     told = [str(mutant) for mutant in mutants_of(SOURCE)]
     assert "line 2: 'value < 0' -> '(value <= 0)'" in told
+
+
+def test_the_quickest_tests_that_run_a_line_are_chosen() -> None:
+    tests = {"a.py": {1: ["slow", "quick"], 2: ["other"], 9: ["elsewhere"]}}
+    known = WhoRuns(tests, {"slow": 5.0, "quick": 0.1, "other": 1.0, "elsewhere": 0.0})
+    assert known.of_lines("a.py", 1, 2, most_s=2) == ["quick", "other"]
+    assert known.of_lines("a.py", 1, 2, most_s=10) == ["quick", "other", "slow"]
+    assert known.of_lines("a.py", 1, 2, most_s=0) == ["quick"]
+    assert known.of_lines("a.py", 3, 8, most_s=10) == []
+
+
+def test_it_is_noted_which_tests_run_which_lines(tmp_path: Path) -> None:
+    name = "test_a_failing_task_is_counted_logged_and_harms_no_other"
+    test = f"tests/timer/test_system_timer.py::{name}"
+    path = tmp_path / "map.json"
+    environment = {**os.environ, "WHO_RUNS": str(path)}
+    command = [*PYTEST, "-p", "tests.mutation.who_runs", test]
+    subprocess.run(command, cwd=ROOT, check=True, env=environment, capture_output=True)
+    source = (ROOT / "timer" / "system_timer.py").read_text(encoding="utf-8").splitlines()
+    line = source.index("            self.failures += 1") + 1
+    known = read_map(path)
+    assert known.of_lines("timer/system_timer.py", line, line, most_s=60) == [test]

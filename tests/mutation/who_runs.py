@@ -83,7 +83,7 @@ class Plugin:
             return (yield)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
             self.seconds[item.nodeid] = time.perf_counter() - began_s
             for file, line in self._seen:
                 self.tests[os.path.relpath(file, ROOT)][line].add(item.nodeid)
