@@ -3,8 +3,8 @@
     WHO_RUNS=map.json pytest -p tests.mutation.who_runs ...
 
 A test that traces by itself hides what it runs from then on, and one that fails, since tracing
-is slow, is left out. The map is JSON: by file and line, the
-names of the tests; and by name of a test, its seconds.
+is slow, is left out. The map is JSON: by file and line, the names of the tests; and by name of a
+test, its seconds.
 """
 
 from __future__ import annotations
