@@ -59,6 +59,10 @@ def test_a_static_member_whose_place_another_one_took_is_fenced(
         group.wait_for(lambda: (0, 0) in new.reads, "the new one reads")
 
 
+# What kafka-python's test left may be collected in the one after it.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+)
 def test_committed_offsets_survive_the_death_of_the_coordinator(
     cluster: ThreadedCluster, client: KafkaClient, name: str
 ) -> None:
