@@ -105,10 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _described(error: typer.TyperException, command: str) -> str:
-    names = {
-        info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands
-    }
-    program = f"purgatory {command}" if command in names else "purgatory"
+    # It knows its command, but for what a command raises when all was parsed.
+    context = getattr(error, "ctx", None)
+    program = f"purgatory {command}" if context is None else context.command_path
     text = " ".join(error.format_message().split()).rstrip(".")
     return f"{program}: {text} (see {program} --help)"
 
