@@ -6,9 +6,9 @@ from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_wri
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control import Control
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.groups import GroupConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
+from purgatory.kafka import GroupConfig
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 from purgatory.cluster.api import HANDLERS
 from purgatory.cluster.api.sasl import BEFORE_AUTHENTICATION
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.groups import OFFSETS_TOPIC, GroupCoordinator, GroupOffsets, partition_of
+from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
@@ -36,8 +38,9 @@ from purgatory.cluster.storage import (
 from purgatory.cluster.storage.retention import drop_older_than
 from purgatory.cluster.topic_settings import log_config, value_of
 from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import Log, LogConfig, ReplicaManager, TopicPartition
+from purgatory.kafka import BrokerGroups, Log, LogConfig, ReplicaManager, TopicPartition
 from purgatory.kafka.controller import LogEnd, PartitionState
 from purgatory.kafka.errors import ClusterError
 from timer import SystemClock
@@ -76,8 +79,7 @@ class Broker:
         self._folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
         self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.manager: ReplicaManager
-        self.groups: GroupCoordinator
-        self.offsets: GroupOffsets
+        self.groups: BrokerGroups
 
     # Its life.
 
@@ -144,31 +146,41 @@ class Broker:
     def _start_process(self) -> None:
         config = self.cluster.config
         broker_id = self.broker_id
-        produces, fetches, deletions = (
-            self._purgatory(name) for name in ("Produce", "Fetch", "DeleteRecords")
-        )
+        self.purgatories = []
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
-            produce_purgatory=produces.core,
-            fetch_purgatory=fetches.core,
-            delete_records_purgatory=deletions.core,
+            produce_purgatory=self._purgatory("Produce"),
+            fetch_purgatory=self._purgatory("Fetch"),
+            delete_records_purgatory=self._purgatory("DeleteRecords"),
             min_insync_replicas=config.min_insync_replicas,
             max_lag_ms=config.replica_max_lag_ms,
             new_log=self._new_log,
             min_insync_of=self._min_insync_of,
-            is_elsewhere=lambda one: self.cluster.controller.state_of(one) is not None,
+            is_elsewhere=self._is_known,
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
-        self.groups = GroupCoordinator(config.groups, self._purgatory)
-        self.offsets = GroupOffsets(self.manager)
-        self.purgatories = [produces, fetches, deletions, *self.groups.purgatories]
+        self.groups = BrokerGroups(
+            self.manager,
+            config.groups,
+            OffsetsRecords(),
+            new_purgatory=self._purgatory,
+            new_member_id=lambda begin: f"{begin}-{uuid.uuid4()}",
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            offsets_partitions=self.cluster.offsets_partitions,
+            is_known=self._is_known,
+        )
 
-    def _purgatory(self, name: str) -> AsyncPurgatory:
+    def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace
         on_settled = None if trace is None else partial(trace.settled, self.broker_id, name)
-        return AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
+        purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
+        self.purgatories.append(purgatory)
+        return purgatory.core
+
+    def _is_known(self, topic_partition: TopicPartition) -> bool:
+        return self.cluster.controller.state_of(topic_partition) is not None
 
     def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> Noted:
         state = self.cluster.controller.state_of(topic_partition)
@@ -252,24 +264,15 @@ class Broker:
     def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Lead or follow as ``state`` says."""
         manager = self.manager
-        topic, partition = topic_partition
-        if state.leader == self.broker_id:
+        leads = state.leader == self.broker_id
+        if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
-            if topic == OFFSETS_TOPIC and not self.offsets.leads(partition):
-                self.offsets.load(partition)
+        self.groups.take_role(topic_partition, leads)
+        if leads:
             return
-        if topic == OFFSETS_TOPIC and self.offsets.leads(partition):
-            self._resign_as_coordinator(partition)
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
         if state.leader != NO_LEADER:
             self._fetcher_from(state.leader).wake(topic_partition)
-
-    def _resign_as_coordinator(self, partition: int) -> None:
-        self.offsets.unload(partition)
-        partitions = self.cluster.offsets_partitions()
-        for group_id in list(self.groups.groups):
-            if partition_of(group_id, partitions) == partition:
-                self.groups.forget(group_id)
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic with its records."""
@@ -278,7 +281,7 @@ class Broker:
         for log in logs:
             if isinstance(log, StoredLog | MemoryLog):
                 log.remove()
-        self.offsets.delete_topic(topic)
+        self.groups.delete_topic(topic)
 
     def forget_topic(self, topic: str) -> None:
         """Take a deleted topic off the disks of a broker that is dead.

@@ -19,12 +19,11 @@ from typing import Self
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.groups import OFFSETS_TOPIC, GroupConfig
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.protocol.rounds import Rounds
 from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import LogConfig
+from purgatory.kafka import OFFSETS_TOPIC, GroupConfig, LogConfig
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 

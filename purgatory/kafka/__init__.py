@@ -1,4 +1,4 @@
-"""The waits of a Kafka broker, modelled in full: produce, fetch and delete-records.
+"""What a Kafka broker decides, modelled in full: its logs, replicas and groups, and their waits.
 
 A model without I/O, threads and wall clock: time and scheduling come in from outside, so that a
 simulation, a threaded run and a network server use the same code.
@@ -12,6 +12,19 @@ from purgatory.kafka.delayed_delete_records import (
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchCase
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.groups.broker_groups import BrokerGroups
+from purgatory.kafka.groups.committed_offset import (
+    OFFSETS_TOPIC,
+    CommittedOffset,
+    OffsetEntry,
+    OffsetKey,
+    OffsetsCodec,
+    partition_of,
+)
+from purgatory.kafka.groups.group import Group, GroupState, Joining
+from purgatory.kafka.groups.group_answers import JoinAnswer, RosterEntry, SyncAnswer
+from purgatory.kafka.groups.group_config import GroupConfig
+from purgatory.kafka.groups.group_errors import GroupRefusal
 from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
 from purgatory.kafka.log import Log, LogConfig
@@ -34,8 +47,11 @@ from purgatory.kafka.segment import Segment
 from purgatory.kafka.topic_partition import TopicPartition
 
 __all__ = [
+    "OFFSETS_TOPIC",
     "AbortedTransaction",
     "AppendOrigin",
+    "BrokerGroups",
+    "CommittedOffset",
     "DelayedDeleteRecords",
     "DelayedFetch",
     "DelayedProduce",
@@ -47,11 +63,20 @@ __all__ = [
     "FetchCase",
     "FetchIsolation",
     "FetchParams",
+    "Group",
+    "GroupConfig",
+    "GroupRefusal",
+    "GroupState",
+    "JoinAnswer",
+    "Joining",
     "KafkaError",
     "LeaderAppend",
     "LeaderEpochCache",
     "Log",
     "LogConfig",
+    "OffsetEntry",
+    "OffsetKey",
+    "OffsetsCodec",
     "Partition",
     "PartitionDeleteRecordsResponse",
     "PartitionFetch",
@@ -62,6 +87,9 @@ __all__ = [
     "ProducerStates",
     "RecordBatch",
     "ReplicaManager",
+    "RosterEntry",
     "Segment",
+    "SyncAnswer",
     "TopicPartition",
+    "partition_of",
 ]

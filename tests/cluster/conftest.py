@@ -12,8 +12,7 @@ import pytest
 
 import purgatory.pytest_plugin
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, ThreadedCluster
-from purgatory.cluster.groups import OFFSETS_TOPIC, partition_of
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import OFFSETS_TOPIC, TopicPartition, partition_of
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.kafka_client import KafkaClient

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from purgatory.cluster.groups import (
-    Group,
-    GroupConfig,
-    GroupCoordinator,
-    GroupError,
-    GroupRefusal,
-    GroupState,
-    Joining,
-)
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.kafka import ErrorCode, Group, GroupConfig, GroupRefusal, GroupState, Joining
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from tests.event_loop.conftest import new_purgatory, run_virtually
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000
@@ -44,22 +40,31 @@ class GroupClient:
             kind,
             tuple((name, name.encode()) for name in protocols or ("range",)),
         )
-        answer = await self.groups.join("g", self.member_id, joined, ids_first)
-        if answer["error_code"] == 0:
-            self.member_id = answer["member_id"]
-            self.generation = answer["generation_id"]
-            self.leads = answer["leader"] == self.member_id
-            self.roster = [member["member_id"] for member in answer["members"]]
-        return int(answer["error_code"])
+        answer: Any = await answer_of(
+            partial(self.groups.join, "g", self.member_id, joined, ids_first)
+        )
+        if answer.error == 0:
+            self.member_id = answer.member_id
+            self.generation = answer.generation
+            self.leads = answer.leader_id == self.member_id
+            self.roster = [member.member_id for member in answer.roster]
+        return int(answer.error)
 
     async def sync(self, assignments: dict[str, bytes] | None = None) -> tuple[int, bytes]:
         """Sync, and return the error code and the assignment. A leader gives each its own id."""
         if assignments is None and self.leads:
             assignments = {member: member.encode() for member in self.roster}
-        answer = await self.groups.sync(
-            "g", self.generation, self.member_id, self.instance_id, assignments or {}
+        answer: Any = await answer_of(
+            partial(
+                self.groups.sync,
+                "g",
+                self.generation,
+                self.member_id,
+                self.instance_id,
+                assignments or {},
+            )
         )
-        return int(answer["error_code"]), answer["assignment"]
+        return int(answer.error), answer.assignment
 
     def heartbeat(self) -> int:
         """Give a sign of life, and return the error code."""
@@ -80,7 +85,7 @@ def code_of(call: Callable[..., None], *arguments: object) -> int:
     return 0
 
 
-async def refused(waiting: Awaitable[Any]) -> GroupError:
+async def refused(waiting: Awaitable[Any]) -> ErrorCode:
     with pytest.raises(GroupRefusal) as caught:
         await waiting
     return caught.value.code
@@ -89,7 +94,12 @@ async def refused(waiting: Awaitable[Any]) -> GroupError:
 def coordinator(**options: int) -> GroupCoordinator:
     short = {"initial_rebalance_delay_ms": DELAY_MS, "min_session_timeout_ms": 100}
     settings = {**short, **options}
-    return GroupCoordinator(GroupConfig(**settings), new_purgatory)
+    numbers = itertools.count(1)
+    return GroupCoordinator(
+        GroupConfig(**settings),
+        lambda name: new_purgatory(name).core,
+        lambda begin: f"{begin}-{next(numbers)}",
+    )
 
 
 def group_of(groups: GroupCoordinator) -> Group:
@@ -115,7 +125,7 @@ def run_groups(main: Callable[[GroupCoordinator], Awaitable[None]], **options: i
         groups = coordinator(**options)
         await main(groups)
         for purgatory in groups.purgatories:
-            await purgatory.aclose("leave")
+            purgatory.close("leave")
 
     run_virtually(run)
 

@@ -6,12 +6,9 @@ import asyncio
 
 import pytest
 
-from purgatory.cluster.groups import (
-    GroupCoordinator,
-    GroupError,
-    GroupState,
-    MemberIdRequired,
-)
+from purgatory.kafka import ErrorCode, GroupState
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.group_errors import MemberIdRequired
 from tests.cluster.group_client import (
     DELAY_MS,
     REBALANCE_MS,
@@ -76,7 +73,7 @@ def test_a_new_member_has_the_others_join_again() -> None:
         await stable(groups, one)
         joining = asyncio.create_task(two.join())
         await settle()
-        assert one.heartbeat() == GroupError.REBALANCE_IN_PROGRESS
+        assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         assert not joining.done()
         await joined_again(groups, [one], joining)
         assert (one.generation, two.generation) == (2, 2)
@@ -92,7 +89,7 @@ def test_who_does_not_join_again_within_the_rebalance_timeout_is_out() -> None:
         joining = asyncio.create_task(one.join("range", "sticky"))
 
         async def beat() -> None:
-            while two.heartbeat() in (0, GroupError.REBALANCE_IN_PROGRESS):
+            while two.heartbeat() in (0, ErrorCode.REBALANCE_IN_PROGRESS):
                 await asyncio.sleep(1)
 
         beating = asyncio.create_task(beat())
@@ -100,7 +97,7 @@ def test_who_does_not_join_again_within_the_rebalance_timeout_is_out() -> None:
         assert now_ms() - began_ms == REBALANCE_MS
         await beating
         assert list(group_of(groups).members) == [one.member_id]
-        assert two.heartbeat() == GroupError.UNKNOWN_MEMBER_ID
+        assert two.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
         assert one.leads
 
     run_groups(main)
@@ -115,8 +112,8 @@ def test_who_gives_no_sign_of_life_is_out_and_the_others_rebalance() -> None:
             if one.heartbeat():
                 break
         assert list(group_of(groups).members) == [one.member_id]
-        assert two.heartbeat() == GroupError.UNKNOWN_MEMBER_ID
-        assert one.heartbeat() == GroupError.REBALANCE_IN_PROGRESS
+        assert two.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+        assert one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         assert await one.join() == 0
         assert one.generation == 2
 
@@ -130,7 +127,7 @@ def test_a_member_that_waits_for_the_others_needs_no_sign_of_life() -> None:
         joining = asyncio.create_task(one.join("range", "other"))
         for _ in range(40):
             await asyncio.sleep(1)
-            assert two.heartbeat() == GroupError.REBALANCE_IN_PROGRESS
+            assert two.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         assert not joining.done()
         assert len(group_of(groups).members) == 2
         assert await two.join() == 0
@@ -144,7 +141,7 @@ def test_who_joined_and_does_not_sync_is_out_in_the_end() -> None:
         one, two = GroupClient(groups), GroupClient(groups)
         await asyncio.gather(one.join(), two.join())
         answered = asyncio.create_task(two.sync())  # the leader never gives an assignment
-        assert await answered == (GroupError.REBALANCE_IN_PROGRESS, b"")
+        assert await answered == (ErrorCode.REBALANCE_IN_PROGRESS, b"")
         assert now_ms() <= 2 * DELAY_MS + SESSION_MS
         assert await two.join() == 0
         assert two.leads
@@ -160,7 +157,7 @@ def test_the_last_member_that_leaves_empties_the_group_and_another_may_begin_it(
         assert one.leave() == 0
         group = group_of(groups)
         assert (group.state, group.generation) == (GroupState.EMPTY, 2)
-        assert one.leave() == GroupError.UNKNOWN_MEMBER_ID
+        assert one.leave() == ErrorCode.UNKNOWN_MEMBER_ID
         other = GroupClient(groups)
         assert await other.join("new", kind="other") == 0
         assert other.generation == 3
@@ -173,7 +170,7 @@ def test_the_next_member_leads_when_the_leader_leaves() -> None:
         one, two = GroupClient(groups), GroupClient(groups)
         await stable(groups, one, two)
         assert one.leave() == 0
-        assert two.heartbeat() == GroupError.REBALANCE_IN_PROGRESS
+        assert two.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         assert await two.join() == 0
         assert two.leads
         assert two.roster == [two.member_id]
@@ -189,7 +186,7 @@ def test_a_leader_that_joins_again_causes_a_rebalance_and_a_follower_none() -> N
         assert (two.generation, one.heartbeat()) == (1, 0)
         joining = asyncio.create_task(one.join())
         await settle()
-        assert two.heartbeat() == GroupError.REBALANCE_IN_PROGRESS
+        assert two.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         await joined_again(groups, [two], joining)
         assert one.generation == 2
 
@@ -228,7 +225,7 @@ def test_an_id_that_is_not_used_in_time_is_forgotten_with_its_group() -> None:
         await asyncio.sleep(SESSION_MS / 1_000 + 1)
         assert groups.groups == {}
         one.member_id = caught.value.member_id
-        assert await refused(one.join()) is GroupError.UNKNOWN_MEMBER_ID
+        assert await refused(one.join()) is ErrorCode.UNKNOWN_MEMBER_ID
 
     run_groups(main)
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from purgatory.cluster.groups import (
-    GroupConfig,
-    GroupCoordinator,
-    GroupRefusal,
-    GroupState,
-    Joining,
-    MemberIdRequired,
-)
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.kafka import GroupConfig, GroupRefusal, GroupState, JoinAnswer, Joining, SyncAnswer
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.group_errors import MemberIdRequired
 from tests.event_loop.conftest import VirtualLoop, new_purgatory, settle
 
 _SESSION_MS, _REBALANCE_MS = 10_000, 30_000
@@ -53,7 +51,12 @@ class GroupMachine(RuleBasedStateMachine):
 
     async def _begin(self) -> None:
         config = GroupConfig(initial_rebalance_delay_ms=3_000, min_session_timeout_ms=100)
-        self.groups = GroupCoordinator(config, new_purgatory)
+        numbers = itertools.count(1)
+        self.groups = GroupCoordinator(
+            config,
+            lambda name: new_purgatory(name).core,
+            lambda begin: f"{begin}-{next(numbers)}",
+        )
 
     def _step(self, coroutine: Coroutine[Any, Any, None] | None = None) -> None:
         async def step() -> None:
@@ -77,18 +80,20 @@ class GroupMachine(RuleBasedStateMachine):
             "c", "/h", seat.instance_id, _SESSION_MS, _REBALANCE_MS, "consumer", protocols
         )
         try:
-            answer = await self.groups.join("g", seat.member_id, joined, ids_first)
+            answer: JoinAnswer = await answer_of(
+                partial(self.groups.join, "g", seat.member_id, joined, ids_first)
+            )
         except MemberIdRequired as required:
             seat.member_id = required.member_id
         except GroupRefusal:
             seat.member_id = ""
         else:
-            if answer["error_code"]:
+            if answer.error:
                 return
-            seat.member_id = answer["member_id"]
-            seat.generation = answer["generation_id"]
-            seat.leader = answer["leader"] == seat.member_id
-            seat.roster = [member["member_id"] for member in answer["members"]]
+            seat.member_id = answer.member_id
+            seat.generation = answer.generation
+            seat.leader = answer.leader_id == seat.member_id
+            seat.roster = [member.member_id for member in answer.roster]
             assert not seat.leader or seat.member_id in seat.roster
 
     @rule(number=_seats)
@@ -99,14 +104,21 @@ class GroupMachine(RuleBasedStateMachine):
     async def _sync(self, seat: _Seat) -> None:
         assignments = {member: member.encode() for member in seat.roster} if seat.leader else {}
         try:
-            answer = await self.groups.sync(
-                "g", seat.generation, seat.member_id, seat.instance_id, assignments
+            answer: SyncAnswer = await answer_of(
+                partial(
+                    self.groups.sync,
+                    "g",
+                    seat.generation,
+                    seat.member_id,
+                    seat.instance_id,
+                    assignments,
+                )
             )
         except GroupRefusal:
             return
         # Who came back as a static member has the assignment of the id that it had before.
-        if answer["error_code"] == 0 and seat.instance_id is None:
-            assert answer["assignment"] == seat.member_id.encode()
+        if answer.error == 0 and seat.instance_id is None:
+            assert answer.assignment == seat.member_id.encode()
 
     @rule(number=_seats)
     def heartbeat(self, number: int) -> None:

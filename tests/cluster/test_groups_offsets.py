@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,15 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.groups import OFFSETS_TOPIC, GroupOffsets, group_offsets, partition_of
-from purgatory.cluster.groups.offsets_log import (
+from purgatory.cluster.offsets_records import OffsetsRecords
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
     CommittedOffset,
+    ErrorCode,
+    OffsetEntry,
     OffsetKey,
-    decode_offsets,
-    encode_offsets,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+    partition_of,
 )
-from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from purgatory.kafka.groups import group_offsets
+from purgatory.kafka.groups.group_offsets import GroupOffsets
 from tests.cluster.raw_client import RawClient
+
+ORDERS = TopicPartition("orders", 0)
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 _keys = st.builds(OffsetKey, _names, _names, st.integers(0, 2**31 - 1))
@@ -32,10 +40,10 @@ _offsets = st.builds(CommittedOffset, _longs, st.integers(-1, 2**31 - 1), _names
 @settings(max_examples=100)
 @given(st.lists(st.tuples(_keys, st.none() | _offsets), min_size=1, max_size=5))
 def test_offsets_are_read_back_as_they_were_written(
-    entries: list[tuple[OffsetKey, CommittedOffset | None]],
+    entries: list[OffsetEntry],
 ) -> None:
-    data = encode_offsets(entries, datetime(2026, 1, 1, tzinfo=UTC))
-    assert list(decode_offsets(data)) == entries
+    codec = OffsetsRecords()
+    assert list(codec.entries(codec.batch(entries))) == entries
 
 
 # What Java's String.hashCode() says of them, without its sign, modulo 50.
@@ -189,8 +197,8 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
             await cluster.kill(first)
             second = _coordinator(cluster)
             assert await _committed(cluster, second) == (0, 99, "why")
-            offsets = cluster.brokers[second].offsets
-            assert {offsets.of_group(group_id)["orders", 0].offset for group_id in "xyz"} == {7}
+            offsets = cluster.brokers[second].groups.offsets
+            assert {offsets.of_group(group_id)[ORDERS].offset for group_id in "xyz"} == {7}
             assert sorted(offsets.groups()) == ["g", "x", "y", "z"]
 
     asyncio.run(main())
@@ -227,13 +235,13 @@ class LogOfOffsets:
         return {
             (key.group_id, key.partition): committed.offset
             for batch in self.batches[self.start :]
-            for key, committed in decode_offsets(batch.to_bytes())
+            for key, committed in OffsetsRecords().entries(batch)
             if committed is not None
         }
 
 
 def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
-    offsets = GroupOffsets(log)  # type: ignore[arg-type]
+    offsets = GroupOffsets(log, OffsetsRecords(), lambda: 0)  # type: ignore[arg-type]
     offsets._loaded[0] = set()
     return offsets
 
@@ -241,53 +249,45 @@ def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
 def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
 
-    async def main() -> None:
-        log = LogOfOffsets()
-        offsets = _offsets_in(log)
-        committing = []
-        for offset in range(10):
-            coroutine = offsets.commit(0, "g", {("orders", 0): (offset, -1, "")})
-            committing.append(asyncio.create_task(coroutine))
-        await asyncio.sleep(0)
-        for _ in range(9):
-            log.replicate()
-        assert log.start == 0, "the last one is appended, and not known yet"
-        log.replicate()  # that one
-        log.replicate()  # what is there, written anew
-        await asyncio.gather(*committing)
-        assert log.start == 10
-        assert log.read() == {("g", 0): 9}
-
-    asyncio.run(main())
+    log = LogOfOffsets()
+    offsets = _offsets_in(log)
+    answers: list[ErrorCode] = []
+    for offset in range(10):
+        offsets.commit(0, "g", {ORDERS: CommittedOffset(offset, -1, "")}, answers.append)
+    for _ in range(9):
+        log.replicate()
+    assert log.start == 0, "the last one is appended, and not known yet"
+    log.replicate()  # that one
+    log.replicate()  # what is there, written anew
+    assert answers == [ErrorCode.NONE] * 10
+    assert log.start == 10
+    assert log.read() == {("g", 0): 9}
 
 
 def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 50)
 
-    async def main() -> None:
-        log = LogOfOffsets()
-        offsets = _offsets_in(log)
-        looks = 0
-        there = offsets._there
+    log = LogOfOffsets()
+    offsets = _offsets_in(log)
+    looks = 0
+    there = offsets._there
 
-        def look(partition: int) -> Any:
-            nonlocal looks
-            looks += 1
-            return there(partition)
+    def look(partition: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return there(partition)
 
-        monkeypatch.setattr(offsets, "_there", look)
-        for number in range(2_000):  # a hundred offsets, again and again
-            coroutine = offsets.commit(0, "g", {("orders", number % 100): (number, -1, "")})
-            task = asyncio.create_task(coroutine)
-            await asyncio.sleep(0)
-            while log.waiting:
-                log.replicate()
-            await task
-        assert looks < 2_000 / 50
-        assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
-        assert log.start > 1_000
-
-    asyncio.run(main())
+    monkeypatch.setattr(offsets, "_there", look)
+    answers: list[ErrorCode] = []
+    for number in range(2_000):  # a hundred offsets, again and again
+        place = TopicPartition("orders", number % 100)
+        offsets.commit(0, "g", {place: CommittedOffset(number, -1, "")}, answers.append)
+        while log.waiting:
+            log.replicate()
+    assert answers == [ErrorCode.NONE] * 2_000
+    assert looks < 2_000 / 50
+    assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
+    assert log.start > 1_000
 
 
 def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
@@ -305,7 +305,7 @@ def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
                 )
                 await client.ask(8, 8, {**asked, "topics": asked["topics"][1:]})
             await cluster.kill(first)
-            offsets = cluster.brokers[_coordinator(cluster)].offsets
+            offsets = cluster.brokers[_coordinator(cluster)].groups.offsets
             assert list(offsets.of_group("g")) == [("other", 0)]
 
     asyncio.run(main())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
+from functools import partial
 
-from purgatory.cluster.groups import GroupConfig, GroupCoordinator, Joining
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.kafka import GroupConfig, JoinAnswer, Joining, SyncAnswer
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from tests.event_loop.conftest import new_purgatory, run_virtually
+
+_numbers = itertools.count(1)
 
 
 def _joining(instance_id: str) -> Joining:
@@ -14,18 +19,23 @@ def _joining(instance_id: str) -> Joining:
 
 
 async def _joined(groups: GroupCoordinator, instance_id: str, member_id: str) -> tuple[str, int]:
-    answer = await groups.join("g", member_id, _joining(instance_id), ids_first=True)
-    assert answer["error_code"] == 0
-    return answer["member_id"], answer["generation_id"]
+    answer: JoinAnswer = await answer_of(
+        partial(groups.join, "g", member_id, _joining(instance_id), True)
+    )
+    assert answer.error == 0
+    return answer.member_id, answer.generation
 
 
 async def _stable() -> tuple[GroupCoordinator, str]:
     """Return a group of one static member, and the id that it was given."""
     groups = GroupCoordinator(
-        GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100), new_purgatory
+        GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100),
+        lambda name: new_purgatory(name).core,
+        lambda begin: f"{begin}-{next(_numbers)}",
     )
     leader_id, generation = await _joined(groups, "one", "")
-    await groups.sync("g", generation, leader_id, "one", {leader_id: b"all"})
+    assigned = {leader_id: b"all"}
+    await answer_of(partial(groups.sync, "g", generation, leader_id, "one", assigned))
     assert generation == 1
     return groups, leader_id
 
@@ -45,12 +55,15 @@ def test_a_static_leader_that_comes_back_causes_none() -> None:
         new_id, generation = await _joined(groups, "one", "")
         assert generation == 1
         assert new_id != leader_id
-        synced = await groups.sync("g", generation, new_id, "one", {})
-        assert synced["assignment"] == b"all"
+        synced: SyncAnswer = await answer_of(
+            partial(groups.sync, "g", generation, new_id, "one", {})
+        )
+        assert synced.assignment == b"all"
         await _close(groups)
 
     run_virtually(main)
 
 
 async def _close(groups: GroupCoordinator) -> None:
-    await asyncio.gather(*(purgatory.aclose("leave") for purgatory in groups.purgatories))
+    for purgatory in groups.purgatories:
+        purgatory.close("leave")

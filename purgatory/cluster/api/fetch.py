@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import (
     FetchIsolation,
     FetchParams,
@@ -63,7 +63,8 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
         for topic in body.topics
         for partition in topic.partitions
     }
-    answers = bounded(await _read(broker, params, fetches))
+    answers: Answers = await answer_of(partial(broker.manager.fetch_records, params, fetches))
+    answers = bounded(answers)
     if broker.cluster.trace is not None:
         from_offsets = {key: asked.fetch_offset for key, asked in fetches.items()}
         broker.cluster.trace.fetched(connection, request, answers, from_offsets)
@@ -76,22 +77,6 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
 
 
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
-
-
-async def _read(
-    broker: Broker, params: FetchParams, fetches: dict[TopicPartition, PartitionFetch]
-) -> Answers:
-    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-
-    def respond(answers: Answers) -> None:
-        if not answered.done():  # the client may be gone
-            answered.set_result(answers)
-
-    try:
-        broker.manager.fetch_records(params, fetches, respond)
-    except PurgatoryClosedError:
-        await asyncio.Future()  # this broker was killed just now: nobody is answered any more
-    return await answered
 
 
 def bounded(answers: Answers, most: int = _MAX_BATCHES) -> Answers:

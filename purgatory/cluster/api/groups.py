@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.api import permitted_operations
-from purgatory.cluster.groups import (
-    OFFSETS_TOPIC,
-    Group,
-    GroupError,
-    GroupRefusal,
-    GroupState,
-    Joining,
-    MemberIdRequired,
-    partition_of,
-)
+from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import (
+    ErrorCode,
+    GroupRefusal,
+    GroupState,
+    JoinAnswer,
+    Joining,
+    SyncAnswer,
+)
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker
@@ -25,19 +24,7 @@ if TYPE_CHECKING:
 _GROUP_KEY = 0
 _INVALID_REQUEST = 42
 _IDS_FIRST_SINCE = 4
-_DEAD = "Dead"
-
-
-def coordinated_partition(broker: Broker, group_id: str) -> int:
-    """Return the partition of the offsets' topic that a group belongs to, if it is led here.
-
-    Raises:
-        GroupRefusal: another broker coordinates the group.
-    """
-    partition = partition_of(group_id, broker.cluster.offsets_partitions())
-    if not broker.offsets.leads(partition):
-        raise GroupRefusal(GroupError.NOT_COORDINATOR)
-    return partition
+_PROTOCOL_MAY_BE_NULL_SINCE = 7
 
 
 # ---- who coordinates
@@ -65,12 +52,10 @@ def _coordinator(broker: Broker, key: str, key_type: int) -> dict[str, Any]:
             "error_code": _INVALID_REQUEST,
             "error_message": "transactions are not served",
         }
-    cluster = broker.cluster
-    partition = partition_of(key, cluster.offsets_partitions())
-    state = cluster.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
-    leader = None if state is None else cluster.live_broker(state.leader)
+    state = broker.cluster.controller.state_of(broker.groups.place_of(key))
+    leader = None if state is None else broker.cluster.live_broker(state.leader)
     if leader is None:
-        return {**nobody, "error_code": int(GroupError.COORDINATOR_NOT_AVAILABLE)}
+        return {**nobody, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
     return {
         "error_code": 0,
         "error_message": None,
@@ -97,57 +82,58 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         body.protocol_type,
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
-    member_id = body.member_id
-    try:
-        coordinated_partition(broker, body.group_id)
-        return await broker.groups.join(
-            body.group_id, member_id, joined, request.api_version >= _IDS_FIRST_SINCE
-        )
-    except GroupRefusal as refusal:
-        if isinstance(refusal, MemberIdRequired):
-            member_id = refusal.member_id
-        return {
-            "throttle_time": 0,
-            "error_code": int(refusal.code),
-            "generation_id": -1,
-            "protocol_type": None,
-            # A name that may be null came with version 7.
-            "protocol_name": None if request.api_version >= 7 else "",
-            "leader": "",
-            "member_id": member_id,
-            "members": (),
-        }
+    ids_first = request.api_version >= _IDS_FIRST_SINCE
+    answer: JoinAnswer = await answer_of(
+        partial(broker.groups.join, body.group_id, body.member_id, joined, ids_first)
+    )
+    may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
+    return {
+        "throttle_time": 0,
+        "error_code": int(answer.error),
+        "generation_id": answer.generation,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol if may_be_null else answer.protocol or "",
+        "leader": answer.leader_id,
+        "skip_assignment": False,
+        "member_id": answer.member_id,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "group_instance_id": one.instance_id,
+                "metadata": one.metadata,
+            }
+            for one in answer.roster
+        ],
+    }
 
 
 async def sync_group(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Take the leader's assignment, and give each member its own."""
     body = request.body
-    assignments = {one.member_id: bytes(one.assignment) for one in body.assignments}
-    try:
-        coordinated_partition(broker, body.group_id)
-        return await broker.groups.sync(
+    answer: SyncAnswer = await answer_of(
+        partial(
+            broker.groups.sync,
             body.group_id,
             body.generation_id,
             body.member_id,
             getattr(body, "group_instance_id", None),
-            assignments,
+            {one.member_id: bytes(one.assignment) for one in body.assignments},
         )
-    except GroupRefusal as refusal:
-        return {
-            "throttle_time": 0,
-            "error_code": int(refusal.code),
-            "protocol_type": None,
-            "protocol_name": None,
-            "assignment": b"",
-        }
+    )
+    return {
+        "throttle_time": 0,
+        "error_code": int(answer.error),
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol,
+        "assignment": answer.assignment,
+    }
 
 
 async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Take a sign of life."""
     body = request.body
-    code = GroupError.NONE
+    code = ErrorCode.NONE
     try:
-        coordinated_partition(broker, body.group_id)
         broker.groups.heartbeat(
             body.group_id,
             body.generation_id,
@@ -168,10 +154,9 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
         else [(one.member_id, one.group_instance_id) for one in body.members]
     )
     try:
-        coordinated_partition(broker, body.group_id)
+        codes = broker.groups.leave(body.group_id, asked)
     except GroupRefusal as refusal:
         return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
-    codes = [_leave(broker, body.group_id, *one) for one in asked]
     return {
         "throttle_time": 0,
         "error_code": int(codes[0]) if request.api_version < 3 else 0,
@@ -182,23 +167,12 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-def _leave(broker: Broker, group_id: str, member_id: str, instance_id: str | None) -> GroupError:
-    try:
-        broker.groups.leave(group_id, member_id, instance_id)
-    except GroupRefusal as refusal:
-        return refusal.code
-    return GroupError.NONE
-
-
 # ---- looking at groups
 
 
 async def list_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
     """List the groups that are coordinated here."""
     wanted = set(getattr(request.body, "states_filter", None) or ())
-    groups = [(group.group_id, group) for group in broker.groups.groups.values()]
-    known = {group_id for group_id, _ in groups}
-    only_offsets = [Group(one) for one in broker.offsets.groups() if one not in known]
     return {
         "throttle_time": 0,
         "error_code": 0,
@@ -208,7 +182,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state.value,
             }
-            for group in [*(group for _, group in groups), *only_offsets]
+            for group in broker.groups.all_groups()
             if not wanted or group.state.value in wanted
         ],
     }
@@ -227,24 +201,20 @@ async def describe_groups(broker: Broker, request: Request, connection: Connecti
 
 
 def _description(broker: Broker, group_id: str) -> dict[str, Any]:
-    values: dict[str, Any] = {
+    try:
+        group = broker.groups.describe(group_id)
+    except GroupRefusal as refusal:
+        return {
+            "error_code": int(refusal.code),
+            "group_id": group_id,
+            "group_state": GroupState.DEAD.value,
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": (),
+        }
+    return {
         "error_code": 0,
         "group_id": group_id,
-        "group_state": _DEAD,
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": (),
-    }
-    try:
-        coordinated_partition(broker, group_id)
-    except GroupRefusal as refusal:
-        return {**values, "error_code": int(refusal.code)}
-    group = broker.groups.groups.get(group_id)
-    if group is None:
-        state = GroupState.EMPTY.value if broker.offsets.of_group(group_id) else _DEAD
-        return {**values, "group_state": state}
-    return {
-        **values,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol_data": group.protocol or "",
@@ -264,26 +234,8 @@ def _description(broker: Broker, group_id: str) -> dict[str, Any]:
 
 async def delete_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Delete groups without members, with their offsets."""
-    return {
-        "throttle_time": 0,
-        "results": [
-            {"group_id": group_id, "error_code": int(await _delete(broker, group_id))}
-            for group_id in request.body.groups_names
-        ],
-    }
-
-
-async def _delete(broker: Broker, group_id: str) -> GroupError:
-    try:
-        partition = coordinated_partition(broker, group_id)
-    except GroupRefusal as refusal:
-        return refusal.code
-    group = broker.groups.groups.get(group_id)
-    if group is not None and group.members:
-        return GroupError.NON_EMPTY_GROUP
-    if group is None and not broker.offsets.of_group(group_id):
-        return GroupError.GROUP_ID_NOT_FOUND
-    code = await broker.offsets.delete(partition, group_id)
-    if code is GroupError.NONE:
-        broker.groups.forget(group_id)
-    return code
+    results = []
+    for group_id in request.body.groups_names:
+        code: ErrorCode = await answer_of(partial(broker.groups.delete, group_id))
+        results.append({"group_id": group_id, "error_code": int(code)})
+    return {"throttle_time": 0, "results": results}

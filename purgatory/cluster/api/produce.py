@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import records_of
-from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import (
     ErrorCode,
     KafkaError,
@@ -104,17 +105,8 @@ async def _append(
         return {}
     if not broker.cluster.is_saved():
         return dict.fromkeys(entries, _UNSAVED)
-    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-
-    def respond(answers: Answers) -> None:
-        if not answered.done():  # the client may be gone
-            answered.set_result(answers)
-
-    try:
-        broker.manager.append_records(timeout_ms, acks, entries, respond)
-    except PurgatoryClosedError:
-        await asyncio.Future()  # this broker was killed just now: nobody is answered any more
-    answers = await answered
+    ask = partial(broker.manager.append_records, timeout_ms, acks, entries)
+    answers: Answers = await answer_of(ask)
     if acks == _ALL and not broker.cluster.is_saved():
         return dict.fromkeys(answers, _UNSAVED_SINCE)
     return answers

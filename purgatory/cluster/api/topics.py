@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.api.metadata import is_topic_name
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.topic_settings import checked_settings
-from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.errors import ClusterError
 
@@ -210,13 +210,9 @@ async def delete_records(broker: Broker, request: Request, connection: Connectio
         for topic in body.topics
         for asked in topic.partitions
     }
-    answered: asyncio.Future[Mapping[TopicPartition, PartitionDeleteRecordsResponse]]
-    answered = asyncio.get_running_loop().create_future()
-    try:
-        broker.manager.delete_records(milliseconds(body.timeout), offsets, answered.set_result)
-    except PurgatoryClosedError:
-        await asyncio.Future()  # this broker was killed just now: nobody is answered any more
-    answers = await answered
+    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await answer_of(
+        partial(broker.manager.delete_records, milliseconds(body.timeout), offsets)
+    )
     return {
         "throttle_time": 0,
         "topics": [

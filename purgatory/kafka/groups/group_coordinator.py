@@ -2,49 +2,39 @@
 
 Members join, sync and give signs of life; what they wait for waits in three purgatories:
 ``Rebalance`` (`DelayedJoin` on a `GroupJoinKey`), ``Sync`` (`DelayedSync` on a `GroupSyncKey`) and
-``Heartbeat`` (`DelayedHeartbeat` on a `MemberKey`). Committed offsets are records of the topic
-`__consumer_offsets`, replicated as all others; who leads a partition of it next reads them from
-there. Who belongs to a group is not in them: after a change of the coordinator the members join
-again.
+``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). Who belongs to a group is
+stored nowhere: after a change of the coordinator the members join again.
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread. What the purgatories call back changes groups at
-  once, so a method that told a purgatory something looks at the group anew.
+* One thread at a time calls it, and the timer of its purgatories is moved on that thread.
+* What the purgatories call back changes groups at once, so a method that told a purgatory something
+  looks at the group anew.
+* Each request that waits has a ``respond``, which is called once; never, if the purgatories are
+  closed first. It sends an answer on its way, and calls nothing here.
 """
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections.abc import Callable, Mapping
 
-from purgatory.cluster.groups.group import Group, GroupState, Joining, Member
-from purgatory.cluster.groups.group_answers import (
-    Answer,
-    join_answer,
-    join_refused,
-    sync_answer,
-    sync_refused,
-)
-from purgatory.cluster.groups.group_config import GroupConfig
-from purgatory.cluster.groups.group_errors import (
-    GroupError,
-    GroupRefusal,
-    MemberIdRequired,
-    check_group_id,
-)
-from purgatory.cluster.groups.group_waits import (
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.fault_log import Logger
+from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.group import Group, GroupState, Joining, Member
+from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
+from purgatory.kafka.groups.group_config import GroupConfig
+from purgatory.kafka.groups.group_errors import GroupRefusal, MemberIdRequired, check_group_id
+from purgatory.kafka.groups.group_waits import (
+    DelayedArrival,
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
     InitialDelayedJoin,
 )
-from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.fault_log import Logger
-from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 
-_log = Logger("purgatory.cluster")
+_log = Logger("purgatory.kafka")
 
 
 class GroupCoordinator:
@@ -53,19 +43,24 @@ class GroupCoordinator:
     Args:
         config: what groups are allowed.
         new_purgatory: makes a purgatory of this name.
+        new_member_id: makes an id that no member had before, from how it begins.
     """
 
     def __init__(
-        self, config: GroupConfig, new_purgatory: Callable[[str], AsyncPurgatory] = AsyncPurgatory
+        self,
+        config: GroupConfig,
+        new_purgatory: Callable[[str], DelayedOperationPurgatory],
+        new_member_id: Callable[[str], str],
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
         self.rebalances = new_purgatory("Rebalance")
         self.syncs = new_purgatory("Sync")
         self.heartbeats = new_purgatory("Heartbeat")
+        self._new_member_id = new_member_id
 
     @property
-    def purgatories(self) -> list[AsyncPurgatory]:
+    def purgatories(self) -> list[DelayedOperationPurgatory]:
         """Where members wait."""
         return [self.rebalances, self.syncs, self.heartbeats]
 
@@ -75,53 +70,62 @@ class GroupCoordinator:
         if group is None:
             return
         group.state = GroupState.DEAD
-        for member in list(group.members.values()):
-            member.answer_join(join_refused(member.member_id, GroupError.NOT_COORDINATOR))
-            member.answer_sync(sync_refused(GroupError.NOT_COORDINATOR))
-            self._let_session_end(group, member)
-        self.rebalances.core.cancel_for_key(GroupJoinKey(group_id))
-        self.syncs.core.cancel_for_key(GroupSyncKey(group_id))
+        for member in group.members.values():
+            member.refuse(ErrorCode.NOT_COORDINATOR)
+        for member_id in (*group.members, *group.pending_members):
+            self.heartbeats.cancel_for_key(MemberKey(group_id, member_id))
+        self.rebalances.cancel_for_key(GroupJoinKey(group_id))
+        self.syncs.cancel_for_key(GroupSyncKey(group_id))
 
     # Joining.
 
-    async def join(self, group_id: str, member_id: str, joined: Joining, ids_first: bool) -> Answer:
-        """Join a group, and answer when the rebalance that it causes is through.
+    def join(
+        self,
+        group_id: str,
+        member_id: str,
+        joined: Joining,
+        ids_first: bool,
+        respond: RespondJoin,
+    ) -> None:
+        """Join a group.
 
         Args:
             group_id: which.
             member_id: from an earlier answer; "" for a new member.
             joined: what the member says of itself.
             ids_first: whether a new member is given an id first, and has to come again with it.
+            respond: takes the answer when the rebalance that it causes is through.
 
         Raises:
-            GroupRefusal: it can't join.
+            GroupRefusal: it can't join; ``respond`` is not called then.
         """
         check_group_id(group_id)
         config = self.config
         shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
         if not shortest <= joined.session_timeout_ms <= longest:
-            raise GroupRefusal(GroupError.INVALID_SESSION_TIMEOUT)
+            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(group_id)
         if group is None:
             if member_id:
-                raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
             group = self.groups[group_id] = Group(group_id)
         try:
             if not group.takes(joined):
-                raise GroupRefusal(GroupError.INCONSISTENT_GROUP_PROTOCOL)
+                raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             member = self._member_to_join(group, member_id, joined, ids_first)
         finally:
             self._drop_if_unused(group)
-        if member.joining is not None:  # it lost patience, and asks again
-            member.answer_join(join_refused(member.member_id, GroupError.REBALANCE_IN_PROGRESS))
+        # If one waits already, the member lost patience, and asks again.
+        member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         changed = member.is_new or member.joined.protocols != joined.protocols
         came_back = member.member_id != member_id
         if came_back and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
         member.joined = joined
         if not changed and self._answer_at_once(group, member, came_back):
-            return join_answer(group, member)
-        return await self._wait_to_join(group, member)
+            respond(group.join_answer(member))
+        else:
+            self._wait_to_join(group, member, respond)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
@@ -141,15 +145,15 @@ class GroupCoordinator:
             return self._static_member_to_join(group, member_id, instance_id)
         if not member_id:
             if len(group.members) + len(group.pending_members) >= self.config.max_size:
-                raise GroupRefusal(GroupError.GROUP_MAX_SIZE_REACHED)
-            member_id = f"{instance_id or joined.client_id}-{uuid.uuid4()}"
+                raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            member_id = self._new_member_id(instance_id or joined.client_id)
             if ids_first and instance_id is None:
                 self._expect(group, member_id, joined.session_timeout_ms)
                 raise MemberIdRequired(member_id)
         elif member_id in group.members:
             return group.members[member_id]
         elif member_id not in group.pending_members:
-            raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         member = Member(member_id, joined)
         group.add(member)
         return member
@@ -157,28 +161,27 @@ class GroupCoordinator:
     def _static_member_to_join(self, group: Group, member_id: str, instance_id: str) -> Member:
         member = group.members[group.static_members[instance_id]]
         if member_id and member_id != member.member_id:
-            raise GroupRefusal(GroupError.FENCED_INSTANCE_ID)
+            raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         if not member_id:
             # It came back, or another one took its place: the old id is fenced from now on.
             self._let_session_end(group, member)
-            member.answer_join(join_refused(member.member_id, GroupError.FENCED_INSTANCE_ID))
-            member.answer_sync(sync_refused(GroupError.FENCED_INSTANCE_ID))
-            group.replace(member, f"{instance_id}-{uuid.uuid4()}")
-            self.syncs.notify(GroupSyncKey(group.group_id))
+            member.refuse(ErrorCode.FENCED_INSTANCE_ID)
+            group.replace(member, self._new_member_id(instance_id))
+            self.syncs.check_and_complete(GroupSyncKey(group.group_id))
             self._watch_session(group, member)
         return member
 
     def _expect(self, group: Group, member_id: str, for_ms: int) -> None:
         """Wait for a member that was given its id to come with it."""
         group.pending_members.add(member_id)
+        waiting = DelayedArrival(group, member_id, for_ms, self)
+        key = MemberKey(group.group_id, member_id)
+        self.heartbeats.try_complete_else_watch(waiting, [key])
 
-        def give_up() -> None:
-            if member_id in group.pending_members:
-                group.pending_members.discard(member_id)
-                self.rebalances.notify(GroupJoinKey(group.group_id))
-                self._drop_if_unused(group)
-
-        asyncio.get_running_loop().call_later(for_ms / 1_000, give_up)
+    def _expect_no_more(self, group: Group, member_id: str) -> None:
+        group.pending_members.discard(member_id)
+        self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
+        self._drop_if_unused(group)
 
     def _answer_at_once(self, group: Group, member: Member, came_back: bool) -> bool:
         """Whether a member that says nothing new is in the current generation anyway."""
@@ -189,38 +192,36 @@ class GroupCoordinator:
         # away and came back, by its instance id, wants to go on.
         return group.state is GroupState.STABLE and (came_back or not is_leader)
 
-    async def _wait_to_join(self, group: Group, member: Member) -> Answer:
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        member.joining = waiting
+    def _wait_to_join(self, group: Group, member: Member, respond: RespondJoin) -> None:
+        member.joining = respond
         # While it waits for the others, it needs to give no sign of life.
-        self.heartbeats.notify(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.check_and_complete(MemberKey(group.group_id, member.member_id))
         if group.state is GroupState.PREPARING_REBALANCE:
-            self.rebalances.notify(GroupJoinKey(group.group_id))
+            self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
         else:
             self._prepare_rebalance(group, "a member joins")
-        return await waiting
 
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(sync_refused(GroupError.REBALANCE_IN_PROGRESS))
+                member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
         group.state = GroupState.PREPARING_REBALANCE
-        self.syncs.notify(GroupSyncKey(group.group_id))
+        self.syncs.check_and_complete(GroupSyncKey(group.group_id))
         _log.info("rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
             self._wait_for_first_members(group, group.rebalance_timeout_ms)
         else:
             key = GroupJoinKey(group.group_id)
-            self.rebalances.core.try_complete_else_watch(DelayedJoin(group, self), [key])
+            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [key])
 
     def _wait_for_first_members(self, group: Group, left_ms: int) -> None:
         delay_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
         group.member_came = False
         waiting = InitialDelayedJoin(group, self, delay_ms, left_ms - delay_ms)
         key = GroupJoinKey(group.group_id)
-        self.rebalances.core.try_complete_else_watch(waiting, [key])
+        self.rebalances.try_complete_else_watch(waiting, [key])
 
     # What the waits tell.
 
@@ -244,19 +245,21 @@ class GroupCoordinator:
         if group.members and all(m.joining is None for m in group.members.values()):
             # Static members alone, and none of them here: their sessions tell how long to wait.
             key = GroupJoinKey(group.group_id)
-            self.rebalances.core.try_complete_else_watch(DelayedJoin(group, self), [key])
+            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [key])
             return
         group.lead_by_one_who_joined()
         group.next_generation()
-        self.syncs.notify(GroupSyncKey(group.group_id))  # nobody syncs with the one before
+        self.syncs.check_and_complete(
+            GroupSyncKey(group.group_id)
+        )  # nobody syncs with the one before
         members = list(group.members.values())
         for member in members:
             member.is_new = False
             if member.joining is not None:
-                member.answer_join(join_answer(group, member))
+                member.answer_join(group.join_answer(member))
                 self._watch_session(group, member)
         if members:
-            self.syncs.core.try_complete_else_watch(
+            self.syncs.try_complete_else_watch(
                 DelayedSync(group, self), [GroupSyncKey(group.group_id)]
             )
 
@@ -273,40 +276,45 @@ class GroupCoordinator:
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
+    def arrival_expired(self, group: Group, member_id: str) -> None:
+        """A member that was given its id did not come: nobody waits for it any more."""
+        self._expect_no_more(group, member_id)
+
     # Syncing, beating, leaving.
 
-    async def sync(
+    def sync(
         self,
         group_id: str,
         generation: int,
         member_id: str,
         instance_id: str | None,
         assignments: Mapping[str, bytes],
-    ) -> Answer:
+        respond: RespondSync,
+    ) -> None:
         """Hand in the leader's assignment, and answer with the member's own.
 
         Raises:
-            GroupRefusal: the member isn't in this generation, or a rebalance began.
+            GroupRefusal: the member isn't in this generation, or a rebalance began; ``respond`` is
+                not called then.
         """
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
-            raise GroupRefusal(GroupError.ILLEGAL_GENERATION)
+            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise GroupRefusal(GroupError.REBALANCE_IN_PROGRESS)
+            raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member_id)
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
-            waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             # If one waits already, the member lost patience, and asks again.
-            member.answer_sync(sync_refused(GroupError.REBALANCE_IN_PROGRESS))
-            member.syncing = waiting
-            self.syncs.notify(GroupSyncKey(group_id))
-            self.heartbeats.notify(MemberKey(group_id, member_id))
-            return await waiting
+            member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.syncing = respond
+            self.syncs.check_and_complete(GroupSyncKey(group_id))
+            self.heartbeats.check_and_complete(MemberKey(group_id, member_id))
+            return
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._assign(group, assignments)
-        self.syncs.notify(GroupSyncKey(group_id))
+        self.syncs.check_and_complete(GroupSyncKey(group_id))
         self._beat(group, member)
-        return sync_answer(group, member)
+        respond(group.sync_answer(member))
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         group.state = GroupState.STABLE
@@ -314,7 +322,7 @@ class GroupCoordinator:
             member.assignment = assignments.get(member.member_id, b"")
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(sync_answer(group, member))
+                member.answer_sync(group.sync_answer(member))
                 self._watch_session(group, member)
 
     def heartbeat(
@@ -327,10 +335,10 @@ class GroupCoordinator:
         """
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
-            raise GroupRefusal(GroupError.ILLEGAL_GENERATION)
+            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
         self._beat(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise GroupRefusal(GroupError.REBALANCE_IN_PROGRESS)
+            raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
         """Leave a group.
@@ -342,8 +350,8 @@ class GroupCoordinator:
         if instance_id is not None and not member_id:
             member_id = group.static_members.get(instance_id, "")
         if member_id in group.pending_members:
-            group.pending_members.discard(member_id)
-            self.rebalances.notify(GroupJoinKey(group_id))
+            self._expect_no_more(group, member_id)
+            self.heartbeats.check_and_complete(MemberKey(group_id, member_id))
             return
         _, member = self._member(group_id, member_id, instance_id)
         self._remove(group, member, "left")
@@ -360,15 +368,15 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if generation < 0 and not member_id:
             if group is not None and group.members:
-                raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
             return
         if group is None:
-            raise GroupRefusal(GroupError.ILLEGAL_GENERATION)
+            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
-            raise GroupRefusal(GroupError.ILLEGAL_GENERATION)
+            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            raise GroupRefusal(GroupError.REBALANCE_IN_PROGRESS)
+            raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         self._beat(group, member)
 
     # The parts of all these.
@@ -377,7 +385,7 @@ class GroupCoordinator:
         check_group_id(group_id)
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
     def _member(
@@ -387,32 +395,33 @@ class GroupCoordinator:
         if instance_id is not None:
             known = group.static_members.get(instance_id)
             if known is None:
-                raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
             if known != member_id:
-                raise GroupRefusal(GroupError.FENCED_INSTANCE_ID)
+                raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         member = group.members.get(member_id)
         if member is None:
-            raise GroupRefusal(GroupError.UNKNOWN_MEMBER_ID)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         return group, member
 
     def _remove(self, group: Group, member: Member, reason: str) -> None:
         self._let_session_end(group, member)
-        member.answer_join(join_refused(member.member_id, GroupError.UNKNOWN_MEMBER_ID))
-        member.answer_sync(sync_refused(GroupError.UNKNOWN_MEMBER_ID))
+        member.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         self._take_out(group, member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, f"a member is gone: {reason}")
         elif group.state is GroupState.PREPARING_REBALANCE:
-            self.rebalances.notify(GroupJoinKey(group.group_id))
+            self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
 
     def _take_out(self, group: Group, member: Member) -> None:
         group.remove(member)
-        self.syncs.notify(GroupSyncKey(group.group_id))  # perhaps all others have synced
+        self.syncs.check_and_complete(
+            GroupSyncKey(group.group_id)
+        )  # perhaps all others have synced
 
     def _beat(self, group: Group, member: Member) -> None:
         member.beats += 1
-        self.heartbeats.notify(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.check_and_complete(MemberKey(group.group_id, member.member_id))
         self._watch_session(group, member)
 
     def _watch_session(self, group: Group, member: Member) -> None:
@@ -420,7 +429,7 @@ class GroupCoordinator:
         key = MemberKey(group.group_id, member.member_id)
         self._let_session_end(group, member)
         waiting = DelayedHeartbeat(group, member, self)
-        self.heartbeats.core.try_complete_else_watch(waiting, [key])
+        self.heartbeats.try_complete_else_watch(waiting, [key])
 
     def _let_session_end(self, group: Group, member: Member) -> None:
-        self.heartbeats.core.cancel_for_key(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.cancel_for_key(MemberKey(group.group_id, member.member_id))

@@ -1,14 +1,14 @@
 """What a group waits for: members to join, members to fetch their assignment, signs of life.
 
-Ground rules: each of them asks the group and tells the coordinator, on the event loop's thread.
+Ground rules: each of them asks the group and tells the coordinator, on the thread that calls both.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from purgatory.cluster.groups.group import Group, Member
 from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.kafka.groups.group import Group, Member
 
 
 class GroupEvents(Protocol):
@@ -25,6 +25,9 @@ class GroupEvents(Protocol):
 
     def session_expired(self, group: Group, member: Member) -> None:
         """A member gave no sign of life in time."""
+
+    def arrival_expired(self, group: Group, member_id: str) -> None:
+        """A member that was given its id didn't come with it in time."""
 
 
 class DelayedJoin(DelayedOperation):
@@ -100,3 +103,19 @@ class DelayedHeartbeat(DelayedOperation):
 
     def on_expiration(self) -> None:
         self.events.session_expired(self.group, self.member)
+
+
+class DelayedArrival(DelayedOperation):
+    """Waits for a member that was given its id to come with it."""
+
+    def __init__(self, group: Group, member_id: str, delay_ms: int, events: GroupEvents) -> None:
+        super().__init__(delay_ms)
+        self.group = group
+        self.member_id = member_id
+        self.events = events
+
+    def try_complete(self) -> bool:
+        return self.member_id not in self.group.pending_members and self.force_complete()
+
+    def on_expiration(self) -> None:
+        self.events.arrival_expired(self.group, self.member_id)

@@ -5,11 +5,18 @@ A data structure: who waits for what, and for how long, is the coordinator's bus
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.group_answers import (
+    JoinAnswer,
+    RespondJoin,
+    RespondSync,
+    RosterEntry,
+    SyncAnswer,
+)
 
 NO_GENERATION = 0
 
@@ -39,15 +46,15 @@ class Joining(NamedTuple):
 class Member:
     """One member of a group.
 
-    ``joining`` and ``syncing`` are the requests of it that wait for their answers, or None.
+    ``joining`` and ``syncing`` take the answers of the requests of it that wait, or are None.
     """
 
     def __init__(self, member_id: str, joined: Joining) -> None:
         self.member_id = member_id
         self.joined = joined
         self.assignment = b""
-        self.joining: asyncio.Future[Mapping[str, Any]] | None = None
-        self.syncing: asyncio.Future[Mapping[str, Any]] | None = None
+        self.joining: RespondJoin | None = None
+        self.syncing: RespondSync | None = None
         self.beats = 0
         self.is_new = True
 
@@ -60,17 +67,22 @@ class Member:
         """Return what it said for one way to assign partitions."""
         return next((data for name, data in self.joined.protocols if name == protocol), b"")
 
-    def answer_join(self, values: Mapping[str, Any]) -> None:
+    def answer_join(self, answer: JoinAnswer) -> None:
         """Answer its join request, if one waits."""
-        waiting, self.joining = self.joining, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(values)
+        respond, self.joining = self.joining, None
+        if respond is not None:
+            respond(answer)
 
-    def answer_sync(self, values: Mapping[str, Any]) -> None:
+    def answer_sync(self, answer: SyncAnswer) -> None:
         """Answer its sync request, if one waits."""
-        waiting, self.syncing = self.syncing, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(values)
+        respond, self.syncing = self.syncing, None
+        if respond is not None:
+            respond(answer)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Refuse its requests that wait."""
+        self.answer_join(JoinAnswer(code, self.member_id))
+        self.answer_sync(SyncAnswer(code))
 
 
 class Group:
@@ -188,17 +200,33 @@ class Group:
         self.state = GroupState.COMPLETING_REBALANCE
         self.unsynced = set(self.members)
 
-    def roster(self) -> Sequence[Mapping[str, Any]]:
+    # What its members are answered.
+
+    def join_answer(self, member: Member) -> JoinAnswer:
+        """Tell a member that it is in the current generation, and the leader who else is."""
+        assert self.leader_id is not None, "who has members has a leader"
+        roster = self.roster() if member.member_id == self.leader_id else ()
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader_id,
+            roster,
+        )
+
+    def sync_answer(self, member: Member) -> SyncAnswer:
+        """Give a member its assignment."""
+        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    def roster(self) -> tuple[RosterEntry, ...]:
         """Return all members with what they said, as the leader is told."""
         assert self.protocol is not None, "a generation has one"
-        return [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "metadata": member.metadata_for(self.protocol),
-            }
-            for member in self.members.values()
-        ]
+        return tuple(
+            RosterEntry(one.member_id, one.instance_id, one.metadata_for(self.protocol))
+            for one in self.members.values()
+        )
 
     def _check(self) -> None:
         """Assert all invariants. O(members)."""

@@ -2,7 +2,7 @@
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread.
+* One thread at a time calls it.
 * An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
   survives the death of a broker.
 * What is there of a partition is written anew, and what lies before it deleted, once most records
@@ -12,31 +12,22 @@ Ground rules
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
-from crc32c import crc32c
-
-from purgatory.cluster.groups.group_errors import GroupError
-from purgatory.cluster.groups.offsets_log import (
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
     CommittedOffset,
+    OffsetEntry,
     OffsetKey,
-    decode_offsets,
-    encode_offsets,
+    OffsetsCodec,
 )
-from purgatory.core.errors import PurgatoryClosedError
-from purgatory.kafka import (
-    ErrorCode,
-    PartitionProduceResponse,
-    RecordBatch,
-    ReplicaManager,
-    TopicPartition,
-)
+from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.requests import PartitionProduceResponse
+from purgatory.kafka.topic_partition import TopicPartition
 
 _COMMIT_TIMEOUT_MS = 5_000
 _FEW_RECORDS = 10_000
@@ -45,16 +36,14 @@ _MOST_STALE = 4
 """How many records there may be for each offset that is there."""
 _PER_BATCH = 1_000
 
-_Entries = Sequence[tuple[OffsetKey, CommittedOffset | None]]
+Respond = Callable[[ErrorCode], object]
 
 _ERRORS = {
-    ErrorCode.NONE: GroupError.NONE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: GroupError.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: GroupError.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: GroupError.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: GroupError.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: GroupError.REQUEST_TIMED_OUT,
+    ErrorCode.NONE: ErrorCode.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
 }
+"""What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
 
 
 class GroupOffsets:
@@ -62,11 +51,17 @@ class GroupOffsets:
 
     Args:
         manager: where the records are.
+        codec: makes and reads the records.
+        now_ms: the time of day, in milliseconds since 1970.
     """
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(
+        self, manager: ReplicaManager, codec: OffsetsCodec, now_ms: Callable[[], int]
+    ) -> None:
         self._manager = manager
-        self._by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._codec = codec
+        self._now_ms = now_ms
+        self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._loaded: dict[int, set[str]] = {}
         self._records: Counter[int] = Counter()
         self._looked_until: Counter[int] = Counter()
@@ -88,7 +83,7 @@ class GroupOffsets:
             if not batches:
                 break
             for batch in batches:
-                for key, committed in decode_offsets(batch.to_bytes()):
+                for key, committed in self._codec.entries(batch):
                     self._apply(key, committed)
                     groups.add(key.group_id)
                 self._records[partition] += batch.record_count
@@ -109,33 +104,38 @@ class GroupOffsets:
 
     # Committing and telling.
 
-    async def commit(
+    def commit(
         self,
         partition: int,
         group_id: str,
-        offsets: Mapping[tuple[str, int], tuple[int, int, str]],
-    ) -> GroupError:
-        """Commit offsets; answer once they are replicated.
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Respond,
+    ) -> None:
+        """Commit offsets.
 
         Args:
             partition: of the offsets' topic, that the group belongs to.
             group_id: whose.
-            offsets: by topic and partition: the offset, its leader epoch, metadata.
+            offsets: what it commits.
+            respond: is told once they are replicated, or can't be; never, if this broker was
+                killed just now.
         """
-        commit_ms = time.time_ns() // 1_000_000
-        entries: _Entries = [
-            (OffsetKey(group_id, *of), CommittedOffset(offset, epoch, metadata, commit_ms))
-            for of, (offset, epoch, metadata) in offsets.items()
+        commit_ms = self._now_ms()
+        entries = [
+            (OffsetKey(group_id, *of), committed._replace(commit_ms=commit_ms))
+            for of, committed in offsets.items()
         ]
-        return await self._store(partition, entries)
+        self._append(partition, entries, respond)
 
-    async def delete(self, partition: int, group_id: str) -> GroupError:
-        """Delete all offsets of a group."""
-        offsets = self._by_group.get(group_id, ())
-        entries: _Entries = [(OffsetKey(group_id, *of), None) for of in offsets]
-        return await self._store(partition, entries) if entries else GroupError.NONE
+    def delete(self, partition: int, group_id: str, respond: Respond) -> None:
+        """Delete all offsets of a group; ``respond`` is told as by ``commit``."""
+        entries = [(OffsetKey(group_id, *of), None) for of in self.of_group(group_id)]
+        if entries:
+            self._append(partition, entries, respond)
+        else:
+            respond(ErrorCode.NONE)
 
-    def of_group(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what a group has committed, by topic and partition."""
         return self._by_group.get(group_id, {})
 
@@ -155,29 +155,17 @@ class GroupOffsets:
             if entries:
                 self._append(partition, entries, _ignore)
 
-    async def _store(self, partition: int, entries: _Entries) -> GroupError:
-        stored: asyncio.Future[GroupError] = asyncio.get_running_loop().create_future()
-
-        def respond(error: GroupError) -> None:
-            if not stored.done():  # the client may be gone
-                stored.set_result(error)
-
-        if not self._append(partition, entries, respond):
-            await asyncio.Future()  # this broker was killed just now: nobody is answered any more
-        return await stored
-
-    def _append(
-        self, partition: int, entries: _Entries, respond: Callable[[GroupError], None]
-    ) -> bool:
-        """Append records, and answer when they are replicated; False where this broker is dead."""
+    def _append(self, partition: int, entries: Sequence[OffsetEntry], respond: Respond) -> None:
         topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
-        self._under_way[partition] += 1
+        batches = [
+            self._codec.batch(entries[start : start + _PER_BATCH])
+            for start in range(0, len(entries), _PER_BATCH)
+        ]
 
         def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
             self._under_way[partition] -= 1
-            answer = answers[topic_partition]
-            error = _ERRORS.get(answer.error, GroupError.COORDINATOR_NOT_AVAILABLE)
-            if error is GroupError.NONE and partition in self._loaded:
+            error = _ERRORS.get(answers[topic_partition].error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if error is ErrorCode.NONE and partition in self._loaded:
                 for key, committed in entries:
                     self._apply(key, committed)
                     self._loaded[partition].add(key.group_id)
@@ -185,14 +173,11 @@ class GroupOffsets:
             respond(error)
             self._compact_if_stale(partition)
 
+        self._under_way[partition] += 1
         try:
-            self._manager.append_records(
-                _COMMIT_TIMEOUT_MS, -1, {topic_partition: _batches(entries)}, stored
-            )
-        except PurgatoryClosedError:
+            self._manager.append_records(_COMMIT_TIMEOUT_MS, -1, {topic_partition: batches}, stored)
+        except PurgatoryClosedError:  # killed just now: nobody is answered any more
             self._under_way[partition] -= 1
-            return False
-        return True
 
     # Letting go of what is no longer so.
 
@@ -206,7 +191,7 @@ class GroupOffsets:
         else:  # not before so many more: to look takes as long as there are offsets
             self._looked_until[partition] = records + len(there)
 
-    def _there(self, partition: int) -> _Entries:
+    def _there(self, partition: int) -> Sequence[OffsetEntry]:
         """Return what all groups of a partition have committed. O(that)."""
         return [
             (OffsetKey(group_id, *of), committed)
@@ -214,7 +199,7 @@ class GroupOffsets:
             for of, committed in self._by_group.get(group_id, {}).items()
         ]
 
-    def _compact(self, partition: int, there: _Entries) -> None:
+    def _compact(self, partition: int, there: Sequence[OffsetEntry]) -> None:
         """Write anew what is there; when that is replicated, delete what lies before it."""
         topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         replica = self._manager.partition(topic_partition)
@@ -224,33 +209,23 @@ class GroupOffsets:
         self._records[partition] = 0  # not again at once, if this fails
         self._looked_until[partition] = 0
 
-        def written(error: GroupError) -> None:
-            if error is GroupError.NONE and partition in self._loaded:
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and partition in self._loaded:
                 with suppress(PurgatoryClosedError):  # killed just now: next time, then
                     self._manager.delete_records(0, {topic_partition: before}, _ignore)
 
         if there:
             self._append(partition, there, written)
         else:
-            written(GroupError.NONE)
+            written(ErrorCode.NONE)
 
     def _apply(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
         offsets = self._by_group.setdefault(key.group_id, {})
         if committed is None:
-            offsets.pop((key.topic, key.partition), None)
+            offsets.pop(key.place, None)
         else:
-            offsets[key.topic, key.partition] = committed
+            offsets[key.place] = committed
 
 
 def _ignore(_: object) -> None:
     """Take an answer for which nobody waits."""
-
-
-def _batches(entries: _Entries) -> list[RecordBatch]:
-    now = datetime.now(UTC)
-    return [
-        RecordBatch.from_bytes(
-            encode_offsets(entries[start : start + _PER_BATCH], now), checksum=crc32c
-        )
-        for start in range(0, len(entries), _PER_BATCH)
-    ]

@@ -1,0 +1,29 @@
+"""Waiting for what a broker's model answers by a callback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from purgatory.core.errors import PurgatoryClosedError
+
+T = TypeVar("T")
+
+
+async def answer_of(ask: Callable[[Callable[[T], object]], object]) -> T:
+    """Call ``ask(respond)``, and return what ``respond`` takes.
+
+    A broker that was killed just now answers nobody any more: then this waits until the client's
+    connection is cut.
+    """
+    answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def respond(answer: T) -> None:
+        if not answered.done():  # the client may be gone
+            answered.set_result(answer)
+
+    with suppress(PurgatoryClosedError):
+        ask(respond)
+    return await answered

@@ -1,0 +1,1 @@
+"""Consumer groups: who belongs to them, what they have committed."""

@@ -1,0 +1,57 @@
+"""A committed offset, and the topic whose records it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from purgatory.kafka.record_batch import RecordBatch
+from purgatory.kafka.topic_partition import TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class OffsetKey(NamedTuple):
+    """What an offset was committed for."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition whose records are read."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset: the next one to read. ``commit_ms`` is in milliseconds since 1970, and
+    set when it is committed."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int = 0
+
+
+OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
+"""What one record says: an offset is committed, or it is deleted."""
+
+
+class OffsetsCodec(Protocol):
+    """Makes record batches of what is committed and deleted, and reads it back."""
+
+    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one."""
+
+    def entries(self, batch: RecordBatch) -> Iterable[OffsetEntry]:
+        """Return what a batch says, in its order."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """Return the partition that a group's offsets are in: Java's hash of the name, as in Kafka."""
+    number = 0
+    encoded = group_id.encode("utf-16-be")
+    for at in range(0, len(encoded), 2):
+        number = (31 * number + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
+    return (number & 0x7FFFFFFF) % partitions
