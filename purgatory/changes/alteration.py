@@ -126,6 +126,9 @@ def keeps_values(old: str, new: str) -> bool:
     if (was, arguments, attributes) == (now, new_arguments, new_attributes):
         return True
     charset = re.search(r"character set (\w+)", new_attributes)
+    if charset is None and "character set" in attributes:
+        # It is the table's now, which the statement does not say.
+        return False
     if charset is not None and charset[1] != "utf8mb4":
         return False
     if was in _INTEGERS and now in _INTEGERS:
@@ -179,12 +182,20 @@ def _is_text(name: str) -> bool:
 
 def _characters(name: str, arguments: str, *, least: bool) -> int:
     """How many characters fit in any case, or in the best case."""
-    length = _length(name, arguments, _TEXTS)
-    return length // _BYTES_OF_CHARACTER if least and name in _TEXTS else length
+    if name not in _TEXTS:
+        return int(arguments or 1)
+    length = _length(name, arguments, _TEXTS, bytes_each=1 if least else _BYTES_OF_CHARACTER)
+    return length // _BYTES_OF_CHARACTER if least else length
 
 
-def _length(name: str, arguments: str, known: Mapping[str, int]) -> int:
-    return known[name] if name in known else int(arguments or 1)
+def _length(name: str, arguments: str, known: Mapping[str, int], bytes_each: int = 1) -> int:
+    if name not in known:
+        return int(arguments or 1)
+    if not arguments:
+        return known[name]
+    # Of text(100) and blob(100) the source makes the smallest type that has so much.
+    wanted = int(arguments) * bytes_each
+    return next((length for length in known.values() if length >= wanted), max(known.values()))
 
 
 def _digits(arguments: str) -> tuple[int, int]:

@@ -1,4 +1,9 @@
-"""What a target knows of its own making, as a trace for `purgatory audit`."""
+"""What a target knows of its own making, as a trace for `purgatory audit`.
+
+It is written as lines of JSON. `TraceWriter` writes a run that it sees from its start, as Parquet
+with all columns of operations, sends and reads; a target knows a few columns of reads only, and
+has effects and commits besides, which no run of the simulation has.
+"""
 
 from __future__ import annotations
 

@@ -47,6 +47,8 @@ _AS_BINARY = {
     "longtext": "longblob",
 }
 _USUAL_ARGUMENTS = {"char": "1", "binary": "1", "bit": "1", "decimal": "10,0"}
+_PREFIXES = {"N", "DATE", "TIME", "TIMESTAMP"}
+"""With what a text may begin that stands for itself."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATETIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?)?")
 _TIME = re.compile(r"(-?\d{2,3}:\d{2}:\d{2})(?:\.(\d{1,6}))?")
@@ -83,7 +85,7 @@ class ColumnDefinition:
 
     @property
     def nullable(self) -> bool:
-        return self.says_null is not False and not self.is_key
+        return self.says_null is not False and not self.is_key and not self.is_numbered
 
     def described(self) -> dict[str, Any]:
         """It, as Maxwell describes columns under ``def``."""
@@ -209,7 +211,7 @@ def _literal(tokens: Sequence[Token]) -> str | bytes:
             return bytes.fromhex(text)
         case [Kind.WORD, Kind.TEXT], [word, text] if word.lower() == "b" and text:
             return int(text, 2).to_bytes((len(text) + 7) // 8, "big")
-        case [Kind.WORD, Kind.TEXT], [word, text] if word.startswith("_") or word in ("N", "n"):
+        case [Kind.WORD, Kind.TEXT], [word, text] if word[0] == "_" or word.upper() in _PREFIXES:
             return text
     raise _UnknownError("its default is an expression of the source")
 
@@ -247,7 +249,7 @@ def _take_type(tokens: Tokens, column: ColumnDefinition) -> None:
         tokens.take("PRECISION")
     if column.type_name == "char" and tokens.take("VARYING"):
         column.type_name = "varchar"
-    if national:
+    if national or word in ("nchar", "nvarchar"):
         column.charset = "utf8"
     _take_arguments(tokens, column)
 
@@ -270,20 +272,25 @@ def _take_arguments(tokens: Tokens, column: ColumnDefinition) -> None:
 
 
 _FLAGS = {
-    "SIGNED", "ASCII", "UNICODE", "BINARY", "INVISIBLE", "VISIBLE", "VIRTUAL", "PERSISTENT",
-    "STORED", "ENABLE", "DISABLE", "FIRST", "UNIQUE", "ALWAYS", "RESTRICT", "CASCADE",
+    "SIGNED", "BINARY", "INVISIBLE", "VISIBLE", "VIRTUAL", "PERSISTENT", "STORED", "ENABLE",
+    "DISABLE", "FIRST", "UNIQUE", "ALWAYS", "RESTRICT", "CASCADE",
 }  # fmt: skip
-_WITH_NAME = {"COLLATE", "AFTER", "COMMENT", "CONSTRAINT", "COLUMN_FORMAT", "STORAGE"}
+_WITH_NAME = {"AFTER", "COMMENT", "CONSTRAINT", "COLUMN_FORMAT", "STORAGE"}
+_CHARSETS = {"BYTE": "binary", "ASCII": "latin1", "UNICODE": "ucs2"}
 
 
 def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     if tokens.take_any("UNSIGNED", "ZEROFILL"):
         column.unsigned = True
-    elif tokens.take("BYTE"):
-        column.charset = "binary"
+    elif tokens.word in _CHARSETS:
+        column.charset = _CHARSETS[tokens.next().text.upper()]
     elif tokens.take("CHARACTER", "SET") or tokens.take("CHARSET"):
         tokens.take_sign("=")
         column.charset = tokens.name().lower()
+    elif tokens.take("COLLATE"):
+        # A collation is of one character set, which its name begins with; but for MariaDB's newest.
+        charset = tokens.name().lower().partition("_")[0]
+        column.charset = column.charset or (charset if charset != "uca1400" else None)
     elif tokens.take("NOT", "NULL"):
         column.says_null = False
     elif tokens.take("NULL"):
@@ -344,7 +351,9 @@ def _take_expression(tokens: Tokens) -> list[Token]:
 
 def _is_prefix(token: Token) -> bool:
     """Whether what follows is of another kind than texts, or of another character set."""
-    return token.kind is Kind.WORD and (token.text in "xXbBnN" or token.text.startswith("_"))
+    return token.kind is Kind.WORD and (
+        token.text.upper() in ("X", "B", *_PREFIXES) or token.text.startswith("_")
+    )
 
 
 def _take_reference(tokens: Tokens) -> None:

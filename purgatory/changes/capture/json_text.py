@@ -1,4 +1,7 @@
-"""JSON that keeps every digit of a decimal number, which the standard encoder can't."""
+"""JSON that keeps every digit of a decimal number.
+
+The standard encoder can't write a `Decimal`, and pydantic's writes it as a text.
+"""
 
 from __future__ import annotations
 

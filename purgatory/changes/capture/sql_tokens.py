@@ -1,9 +1,7 @@
 """A statement of MariaDB's or MySQL's SQL as words, names, texts and signs.
 
-Why not a parser of whole statements: `sqlglot` refuses, or hands back unread, what MariaDB writes
-into its binlog (of 31 statements of the kinds that matter here, 4 CREATE and ALTER TABLE were
-refused and 9 ALTER and RENAME came back as plain text); and these statements were parsed by the
-server itself: what counts is to see which of them change tables, and how.
+Statements of the binlog were parsed by the server itself: what counts is to see which of them
+change tables, and how. `docs/dependencies.md` says why no library does it.
 """
 
 from __future__ import annotations
