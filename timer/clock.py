@@ -7,7 +7,7 @@ move while one waits for it.
 Ground rules
 ------------
 * ``now_ns`` takes no lock and may be called from anywhere.
-* ``wait`` is called with no lock held. Whoever waits brings a ``Wake`` of its own.
+* ``wait`` is called with no lock held. A thread that waits brings a ``Wake`` of its own.
 """
 
 from __future__ import annotations

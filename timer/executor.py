@@ -1,4 +1,4 @@
-"""Who runs the expired tasks: the driving thread itself, one worker, or the user's own pool.
+"""Executors run the expired tasks: the driving thread, one worker, or the user's own pool.
 
 Any object with ``submit(function, *args)`` will do, a ``concurrent.futures`` pool among them. The
 two here exist because a future for each expired task costs ten times what handing it over does.
@@ -6,7 +6,7 @@ two here exist because a future for each expired task costs ten times what handi
 Ground rules
 ------------
 * ``submit`` is called with no lock of the timer held.
-* Both run one task at a time. What is submitted from inside a task runs after it: no recursion.
+* Both run one task at a time. A task submitted from inside a task runs after it: no recursion.
 * ``submit`` may be interrupted by a finalizer that submits as well: no lock is waited for that the
   same thread may hold.
 * An exception may come between any two steps (a signal's handler that raises): no lock stays held,

@@ -6,7 +6,7 @@ each child they are empty, with locks of their own; a thread starts with the fir
 Ground rules
 ------------
 * In the child there is one thread, so ``_reset`` needs no lock, and takes none.
-* Who is protected is held weakly.
+* The protected objects are held weakly.
 """
 
 from __future__ import annotations

@@ -352,8 +352,9 @@ class SystemTimer(Timer):
                 self._let_go_of_empty()
             self._in_hand[key] = entries
             if level == 1 and bucket.expiration_ms == begin_ms:
-                # All are due. Noted before the bucket is emptied, lest an interrupt lose them, and
-                # after it, lest another driver has run them all but for the last that came in.
+                # All are due. They are noted before the bucket is emptied, so that none is lost
+                # by an interrupt, and after it: another driver may have run all but the last
+                # that came in.
                 self._due[key] = fallen, entries
                 bucket.empty()
                 self._due[key] = fallen, entries

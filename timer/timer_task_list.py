@@ -15,7 +15,7 @@ Ground rules
 * A bucket changes under the lock of the timer that drives the wheel, but for two single steps of
   the interpreter: ``TimerTask.cancel`` pops an entry out of ``entries``, ``add`` puts one in. So
   nothing may iterate over ``entries`` itself in Python: iterate over a copy.
-* Whoever puts an entry into ``entries`` without the lock looks at the bucket afterwards (see
+* Code that puts an entry into ``entries`` without the lock looks at the bucket afterwards (see
   ``TimingWheel.add_if_queued``). For that look, ``empty`` puts new containers in place of the old.
 """
 

@@ -1,6 +1,6 @@
 """The layered timing wheel: O(1) insertion at each level, O(m) for m levels.
 
-A wheel has ``wheel_size`` buckets of ``tick_ms`` each. What lies beyond its range goes to the
+A wheel has ``wheel_size`` buckets of ``tick_ms`` each. A task beyond that range goes to the
 overflow wheel, whose tick is this wheel's whole range; it is made when first needed, and stays.
 Three levels of 20 buckets from a tick of 1 ms cover 8 s, four cover 160 s. A heap pays O(log n) for
 each insertion and keeps what was cancelled; here the cost does not depend on how many tasks wait.

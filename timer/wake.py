@@ -21,7 +21,7 @@ from threading import TIMEOUT_MAX, Lock
 
 
 class Wake:
-    """A lock that is held from the start: who waits takes it, who wakes releases it."""
+    """A lock that is held from the start: the waiting side takes it, the waking one releases it."""
 
     __slots__ = ("_lock",)
 
@@ -30,7 +30,7 @@ class Wake:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wake who waits, or have the next wait end at once. O(1)."""
+        """Wake the one that waits, or have the next wait end at once. O(1)."""
         with suppress(RuntimeError):  # it was woken already
             self._lock.release()
 

@@ -4,8 +4,8 @@ The jobs are functions from data frames to data frames, for notebooks and progra
 
     from purgatory.analysis import audit, hot_keys, littles_law, occupancy, peaks, slowest, waits
 
-What only analyzes here reads the files of a trace and nothing else of the project, so that a trace
-from any source that keeps to the documented columns can be analyzed. Importing this package
+The code that only analyzes reads the files of a trace and nothing else of the project, so that a
+trace from any source that keeps to the documented columns can be analyzed. Importing this package
 imports neither Spark nor a plotting library: a job is imported when it is first asked for.
 """
 

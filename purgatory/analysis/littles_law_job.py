@@ -3,7 +3,7 @@
 Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from the
 operations. Over a run that ends with nothing parked, they are equal. What is still parked at the
 end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy, and it
-is stated how much of it these operations explain. What is left unexplained is an error in the
+is stated how much of it these operations explain. An unexplained rest is an error in the
 trace or in the sweep.
 """
 
@@ -72,7 +72,7 @@ _MEASURED = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us
 
 
 def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
-    """Of all operations that waited: how many and how long, per series."""
+    """Count all operations that waited, and their waits, per series."""
     is_pending = f.col("outcome") == "pending"
     until = f.when(is_pending, f.col("run_end_us")).otherwise(
         f.least("wait_end_us", f.col("run_end_us"))

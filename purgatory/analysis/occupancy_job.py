@@ -78,7 +78,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
-    """By how much the size changes at each start and end of a wait, and in which bucket that is.
+    """How much the size changes at each start and end of a wait, and in which bucket that is.
 
     Returns:
         The columns of `series`, `at_us`, `bucket`, `change`, and `left_us`: from then to the end of

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Order = Sequence["str | Column"]
-"""By what the rows of a table are sorted."""
+"""The columns by which the rows of a table are sorted."""
 
 REPORT = "report.html"
 TABLES = (

@@ -61,7 +61,7 @@ def cluster(
         ),
     ] = Duration("0s"),
     replica_max_lag: Annotated[
-        Duration, options.duration_option("Who lags for longer leaves the ISR.")
+        Duration, options.duration_option("A follower that lags for longer leaves the ISR.")
     ] = Duration("10s"),
     group_delay: Annotated[
         Duration,

@@ -22,7 +22,7 @@ MOST_PRINTED_FAILURES = 5
 """How many scenarios that failed are printed; the page names more, the table `points` all."""
 
 MOST_SMALL_SCENARIOS = 100_000
-"""Up to how many scenarios one task puts their tables together, in a Java that starts fast."""
+"""The scenarios up to which one task puts their tables together, in a Java that starts fast."""
 
 
 def sweep(

@@ -23,7 +23,7 @@ ALL_BUCKETS_UP_TO = 8
 """A wheel of more buckets than this is drawn with its idle ones folded together."""
 
 TASKS_SHOWN = 12
-"""So many tasks of a bucket are named, the others counted."""
+"""The most tasks of a bucket that are named; the others are counted."""
 
 
 def duration(ms: int) -> str:

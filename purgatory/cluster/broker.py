@@ -6,7 +6,7 @@ waited in it; what its disks hold stays.
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* What belongs to a process that was killed answers nobody any more.
+* Nothing of a process that was killed answers anybody any more.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Broker:
     async def load_logs(self, unsaved_epochs: int = 0) -> None:
         """Read back what is on the disk: before ``start``, and before the controller elects.
 
-        Others are served meanwhile. What is left of deleted topics goes.
+        Others are served meanwhile. Remains of deleted topics go.
 
         Args:
             unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
@@ -228,7 +228,7 @@ class Broker:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
         logs = self.manager.take_logs()
-        # What is on a disk is read back from there: it may be damaged meanwhile.
+        # A stored log is read back from its disk: it may be damaged meanwhile.
         self._logs = logs if self._folder is None else {}
 
     def cut_connections(self) -> int:

@@ -218,7 +218,7 @@ class Cluster:
         return not self._unsaved or self._save_metadata()
 
     def _take_stock(self, coming: Collection[int]) -> None:
-        """Before these brokers come up: take out of the ISRs whose logs lack something."""
+        """Take brokers whose logs lack something out of the ISRs, before they come up."""
         if self.config.data_dir is not None:
             self.controller.take_stock(
                 {
@@ -397,7 +397,7 @@ class Cluster:
             self._reviving.discard(broker_id)
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for who can't wait for it: why it can't be done is logged."""
+        """As ``revive``, for callers that can't wait for it: an error is logged."""
         task = asyncio.get_running_loop().create_task(self._revive_or_log(broker_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

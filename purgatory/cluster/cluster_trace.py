@@ -354,7 +354,7 @@ def _readable(batch: RecordBatch) -> list[Any]:
 
 
 def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
-    """On what it waits. What a fetch is watched under says also which end of the log it waits for,
+    """The keys that it waits on. Those of a fetch say also which end of the log it waits for,
     and one that is answered at once is watched under nothing."""
     if isinstance(operation, DelayedFetch):
         return operation.topic_partitions

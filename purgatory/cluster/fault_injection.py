@@ -3,8 +3,8 @@
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* Whoever waits for a fault to end (a paused broker, a stalled follower, a cut link) is woken at
-  each change, and looks again at what is in force.
+* A task that waits for a fault to end (a paused broker, a stalled follower, a cut link) is woken
+  at each change, and looks again at what is in force.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Faults(FaultMethods[BegunFault]):
             await self._wait_for_change()
 
     async def pass_answer(self, follower: int, leader: int) -> None:
-        """Return when the follower has worked off the leader's answer."""
+        """Return when the follower has taken in the leader's answer."""
         lag_ms = self._cluster.config.follower_lag_ms + sum(
             fault.lag_ms
             for fault in self._in_force()

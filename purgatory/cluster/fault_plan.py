@@ -27,7 +27,7 @@ _log = Logger("purgatory.cluster")
 
 
 class PlannedFault(BaseModel):
-    """One fault of a plan. What isn't named here is its kind, or an argument of its kind."""
+    """One fault of a plan. All other keys are its kind and the arguments of its kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

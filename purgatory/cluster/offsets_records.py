@@ -1,8 +1,8 @@
 """Committed offsets as records, in Kafka's own layout of the topic `__consumer_offsets`.
 
 The key names group, topic and partition; the value has the offset, or is null where it was deleted.
-They are replicated, stored and fetched like any records, so that who leads their partition next has
-them all.
+They are replicated, stored and fetched like any records, so that the next leader of their partition
+has them all.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Sent:
         self.held: HeldSend | None = None
 
     def attempt(self, send: HeldSend) -> None:
-        """Note one more attempt: whoever sends again didn't take the answer to the one before."""
+        """Note one more attempt: a client that sends again didn't take the answer before."""
         held = self.held
         if held is not None and held.row.group == send.row.group and held.row.outcome == "ok":
             held.doubt(SENT_AGAIN)

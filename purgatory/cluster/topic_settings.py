@@ -1,9 +1,9 @@
 """The settings of topics, by Kafka's names: which there are, what they may be, their defaults.
 
 A value is taken where it is what the cluster does, and refused where the cluster would ignore it.
-So of a setting that isn't followed the one value that is so anyhow is taken. Where there is nothing
-that a setting could be about (no index, no compaction that could come too early), any value is kept
-to.
+So a setting that isn't followed may have one value: that which the cluster has. Where there is
+nothing that a setting could be about (no index, no compaction that could come too early), any value
+is kept to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
         doc: what it does.
         least, most: the least and the greatest number that it may be, for numbers.
         choices: what it may be, for words.
-        fixed: whether it may only be what it is anyhow.
+        fixed: whether it may only be what it is already.
     """
 
     default: str | None
@@ -97,7 +97,7 @@ _AS_IT_IS: Mapping[str, Setting] = {
         "producer", _STRING, "compression.type", "Batches are kept as the producer compressed them."
     ),
     "file.delete.delay.ms": _fixed(
-        "0", _LONG, "log.segment.delete.delay.ms", "Files go at once; who reads them reads on."
+        "0", _LONG, "log.segment.delete.delay.ms", "Files go at once; their readers read on."
     ),
     "flush.messages": _fixed(
         NEVER,
@@ -150,7 +150,7 @@ _AS_IT_IS: Mapping[str, Setting] = {
         "false",
         _BOOLEAN,
         "unclean.leader.election.enable",
-        "Who is not in sync does not lead while one who is may come back.",
+        "A replica out of sync does not lead while one in sync may come back.",
     ),
 }
 

@@ -1,6 +1,7 @@
 """Rows of operations, sends and reads out of a stream of records, with those that can't be right.
 
-What is not a row of its table is kept, with its `problem`, and counted by the job that takes it.
+A record that is no row of its table is kept, with its `problem`, and counted by the job that takes
+it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class PartitionMemory:
         self._width_us: int = kept["width_us"]
         self._written: int = kept["written"]
         self.producers = {int(k): ProducerPlace(**v) for k, v in kept["producers"].items()}
-        """By producer: where it is."""
+        """The place of each producer."""
         self.reached: int = kept["reached"]
         """The last offset that was read."""
         self.records = _frame(np.empty((0, len(COLUMNS)), np.int64))

@@ -45,7 +45,7 @@ def warmed_up(session: SparkSession) -> Iterator[None]:
     """Run a job that does nothing beside the `with` block, which ends when the job has ended.
 
     While a query plans its first batch, the job starts the process that Python workers come from,
-    and has Java load what every job needs. What goes wrong with it is not told: the jobs that are
+    and has Java load what every job needs. An error in it is not told: the jobs that are
     there for something will tell.
     """
     thread = threading.Thread(target=_run, args=(session,), name="purgatory-warm-up", daemon=True)

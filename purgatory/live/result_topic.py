@@ -1,7 +1,7 @@
 """Results in a topic, as JSON, each once however often a batch is repeated.
 
-Each record says which batch it is of and its number in it. Whoever starts reads the last record of
-the topic's partition 0, where all are, and goes on behind it.
+Each record says which batch it is of and its number in it. A job that starts reads the last record
+of the topic's partition 0, where all are, and goes on behind it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 """The outcomes that have a column; an unknown one counts among all operations only."""
 
 PERCENTILE_COLUMNS = ("wait_p50_us", "wait_p95_us", "wait_p99_us")
-"""Of `purgatory.trace.percentiles.PERCENTILES`, those that are told live."""
+"""Those of `purgatory.trace.percentiles.PERCENTILES` that are told live."""
 
 
 class WaitWindow:

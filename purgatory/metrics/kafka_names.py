@@ -31,7 +31,7 @@ FETCHER_TYPES = ("follower", "consumer")
 
 
 class KafkaExpiries:
-    """How many fetches of a purgatory expired, by who fetched; counted from now on.
+    """How many fetches of a purgatory expired, by kind of fetcher; counted from now on.
 
     An operation with a true attribute ``is_from_follower`` is a follower's, any other a consumer's.
 
@@ -85,7 +85,7 @@ class KafkaFamilies:
         )
         self.fetch_expires = CounterMetricFamily(
             "kafka_server_delayedfetchmetrics_expires",
-            "Fetches that expired, by who fetched.",
+            "Fetches that expired, by the kind of fetcher.",
             labels=["fetcherType", "broker"],
         )
         self._produces: dict[tuple[str, ...], int] = {}

@@ -5,7 +5,7 @@ keeps its values in files that all workers can read, and whichever worker is scr
 with ``MultiProcessCollector``. A purgatory's counts are not such values: so here they are written
 there, every second, at exit, and by ``publish``.
 
-What is written of a counter is by how much it grew since it was written last. So it never goes
+Of a counter, its growth since the last time is written. So it never goes
 back: not when a purgatory is replaced by another of its name, nor when the system gives a new
 worker the number of one that died, whose file it then goes on with.
 

@@ -21,8 +21,8 @@ def admit(
     Args:
         backlog: how many there are.
         limit: how many to take in all, at least 1.
-        turn: at which partition the remainder begins, where not all can have the same. Who passes
-            the number of offsets read so far lets them take turns.
+        turn: at which partition the remainder begins, where not all can have the same. With the
+            number of offsets read so far, they take turns.
 
     Takes a time that grows as n log n with the partitions.
     """

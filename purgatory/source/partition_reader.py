@@ -64,7 +64,7 @@ class PartitionReader:
         size = self._range.end - self._range.start
         consumer = Consumer(
             {
-                # What is read is there: to wait at the end of the log only delays to be told of it.
+                # The records are there: to wait at the end of the log only delays to be told of it.
                 "fetch.wait.max.ms": "20",
                 # And a queue that was full for a moment must not be left empty for a second.
                 "fetch.queue.backoff.ms": "20",

@@ -155,7 +155,7 @@ def _labels(rows: Sequence[Row], axis: str) -> dict[int, str]:
 
 
 def _spread(row: Row | None) -> str:
-    """A cell in words, for whoever points at it."""
+    """A cell in words, which a pointer on it shows."""
     if row is None or row["mean"] is None:
         return "no value"
     said = text(row["mean"])

@@ -72,7 +72,7 @@ def _highest_before(applied: DataFrame) -> DataFrame:
 
 
 def _with_sender(late: DataFrame, reads: DataFrame, values: DataFrame) -> DataFrame:
-    """Who sent what was applied late: the settings of that producer decide."""
+    """Add who sent the records that were applied late: that producer's settings decide."""
     held = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
     held = held.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
     senders = values.select(

@@ -69,7 +69,7 @@ def judged(cases: DataFrame, settings: SettingsTables, expect: Sequence[str]) ->
 
 
 def _by_settings() -> tuple[Column, Column, Column]:
-    """By anomaly: the settings that permit it, those that are unknown, those that forbid it."""
+    """By anomaly, the settings that permit it, those that are unknown, those that forbid it."""
     anomaly = f.col("anomaly")
     rules = {
         ("duplicate", "lost_ack_duplicate"): _resent(),

@@ -102,7 +102,7 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
     Args:
         name: an identifier that the page has once.
         plot: what plotly draws.
-        label: what it shows, as plain text, for who can't see it.
+        label: what it shows, as plain text, for readers who can't see it.
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
@@ -131,5 +131,5 @@ def section(heading: str, *parts: str, level: int = 3) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """What is there for who asks for it: on paper, it is unfolded."""
+    """Content that is shown when it is asked for: on paper, it is unfolded."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"

@@ -1,6 +1,6 @@
 """The report: one page of HTML over all runs of an analysis.
 
-Whatever a plot shows, a table beside it says in figures.
+Beside each plot, a table says in figures what it shows.
 """
 
 from __future__ import annotations

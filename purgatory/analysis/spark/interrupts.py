@@ -38,7 +38,7 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
 
     The interrupt ends the block with KeyboardInterrupt, whatever else was raised on the way out.
     A second one has the effect that it had before the block. Outside of the main thread, where
-    Python lets nobody handle signals, the session is stopped all the same.
+    Python lets nobody handle signals, the session is stopped nevertheless.
     """
     interrupted = threading.Event()
     main = threading.current_thread() is threading.main_thread()

@@ -3,7 +3,7 @@
 On a terminal, one line with a bar is kept up to date and taken away at the end. Elsewhere a plain
 line comes every few seconds, and one at the end with the totals, so that a log stays readable.
 
-What is known is what Spark has begun: it plans a query stage by stage, so the number of all tasks
+Only what Spark has begun is known: it plans a query stage by stage, so the number of all tasks
 grows while it runs. A thread of its own asks four times a second, which costs next to nothing.
 """
 
@@ -94,7 +94,7 @@ class StatusTrackerSource:
         self._tracker = context.statusTracker()
         self._stages: dict[int, tuple[int, int]] = {}
         self._open_jobs: set[int] = set()
-        # What ended before is not this progress's: a caller's session may be an old one.
+        # Jobs that ended before are not this progress's: a caller's session may be an old one.
         self._known_jobs = set(self._tracker.getJobIdsForGroup(None))
         self._known_jobs -= set(self._tracker.getActiveJobsIds())
 
@@ -177,7 +177,7 @@ def _watch(
         try:
             last = source.progress()
         except (Py4JError, OSError):
-            # The session broke off; what it has to say comes from the one who used it.
+            # The session broke off; its caller tells what there is to say.
             ended = True
         show(last, ended)
         if ended:

@@ -49,7 +49,7 @@ _ABOUT_TO_END_S = 1.0
 """How long a process may take to end after its connections broke."""
 
 MOST_SMALL_ROWS = 500_000
-"""Up to how many rows of traces a job spends more on starting Spark than on looking at them."""
+"""The rows of traces up to which a job spends more on starting Spark than on looking at them."""
 
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """For a Java that lives some seconds: compile quickly and never again, collect with one thread.
@@ -161,7 +161,7 @@ def _told_if_java_ended(gateway: JavaGateway | None, log: Path) -> Iterator[None
         status = None if process is None else _status_at_end(process, error)
         if status is None:
             raise
-        # What is left of the session must not be in the way of the next one.
+        # Remains of the session must not be in the way of the next one.
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -1,4 +1,4 @@
-"""From the columns of a file to those of the schema: what a value becomes, and when it can't.
+"""Turns the columns of a file into those of the schema: what a value becomes, and when it can't.
 
 All is SQL over the file's columns, for Spark to compute. A value that does not fit its type becomes
 null, and a second expression says that there was one.

@@ -117,7 +117,7 @@ class TableRows:
                 f.monotonically_increasing_id().alias("_id"),
             )
         kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in files.kinds)
-        # A file without any column of its own has rows all the same.
+        # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
         columns = [f.col(quoted(name)) for name, _ in files.kinds]
         place = []

@@ -68,7 +68,7 @@ class CatchUp:
             yield
         finally:
             self._ending.set()
-            # Whoever leaves for a fault or an interrupt does not wait for brokers.
+            # A run that ends by a fault or an interrupt does not wait for brokers.
             self._thread.join(_LEAVE_TIMEOUT_S)
 
     def end(self) -> None:

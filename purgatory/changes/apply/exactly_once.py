@@ -72,7 +72,7 @@ class Batch:
 
     def set_aside(self, record: Record, error: BadChangeError) -> None:
         """Take a record for one that can't be applied."""
-        # What came in may be quoted in it, and not every text can be stored.
+        # It may quote the record, and not every text can be stored.
         detail = error.detail[:MOST_DETAIL].replace("\0", "\\0")
         detail = detail.encode("utf-8", "backslashreplace").decode()
         self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
@@ -127,7 +127,7 @@ class Writer:
         topic, partition = batch.items[0].record.place
         if self.target.last_waiting(topic, partition) is not None:
             return
-        # What was applied must not make tables again that have gone since.
+        # Records that were applied must not make tables again that have gone since.
         known = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
         next_offset = known[0][2] if known else 0
         start = sum(item.record.offset < next_offset for item in batch.items)
@@ -382,9 +382,9 @@ def _value_id(item: Item) -> int:
 
 
 def _effect(item: Item, is_bad: bool, applied_us: int) -> tuple[str, int, int, int, int, int]:
-    """What is written of one application: to which row, and the how manieth change of it.
+    """Return what is written of one application: its row, and the number of that row's change.
 
-    What did nothing to a row is an effect on itself: in the quarantine, or just passed by.
+    A record that did nothing to a row is an effect on itself: in the quarantine, or just passed by.
     """
     record, change, operations = item
     if is_bad or change is None or not operations:

@@ -1,4 +1,4 @@
-"""From changes to few statements: what touches the same row stays in order.
+"""Makes few statements of changes; those of the same row stay in order.
 
 A batch is dealt out into groups of one statement each (upserts of certain columns of a table, or
 deletes from it). A change may join an earlier group of its statement as long as no later group
@@ -25,7 +25,7 @@ class Operation(NamedTuple):
 
     table: Table
     columns: tuple[str, ...] | None
-    """Of an upsert; None for a delete, whose values are the key."""
+    """The columns of an upsert; None for a delete, whose values are the key."""
     values: tuple[Value, ...]
     key: tuple[Value, ...]
 

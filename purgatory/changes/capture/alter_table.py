@@ -47,7 +47,7 @@ class TableAlteration:
 
 
 def step_of_stop(why: str) -> dict[str, Any]:
-    """The step at which whoever applies it stops."""
+    """The step at which `purgatory apply` stops."""
     return {"do": "stop", "why": why}
 
 

@@ -6,8 +6,8 @@ Ground rules
   server left is dropped, as the server drops it itself.
 * Reading goes on only from places between transactions: after a lost connection the reader begins
   anew behind the last one that it gave out.
-* What would silently lose a change stops the reader: statements in place of rows, rows without all
-  columns, prepared (XA) transactions, kinds of events that can't be read.
+* Events that would silently lose a change stop the reader: statements in place of rows, rows
+  without all columns, prepared (XA) transactions, kinds of events that can't be read.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class BinlogReader:
     def _ended(self, stream: BinLogStreamReader) -> Position:
         here = self._here(stream)
         if here.number <= self._boundary.number:
-            # What is there already is told from what is new by places that grow.
+            # Records that are there already are told from new ones by places that grow.
             raise self._refusal(stream, f"the source's positions don't grow from {self._boundary}")
         return here
 

@@ -18,7 +18,7 @@ _PRODUCER = {
     "enable.idempotence": True,
     # A record that fails for good must have nothing behind it in its partition.
     "enable.gapless.guarantee": True,
-    # None is given up while later ones go on: who waits for them gives up on all.
+    # None is given up while later ones go on: the capture, which waits for them, gives up on all.
     "message.timeout.ms": 0,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 262_144,
@@ -126,7 +126,7 @@ class KafkaSettings:
             "enable.auto.commit": False,
             "enable.partition.eof": False,
             "auto.offset.reset": "earliest",
-            # What is read is there: a fetch that waits for more holds up the next question.
+            # The records are there: a fetch that waits for more holds up the next question.
             "fetch.wait.max.ms": 10,
         }
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 from purgatory.changes.capture.errors import CaptureError, CaptureFaultError
 
 _LEAST_OF_CLIENT = 2000
-"""From here on, the numbers are those of errors that the client itself finds: nobody is there."""
+"""The first number of the errors that the client itself finds: nobody is there."""
 _AWAY = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927})
 """Too many connections, a shutdown, a connection that broke, a lock that wasn't had in time."""
 _STAYS = frozenset(

@@ -31,7 +31,7 @@ from purgatory.changes.capture.passing_faults import cluster_failure
 from purgatory.changes.capture.position import Place, Position, parse_position
 
 _MARKER = "heartbeat"
-"""Means nothing to who applies changes."""
+"""The type of a record that changes nothing in a target."""
 
 _TIMEOUT_S = 60.0
 _FIRST_STEP = 64

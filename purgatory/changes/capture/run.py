@@ -67,7 +67,7 @@ def capture_changes(config: CaptureConfig) -> int:
         How many records were sent.
 
     Raises:
-        CaptureError: it can't begin or go on. What is in the topic is right: start it again.
+        CaptureError: it can't begin or go on. The records in the topic are right: start it again.
     """
     try:
         return _capture(config)
@@ -97,7 +97,7 @@ def _capture(config: CaptureConfig) -> int:
             publisher = Publisher(producer, sender, config.topic, found)
             _follow(config, publisher, _start(config, publisher, found, here))
     except BaseException:
-        # What still waits must not be appended behind the back of the capture that comes next.
+        # Records that still wait must not be appended behind the back of the next capture.
         producer.purge()
         raise
     return publisher.sent

@@ -3,7 +3,7 @@
 Ground rules
 ------------
 * A statement that may change tables is told, as what it does or as one that a person has to look
-  at: what isn't known is never passed by. Indexes, views, programs, users, comments and settings of
+  at: an unknown one is never passed by. Indexes, views, programs, users, comments and settings of
   tables change no rows, and are passed by on purpose.
 * Columns and types are taken from the statement itself: when it is read, the source's own catalogue
   is that of a later time.
@@ -293,13 +293,13 @@ def _altered(tokens: Tokens, database: str) -> list[SchemaChange]:
 def taken_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> list[SchemaChange]:
     """Return those of the tables that are captured.
 
-    A table that is renamed to what is not captured is gone for whoever applies it; one that comes
-    from there brings rows that the log does not have.
+    A table that is renamed to what is not captured is gone for the target; one that comes from
+    there brings rows that the log does not have.
     """
     taken = []
     for change in changes:
         if change.table is None:
-            # What is not understood may concern any database.
+            # A statement that is not understood may concern any database.
             if not change.database or tables.takes_database(change.database):
                 taken.append(change)
             continue

@@ -11,7 +11,7 @@ Ground rules
 * librdkafka makes a batch of what it has: nothing may go before the chunk is complete, so it waits
   for more (``linger.ms``) for minutes, and only ``flush`` makes it send.
 * Records wait here while a chunk is under way; the longer it takes, the larger is the next.
-* What is behind a record that was refused is not sent.
+* Records behind one that was refused are not sent.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Sender:
             self._ended = True
             self._waiting.clear()
             self._changed.notify_all()
-        # What still waits must not be appended behind the back of the capture that comes next.
+        # Records that still wait must not be appended behind the back of the next capture.
         self._producer.purge()
         self._thread.join()
 
@@ -162,7 +162,7 @@ class Sender:
                 f"topic {self._topic} can't be written: {self._troubles.fatal}"
             )
         if self._failure is not None:
-            # What follows it must not be appended: it would have to come before.
+            # No later record may be appended: this one would have to come before.
             self._producer.purge()
             raise self._failure
 
@@ -260,7 +260,7 @@ class Sender:
                 else:
                     self._await_answers()
             except KafkaException as error:
-                # What is before it belongs into the topic.
+                # Records before it belong into the topic.
                 self._await_answers()
                 self._failure = self._failure or self._refusal(
                     error.args[0], record.key, len(record.value)

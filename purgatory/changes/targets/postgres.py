@@ -28,7 +28,7 @@ _REFUSED = re.compile(
 """Words of a server or client that will say the same the next time; others may be a passing fault:
 libpq gives no number to a connection that failed."""
 _SCHEMA_LOCK = 0x70757267
-"""The number of the advisory lock that whoever changes the schema takes."""
+"""The number of the advisory lock that is held while the schema is changed."""
 _MOST_NAME_BYTES = 63
 
 _TYPES = {

@@ -23,7 +23,7 @@ _INDEXES = {
     "purgatory_waiting_unit": ("topic", "unit", "xoffset", "wanted"),
     "purgatory_waiting_partition": ("topic", "partition", "offset"),
 }
-"""Of what waits, beside the primary key."""
+"""The columns of what waits, beside the primary key."""
 _EARLIER_WAITING = "purgatory_pending"
 
 

@@ -78,7 +78,7 @@ class SqliteTarget(SqlTarget):
         self._connection.close()
 
     def schema_lock(self) -> None:
-        """Nothing: the transaction has the whole database."""
+        """Do nothing: the transaction has the whole database."""
 
     def table(self, name: str) -> Table | None:
         found = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()

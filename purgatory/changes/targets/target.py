@@ -143,7 +143,7 @@ class Target(Protocol):
         """Give a table another name."""
 
     def clear_table(self, table: str) -> None:
-        """Delete all rows, so that who reads sees all of them or none."""
+        """Delete all rows, so that a reader sees all of them or none."""
 
     def add_column(self, table: str, column: str, column_type: ColumnType) -> None:
         """Add a column to a table; it is null in the rows that are there."""
@@ -204,7 +204,7 @@ class Target(Protocol):
         """How many records of a topic wait, those behind a position if given; `most` at most."""
 
     def waiting_unit(self, topic: str, unit: str) -> tuple[int, int | None, int | None]:
-        """Of what waits of a unit: how many different xoffsets, the highest, and `wanted`."""
+        """How many different xoffsets of a unit wait, the highest of them, and `wanted`."""
 
     def last_waiting(self, topic: str, partition: int) -> tuple[int, int, str | None] | None:
         """Position, number and unit of the last record of a partition that waits, if any does."""

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _UNSUPPORTED_VERSION = 35
 _PRODUCE = 0
 _PRODUCE_OLDEST_TOLD = 0
-"""Not served, but told, as Kafka 4 does: without it, older librdkafkas don't compress."""
+"""It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
 
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Answer with all APIs; also, as Kafka does, to who asks in a version that is too new."""
+    """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
     from purgatory.cluster.api import HANDLERS
 
     return {

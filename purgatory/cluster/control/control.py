@@ -6,7 +6,7 @@
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
 
-What was asked wrongly is answered with 400 and {"error": ...}; who may not ask, by
+A wrong request is answered with 400 and {"error": ...}; who may not ask, by
 `control_guard`, with 401, 403 or 415.
 """
 

@@ -1,4 +1,4 @@
-"""Who may use the control of a cluster: not a web page of somebody else's.
+"""Decides who may use the control of a cluster: not a web page of somebody else's.
 
 A page in the developer's browser can send requests to this machine. It can't hide where it comes
 from, nor send JSON or DELETE to another origin without asking before, nor know a token. A page

@@ -109,7 +109,7 @@ class ClusterWatch(App[None]):
         """Begin to show what there is."""
         self.query_one("#brokers", DataTable).add_columns(*_BROKERS)
         self.query_one("#partitions", DataTable).add_columns(*_PARTITIONS)
-        self.query_one("#brokers").border_title = "brokers and who waits there"
+        self.query_one("#brokers").border_title = "brokers and what waits there"
         self.query_one("#partitions").border_title = "partitions"
         self.query_one("#faults").border_title = "faults: press Enter"
         self.query_one("#events").border_title = "what happened"

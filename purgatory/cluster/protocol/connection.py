@@ -53,7 +53,7 @@ class Limits(NamedTuple):
         frame_s: a request that isn't whole so long after it was begun never will be: clients wait
             for no more than a minute for its answer.
         idle_s: a connection over which so long nothing came, or nothing of an answer was taken, is
-            closed; Kafka's ``connections.max.idle.ms``. Who waits for an answer is not idle.
+            closed; Kafka's ``connections.max.idle.ms``. A wait for an answer is not idle.
     """
 
     frame_bytes: int = 100 * 1024 * 1024
@@ -75,7 +75,7 @@ class HeldBytes:
     def __init__(self) -> None:
         self.total = 0
         self.untaken: dict[Connection, int] = {}
-        """The part of it that is answers, by who doesn't take them; since longest first."""
+        """The part of it that is answers, by the connections that don't take them; oldest first."""
 
     def add_untaken(self, connection: Connection, size: int) -> None:
         """Count an answer that a client doesn't take."""
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
         except UnsupportedVersionError as error:
             if error.api_key != API_VERSIONS:
                 raise
-            # Who asks in too new a version is told, in the oldest, which ones there are.
+            # A client with too new a version is told, in the oldest, which ones there are.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
         values = await self._serve(request, self)
         if values is None:

@@ -26,7 +26,7 @@ from kio.static.constants import EntityType
 from purgatory.cluster.errors import BadRequestError
 
 MOST_ELEMENTS = 200_000
-"""So many elements may all arrays of a request have together."""
+"""The most elements that all arrays of a request may have together."""
 
 _FIXED: Mapping[str, int] = {
     "bool": 1,

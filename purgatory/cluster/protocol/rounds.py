@@ -1,8 +1,8 @@
 """How connections share an event loop, so that none can keep the others waiting.
 
 Connections that have requests serve them in rounds. In a round each of them has an equal part of
-``ROUND_S``, and at least one request; who has more of them waits for the next round. Between two
-rounds lie some turns of the event loop, in which whoever has not had its part yet is served at
+``ROUND_S``, and at least one request; a client with more of them waits for the next round. Between
+two rounds lie some turns of the event loop, in which a client without its part yet is served at
 once, followers copy what was appended, and answers go out. So a client waits for no more than one
 part of each other client, however many requests those have sent, and what it asks for is copied and
 answered before they go on.
@@ -24,7 +24,7 @@ from collections.abc import Callable
 ROUND_S = 0.005
 """How long connections serve in a round, all together."""
 TURNS_BETWEEN = 5
-"""Of the event loop: in so many a produce with acks=all is appended, copied and answered."""
+"""Turns of the event loop: in so many a produce with acks=all is appended, copied and answered."""
 
 
 class Rounds:

@@ -130,7 +130,7 @@ def encode_response(
     buffer = io.BytesIO()
     buffer.write(b"\0\0\0\0")
     buffer.write(_LENGTH.pack(correlation_id))
-    # The answer to ApiVersions is read by who doesn't know yet which headers we write.
+    # A client that reads ApiVersions' answer doesn't know yet which headers we write.
     if flexible and api_key != API_VERSIONS:
         buffer.write(b"\0")
     write(buffer, build(response_class, values))

@@ -103,7 +103,7 @@ def load_log(
             _tell_cut(file, log, damage)
             log.truncate_to(log.end_offset)
     if start_offset > log.end_offset:
-        # What is left was deleted before: it must not come back.
+        # The rest was deleted before: it must not come back.
         log.truncate_fully_and_start_at(start_offset)
     log.update_high_watermark(max(log.start_offset, start_offset))
     log.delete_up_to(start_offset)

@@ -2,7 +2,7 @@
 
 Ground rules
 ------------
-* One writer. What was written is never changed, only cut off at the end; so readers, who may hold a
+* One writer. Written bytes are never changed, only cut off at the end; so readers, who may hold a
   batch of a segment that was deleted since, read on from the open file.
 * Writes are not buffered here: what ``append`` has taken survives the death of the process. Whether
   it survives that of the machine is a matter of `Fsync`.
@@ -67,7 +67,7 @@ class SegmentFile:
             self.size = size
 
     def remove(self) -> None:
-        """Take the file off the disk. Who holds batches of it can still read them."""
+        """Take the file off the disk. Readers that hold batches of it can still read them."""
         self.path.unlink(missing_ok=True)
 
     def __del__(self) -> None:

@@ -183,7 +183,7 @@ class StoredLog(Log):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._write_start()
         except OSError as error:
-            # What was deleted may come back after a restart; the next deletion tries again.
+            # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
         self._saved_start = self.start_offset
