@@ -71,7 +71,9 @@ def apply(
     _check(files, to, bootstrap, topic, by, trace, effects)
     if effects and trace is not None and not (files or once):
         raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
-    of_source = {f"kafka.{name}": value for name, value in options.client_settings(client).items()}
+    of_client = {"bootstrap.servers": bootstrap or "", **options.client_settings(client)}
+    if bootstrap:
+        options.check_consumer(of_client)
     with _one_line_errors():
         from purgatory.changes.apply.apply_options import ApplyOptions, load_tables
 
@@ -90,7 +92,7 @@ def apply(
             settings = StreamSettings(
                 tuple(topic or ()),
                 to,
-                {"kafka.bootstrap.servers": bootstrap or "", **of_source},
+                {f"kafka.{name}": value for name, value in of_client.items()},
                 how,
                 by_transaction=by == "transaction",
                 once=once,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,9 +125,24 @@ def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
     """Return what was given as `Client`, by name. O(texts).
 
     Raises:
-        typer.BadParameter: one is no NAME=VALUE, or takes a function and not a text.
+        typer.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
     """
     return dict(_setting(text) for text in texts or ())
+
+
+def check_consumer(settings: Mapping[str, str]) -> None:
+    """Have librdkafka look at the settings of a consumer, before Spark takes its time to start.
+
+    Raises:
+        typer.BadParameter: it refuses them.
+    """
+    from purgatory.client.client_settings import consumer_settings
+    from purgatory.client.errors import OptionError
+
+    try:
+        consumer_settings(settings)
+    except OptionError as error:
+        raise typer.BadParameter(str(error), param_hint="--client") from None
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -136,6 +151,8 @@ def _setting(text: str) -> tuple[str, str]:
         raise typer.BadParameter(
             f"{text!r}: write NAME=VALUE, as in security.protocol=SSL", param_hint="--client"
         )
+    if name == "bootstrap.servers":
+        raise typer.BadParameter(f"{text!r}: give --bootstrap", param_hint="--client")
     if name.endswith("_cb") or name == "logger":
         raise typer.BadParameter(
             f"{text!r}: {name} takes a function of a program; it can't be given here",

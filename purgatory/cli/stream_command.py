@@ -71,6 +71,7 @@ def stream(
 ) -> None:
     """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
     settings = options.client_settings(client)
+    options.check_consumer({"bootstrap.servers": bootstrap, **settings})
     with one_line_errors("stream", "what was written is kept"):
         from purgatory.live.live_jobs import LiveJobs
 

@@ -1,4 +1,4 @@
-"""The settings of librdkafka, from the options that begin with "kafka."."""
+"""The settings of librdkafka: the options that begin with "kafka.", or those of a command line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from purgatory.client.errors import OptionError
 _PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"
 _IN_JAVA_ONLY = {
-    "sasl.jaas.config": "give kafka.sasl.username and kafka.sasl.password",
-    "ssl.truststore.location": "give kafka.ssl.ca.location, a file of PEM",
-    "ssl.truststore.password": "give kafka.ssl.ca.location, a file of PEM",
-    "ssl.truststore.type": "give kafka.ssl.ca.location, a file of PEM",
-    "ssl.keystore.type": "give kafka.ssl.certificate.location and kafka.ssl.key.location",
+    "sasl.jaas.config": "give {0}sasl.username and {0}sasl.password",
+    "ssl.truststore.location": "give {0}ssl.ca.location, a file of PEM",
+    "ssl.truststore.password": "give {0}ssl.ca.location, a file of PEM",
+    "ssl.truststore.type": "give {0}ssl.ca.location, a file of PEM",
+    "ssl.keystore.type": "give {0}ssl.certificate.location and {0}ssl.key.location",
     "key.deserializer": "leave it out: keys come as bytes",
     "value.deserializer": "leave it out: values come as bytes",
 }
 _OURS = {
-    "auto.offset.reset": "leave it out, and give startingOffsets and failOnDataLoss",
+    "auto.offset.reset": "leave it out: startingOffsets and failOnDataLoss say it in a query",
     "enable.auto.commit": "leave it out: offsets are kept in the checkpoint",
     "enable.auto.offset.store": "leave it out: offsets are kept in the checkpoint",
     "enable.partition.eof": "leave it out: the source needs it",
@@ -46,35 +46,50 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     Raises:
         OptionError: no servers, or a setting that librdkafka does not know or that is not free.
     """
-    given = {
-        key.lower().removeprefix(_PREFIX): str(value)
-        for key, value in options.items()
-        if key.lower().startswith(_PREFIX)
-    }
+    return consumer_settings(
+        {
+            key.lower().removeprefix(_PREFIX): str(value)
+            for key, value in options.items()
+            if key.lower().startswith(_PREFIX)
+        },
+        _PREFIX,
+    )
+
+
+def consumer_settings(given: Mapping[str, str], before: str = "") -> dict[str, str]:
+    """Return the settings for a consumer, with those that it always has.
+
+    Args:
+        given: settings by librdkafka's names.
+        before: what stands before a name where it was given; the errors name settings so.
+
+    Raises:
+        OptionError: no servers, or a setting that librdkafka does not know or that is not free.
+    """
     if not given.get(_SERVERS, "").strip():
-        raise OptionError("kafka.bootstrap.servers is missing: give HOST:PORT,HOST:PORT")
+        raise OptionError(f"{before}bootstrap.servers is missing: give HOST:PORT,HOST:PORT")
     for name in given:
         right = _IN_JAVA_ONLY.get(name) or _OURS.get(name)
         if right is not None:
-            raise OptionError(f"kafka.{name} can't be given here: {right}")
+            raise OptionError(f"{before}{name} can't be given here: {right.format(before)}")
     # A consumer must name a group; it never joins it.
     group = {"group.id": f"purgatory-source-{uuid.uuid4()}"}
     settings = {**_DEFAULTS, **group, **given, **_OWN_SETTINGS}
-    _check(settings)
+    _check(settings, before)
     return settings
 
 
-def _check(settings: Mapping[str, str]) -> None:
+def _check(settings: Mapping[str, str], before: str) -> None:
     """Let librdkafka look at the settings, without waiting for a connection."""
     for name, value in settings.items():
-        # What librdkafka says of a missing file is only that a call into OpenSSL failed.
+        # Of a missing file, librdkafka says only that a call into OpenSSL failed.
         if name.endswith(".location") and not Path(value).exists():
-            raise OptionError(f"kafka.{name}={value!r}: there is no such file")
+            raise OptionError(f"{before}{name}={value!r}: there is no such file")
     try:
         Consumer(dict(settings)).close()
     except (KafkaException, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        where = f"{before}*: " if before else ""
         raise OptionError(
-            f"kafka.*: {reason}: the names and values after kafka. are librdkafka's, "
-            "see its CONFIGURATION.md"
+            f"{where}{reason}: names and values are librdkafka's, see its CONFIGURATION.md"
         ) from None

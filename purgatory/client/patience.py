@@ -27,10 +27,10 @@ _HOPELESS = frozenset(
 # Those that a connection that once worked comes out of, and one that never did does not.
 _HOPELESS_AT_FIRST = frozenset({KafkaError._SSL, KafkaError._RESOLVE})
 _HINTS = {
-    KafkaError._AUTHENTICATION: "check kafka.sasl.username and kafka.sasl.password",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "check kafka.sasl.username and kafka.sasl.password",
-    KafkaError._SSL: "check kafka.security.protocol and kafka.ssl.ca.location",
-    KafkaError._RESOLVE: "check kafka.bootstrap.servers",
+    KafkaError._AUTHENTICATION: "check sasl.username and sasl.password",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "check sasl.username and sasl.password",
+    KafkaError._SSL: "check security.protocol and ssl.ca.location",
+    KafkaError._RESOLVE: "check bootstrap.servers",
 }
 
 

@@ -121,6 +121,7 @@ def test_a_file_of_tables_that_is_not_right_is_told_in_one_line(
     assert err.count("\n") == 1
 
 
+TOPIC = ("--to", "sqlite:///x.db", "--bootstrap", "127.0.0.1:1", "--topic", "t")
 BAD_ARGUMENTS = {
     ("log",): "--to",
     ("--to", "sqlite:///x.db"): "give either files, or --bootstrap and --topic",
@@ -129,6 +130,10 @@ BAD_ARGUMENTS = {
     ("log", "--to", "sqlite:///x.db", "--by", "table"): "neither row nor transaction",
     ("log", "--to", "sqlite:///x.db", "--trace", "t"): "needs --effects",
     ("log", "--to", "sqlite:///x.db", "--client", "acks"): "'acks': write NAME=VALUE",
+    (*TOPIC, "--client", "bootstrap.servers=x:1"): "give --bootstrap",
+    (*TOPIC, "--client", "ssl.ca.location=no.pem"): "--client: ssl.ca.location='no.pem': there is",
+    (*TOPIC, "--client", "sasl.jaas.config=x"): "give sasl.username and sasl.password",
+    (*TOPIC, "--client", "foo=bar"): '--client: No such configuration property: "foo"',
     ("log", "--to", "mysql://here/x"): "mysql:... is no target",
     ("log", "--to", "sqlite://"): "sqlite:... is no target",
     ("log", "--to", "sqlite:////no/such/folder/x.db"): "can't be opened",
