@@ -1,0 +1,239 @@
+"""What the coordinator of groups refuses, static members, and impatient ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from purgatory.kafka import ErrorCode, GroupState
+from tests.kafka.group_client import (
+    DELAY_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Asked,
+    GroupWorld,
+    code_of,
+    joining,
+)
+
+# ---- what is refused
+
+
+def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
+    world = GroupWorld()
+    one, stranger = world.clients(2)
+    world.stable(one)
+    assert code_of(stranger.join, "sticky") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code_of(stranger.join, kind="connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    stranger.member_id = "nobody"
+    assert code_of(stranger.join) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+    one.generation += 1
+    assert one.heartbeat() is ErrorCode.ILLEGAL_GENERATION
+    assert code_of(one.sync) is ErrorCode.ILLEGAL_GENERATION
+    one.generation -= 1
+    assert one.heartbeat() is ErrorCode.NONE
+    world.check()
+
+
+@pytest.mark.parametrize("session_ms", [99, 1_800_001, -1, 0])
+def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_ms: int) -> None:
+    coordinator = GroupWorld().coordinator
+    code = code_of(coordinator.join, "g", "", joining(session_ms=session_ms), False, Asked())
+    assert code is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert coordinator.groups == {}
+
+
+@pytest.mark.parametrize("group_id", ["", "g" * 32_768, "\N{SNOWMAN}" * 11_000])
+def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
+    coordinator = GroupWorld().coordinator
+    codes = {
+        code_of(coordinator.join, group_id, "", joining(), False, Asked()),
+        code_of(coordinator.sync, group_id, 1, "m", None, {}, Asked()),
+        code_of(coordinator.heartbeat, group_id, 1, "m", None),
+        code_of(coordinator.leave, group_id, "m", None),
+        code_of(coordinator.check_commit, group_id, -1, "", None),
+    }
+    assert codes == {ErrorCode.INVALID_GROUP_ID}
+    assert coordinator.groups == {}
+
+
+def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
+    world = GroupWorld()
+    nothing = joining(kind="")._replace(protocols=())
+    code = code_of(world.coordinator.join, "g", "", nothing, False, Asked())
+    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.coordinator.groups == {}
+
+
+def test_a_group_that_is_full_takes_nobody_else() -> None:
+    world = GroupWorld(max_size=2)
+    world.stable(*world.clients(2))
+    assert code_of(world.client().join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_commits_are_taken_from_the_current_generation_and_from_nobody_s() -> None:
+    world = GroupWorld()
+    check = world.coordinator.check_commit
+    assert code_of(check, "g", -1, "", None) is ErrorCode.NONE, "a group that nobody is in"
+    assert code_of(check, "g", 1, "m", None) is ErrorCode.ILLEGAL_GENERATION
+    one = world.client()
+    world.stable(one)
+    assert code_of(check, "g", 1, one.member_id, None) is ErrorCode.NONE
+    assert code_of(check, "g", 2, one.member_id, None) is ErrorCode.ILLEGAL_GENERATION
+    assert code_of(check, "g", 1, "nobody", None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code_of(check, "g", -1, "", None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert one.join().code is ErrorCode.NONE
+    completing = code_of(check, "g", one.generation, one.member_id, None)
+    assert completing is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# ---- what they agree on
+
+
+def test_the_protocol_is_what_most_like_best_of_those_that_all_know() -> None:
+    world = GroupWorld()
+    clients = world.clients(3)
+    wishes = [("range", "sticky"), ("sticky", "range"), ("mine", "sticky", "range")]
+    joins = [client.join(*wish) for client, wish in zip(clients, wishes, strict=True)]
+    world.pass_time(2 * DELAY_MS)
+    assert {join.answer.protocol for join in joins} == {"sticky"}
+    assert [len(join.answer.roster) for join in joins] == [3, 0, 0], "the leader's alone"
+    assert joins[0].answer.roster[0].metadata == b"sticky"
+
+
+# ---- static members
+
+
+def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
+    world = GroupWorld()
+    one, two, back = world.client(), world.client("two"), world.client("two")
+    world.stable(one, two)
+    assert back.join().code is ErrorCode.NONE
+    assert back.member_id != two.member_id
+    assert (back.generation, one.heartbeat()) == (1, ErrorCode.NONE)
+    assert back.sync().answer.assignment == two.member_id.encode(), "as before"
+    assert two.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert code_of(two.sync) is ErrorCode.FENCED_INSTANCE_ID
+    assert code_of(two.join) is ErrorCode.FENCED_INSTANCE_ID
+    assert two.leave() is ErrorCode.FENCED_INSTANCE_ID
+    assert len(world.group.members) == 2
+
+
+def test_a_static_member_that_comes_back_with_other_protocols_causes_a_rebalance() -> None:
+    world = GroupWorld()
+    one, two, back = world.client(), world.client("two"), world.client("two")
+    world.stable(one, two)
+    joined = back.join("range", "sticky")
+    assert one.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.join().code is joined.code is ErrorCode.NONE
+
+
+def test_a_static_member_that_comes_back_before_the_assignment_gets_one() -> None:
+    world = GroupWorld()
+    one, two, back = world.client(), world.client("two"), world.client("two")
+    joins = [one.join(), two.join()]
+    world.pass_time(2 * DELAY_MS)
+    assert [join.code for join in joins] == [0, 0]
+    joined = back.join()
+    # The leader knows the old id alone: what it assigns would be lost.
+    assert code_of(one.sync) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.join().code is joined.code is ErrorCode.NONE
+    one_s, back_s = one.sync(), back.sync()
+    assert one_s.answer.assignment == one.member_id.encode()
+    assert back_s.answer.assignment == back.member_id.encode()
+
+
+def test_a_static_member_may_be_away_for_its_session_timeout_and_no_longer() -> None:
+    world = GroupWorld()
+    one, two = world.client(), world.client("two")
+    world.stable(one, two)
+    assert world.pass_time_beating(SESSION_MS // 1_000 - 1, one) == {ErrorCode.NONE}
+    world.pass_time(1_000)
+    assert one.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.group.static_members == {}
+
+
+def test_a_static_member_whose_sync_was_refused_is_to_give_signs_of_life_again() -> None:
+    world = GroupWorld()
+    one, two = world.client(), world.client("two")
+    joins = [one.join(), two.join()]
+    world.pass_time(2 * DELAY_MS)
+    assert [join.code for join in joins] == [0, 0]
+    syncing = two.sync()
+    joined = one.join("range", "sticky")
+    assert syncing.code is ErrorCode.REBALANCE_IN_PROGRESS
+    world.pass_time(SESSION_MS)
+    assert joined.code is ErrorCode.NONE
+    assert list(world.group.members) == [one.member_id]
+
+
+def test_another_leads_when_the_static_leader_is_not_here_at_a_rebalance() -> None:
+    world = GroupWorld()
+    leader, other = world.client("one"), world.client("two")
+    world.stable(leader, other)
+    assert leader.leads
+    joined = other.join("range", "sticky")
+    world.pass_time_beating(REBALANCE_MS // 1_000, leader)  # it lives, and doesn't join
+    assert joined.code is ErrorCode.NONE
+    assert other.leads
+    assert sorted(other.roster) == sorted([leader.member_id, other.member_id])
+    assert other.sync().answer.assignment == other.member_id.encode()
+
+
+def test_a_static_leader_that_joins_again_causes_a_rebalance() -> None:
+    world = GroupWorld()
+    leader = world.client("one")
+    world.stable(leader)
+    member_id = leader.member_id
+    assert leader.join(ids_first=True).code is ErrorCode.NONE
+    assert (leader.member_id, leader.generation) == (member_id, 2)
+
+
+def test_a_static_leader_that_comes_back_causes_none() -> None:
+    world = GroupWorld()
+    leader, back = world.client("one"), world.client("one")
+    world.stable(leader)
+    assert back.join(ids_first=True).code is ErrorCode.NONE
+    assert back.generation == 1
+    assert back.member_id != leader.member_id
+    assert back.sync().answer.assignment == leader.member_id.encode()
+
+
+# ---- impatience, and the coordinator's own end
+
+
+def test_who_asks_again_while_it_waits_is_answered_once_for_each() -> None:
+    world = GroupWorld()
+    one, two = world.clients(2)
+    world.stable(one, two)
+    joins = [two.join("range", str(number)) for number in range(3)]
+    assert [join.given for join in joins] == [True, True, False]
+    assert joins[0].code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.join().code is joins[2].code is ErrorCode.NONE
+    syncs = [two.sync() for _ in range(3)]
+    assert [sync.given for sync in syncs] == [True, True, False]
+    assert one.sync().code is ErrorCode.NONE
+    assert syncs[2].answer.assignment == two.member_id.encode()
+
+
+def test_who_waits_is_told_when_another_broker_coordinates() -> None:
+    world = GroupWorld()
+    one, two, three = world.clients(3)
+    world.stable(one, two)
+    joined = one.join("range", "other")
+    three.get_id()
+    world.coordinator.forget("g")
+    assert joined.code is ErrorCode.NOT_COORDINATOR
+    assert world.coordinator.groups == {}
+    assert two.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [purgatory.num_delayed for purgatory in world.coordinator.purgatories] == [0, 0, 0]
+    world.pass_time(1_000_000)
+    assert world.coordinator.groups == {}
+
+
+def test_nothing_waits_any_more_when_all_are_gone() -> None:
+    world = GroupWorld()
+    world.stable(*world.clients(5))
+    world.pass_time(SESSION_MS)
+    assert world.group.state is GroupState.EMPTY
+    assert [purgatory.num_delayed for purgatory in world.coordinator.purgatories] == [0, 0, 0]
