@@ -203,7 +203,7 @@ def _usual(operations: DataFrame) -> DataFrame:
 
 
 def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:
-    """The faults at work at the peak or shortly before it, as texts such as `follower-stall 2`."""
+    """The faults at work at the peak or shortly before it, as texts such as `stall_follower 2`."""
     if faults is None:
         return found.withColumn("faults", f.lit(None).cast("array<string>"))
     text = f.concat_ws(" ", "kind", f.col("broker").cast("string"))

@@ -24,15 +24,20 @@ def _delay(words: str, name: str) -> Any:
 
 
 _TYPED: Mapping[str, object] = {
-    "broker": typer.Argument(help="The broker's number."),
+    "broker": typer.Argument(help="The broker's number; where it may be left out, all."),
     "a": typer.Argument(help="One broker."),
     "b": typer.Argument(help="The other."),
     "topic": typer.Argument(help="The topic."),
     "partition": typer.Argument(help="The partition's number."),
     "lag_ms": _delay("How much longer it takes.", "--lag"),
     "by_ms": _delay("How much later they come.", "--delay"),
-    "count": typer.Option(min=1, help="How many answers; without it, all."),
+    "lost_records": typer.Option(
+        min=0, help="Of each of its logs, so many of the last records are gone then."
+    ),
+    "count": typer.Option(min=1, help="How many messages; without it, all."),
     "api": typer.Option(help='Of this API only: "produce", "fetch", "offset_commit" ...'),
+    "client_id": typer.Option(help="Of the client with this client.id only."),
+    "share": typer.Option(help="Each with this probability."),
     "cut": typer.Option(
         " /--keep-connection", show_default=False, help="Let the client wait for its timeout."
     ),

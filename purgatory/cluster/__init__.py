@@ -1,6 +1,5 @@
 """A cluster that real Kafka clients talk to."""
 
-from purgatory.cluster.begun_fault import BegunFault
 from purgatory.cluster.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
 from purgatory.cluster.control.cluster_state import cluster_state
@@ -9,6 +8,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.storage import Fsync
 from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
 from purgatory.kafka import GroupConfig
+from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault
 

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from purgatory.cluster.api import HANDLERS
@@ -68,6 +69,8 @@ class Broker:
         self.host = cluster.config.host
         self.port = port
         self.alive = False
+        self.lost_records = 0
+        """How many of the last records of each of its logs are gone when it comes back."""
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._held = HeldBytes()
@@ -92,9 +95,14 @@ class Broker:
             unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
-        folder, config = self._folder, self.cluster.config
-        if folder is None:
-            return
+        if self._folder is not None:
+            await self._read_logs(self._folder, unsaved_epochs)
+        lost, self.lost_records = self.lost_records, 0
+        for log in self._logs.values() if lost else ():
+            log.truncate_to(max(log.start_offset, log.end_offset - lost))
+
+    async def _read_logs(self, folder: Path, unsaved_epochs: int) -> None:
+        config = self.cluster.config
         topics = self.cluster.controller.topics
         for topic_partition, place in replica_folders(folder):
             if topic_partition.topic not in topics:

@@ -219,30 +219,21 @@ class Cluster:
 
     def _take_stock(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
-        if self.config.data_dir is not None:
-            self.controller.take_stock(
-                {
-                    broker_id: broker.log_ends()
-                    for broker_id, broker in self.brokers.items()
-                    if broker.alive or broker_id in coming
-                }
-            )
+        self.controller.take_stock(
+            {
+                broker_id: broker.log_ends()
+                for broker_id, broker in self.brokers.items()
+                if broker.alive or broker_id in coming
+            }
+        )
 
     def _note_committed(self) -> bool:
         """Note how far the leaders' logs are acknowledged; say whether that is further than before.
 
         What is noted is saved with the next change.
         """
-        noted = False
-        for topic_partition, state in self.controller.partitions():
-            leader = self.live_broker(state.leader)
-            led = None if leader is None else leader.manager.partition(topic_partition)
-            if led is not None and led.is_leader:
-                ends = state.start_offset, state.committed_offset
-                state.start_offset = max(state.start_offset, led.log.start_offset)
-                state.committed_offset = max(state.committed_offset, led.high_watermark)
-                noted |= ends != (state.start_offset, state.committed_offset)
-        return noted
+        managers = {one.broker_id: one.manager for one in self.brokers.values() if one.alive}
+        return self.controller.note_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
         for broker in self.brokers.values():
@@ -367,11 +358,14 @@ class Cluster:
 
     # Brokers that go and come; `fault` does it for users.
 
-    async def kill(self, broker_id: int) -> None:
-        """Kill a broker, and have the controller notice."""
-        if self.config.data_dir is not None:
-            self._note_committed()
+    async def kill(self, broker_id: int, lost_records: int = 0) -> None:
+        """Kill a broker, and have the controller notice.
+
+        Of each of its logs the last ``lost_records`` are gone when it comes back.
+        """
+        self._note_committed()
         await self.brokers[broker_id].kill()
+        self.brokers[broker_id].lost_records = lost_records
         self.controller.broker_down(broker_id)
 
     async def revive(self, broker_id: int) -> None:

@@ -10,34 +10,21 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import deque
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kio.schema.index import api_key_map
 
-from purgatory.cluster.begun_fault import BegunFault
 from purgatory.cluster.fault_methods import FaultMethods
 from purgatory.cluster.protocol.wire import SUPPORTED
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import TopicPartition
+from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import (
-    AnswerFault,
-    CutConnections,
-    CutLink,
-    DelayAnswers,
-    DuplicateAnswers,
-    Fault,
-    Kill,
-    LoseAnswers,
-    Pause,
-    RefuseProduces,
-    ShrinkIsr,
-    SlowFollower,
-    StallFollower,
-)
+from purgatory.kafka.faults import CutConnections, Fault, Kill, MessageFault, ShrinkIsr
+from purgatory.kafka.faults_in_force import FaultsInForce
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
@@ -45,19 +32,16 @@ if TYPE_CHECKING:
     from purgatory.cluster.protocol.wire import Request
 
 _APIS = tuple(api_key_map[api_key] for api_key in SUPPORTED)
-_RECENT = 50
 
 _log = Logger("purgatory.cluster")
 
 
-class Faults(FaultMethods[BegunFault]):
+class Faults(FaultsInForce, FaultMethods[BegunFault]):
     """Puts faults into a cluster, and says which are in force."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__(time.time, _call_later, random.Random())
         self._cluster = cluster
-        self._numbers = itertools.count(1)
-        self.active: list[BegunFault] = []
-        self.recent: deque[BegunFault] = deque(maxlen=_RECENT)
         self._waiters: list[asyncio.Future[None]] = []
 
     # How they begin and end.
@@ -70,7 +54,7 @@ class Faults(FaultMethods[BegunFault]):
         """
         if isinstance(fault, Kill):
             self._check(fault)
-            await self._cluster.kill(fault.broker)
+            await self._cluster.kill(fault.broker, fault.lost_records)
             return self._put_in_force(fault)
         return self._begin(fault)
 
@@ -86,9 +70,14 @@ class Faults(FaultMethods[BegunFault]):
             begun.end()
         return begun
 
-    async def kill(self, broker: int, *, for_s: float | None = None) -> BegunFault:
-        """Kill a broker as SIGKILL does; it is revived when the fault ends."""
-        return await self.begin(Kill(broker, for_s=for_s))
+    async def kill(
+        self, broker: int, *, lost_records: int = 0, for_s: float | None = None
+    ) -> BegunFault:
+        """Kill a broker as SIGKILL does; it is revived when the fault ends.
+
+        The last ``lost_records`` of each of its logs are gone then, as after damage to its disk.
+        """
+        return await self.begin(Kill(broker, lost_records=lost_records, for_s=for_s))
 
     async def revive(self, broker: int) -> None:
         """Start a broker that was killed."""
@@ -98,68 +87,51 @@ class Faults(FaultMethods[BegunFault]):
         for begun in list(self.active):
             if isinstance(begun.fault, Kill) and begun.fault.broker == broker:
                 begun.forget()
-                self._note_end(begun)
+                super()._ended(begun)
         await self._cluster.revive(broker)
 
     def cut_connections(self, broker: int | None = None) -> int:
         """Cut the clients' connections, of one broker or of all; return how many there were."""
         return self._begin(CutConnections(broker)).uses
 
-    def end_all(self) -> None:
-        """End every fault."""
-        for begun in list(self.active):
-            begun.end()
-
     def forget_all(self) -> None:
         """Forget every fault without undoing it: the cluster stops."""
         for begun in self.active:
             begun.forget()
         self.active.clear()
-        self._tell()
+        self._wake()
+
+    def _changed(self, begun: BegunFault) -> None:
+        fault = begun.fault
+        if begun.active:
+            _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
+        else:
+            _log.info("fault_ended", kind=fault.kind, uses=begun.uses, **fault.settings)
+        self._wake()
 
     def _ended(self, begun: BegunFault) -> None:
-        self._note_end(begun)
+        super()._ended(begun)
         if isinstance(begun.fault, Kill):
             self._cluster.revive_soon(begun.fault.broker)
 
     # Where they strike.
 
-    def bars_from_isr(self, topic_partition: TopicPartition, broker: int) -> bool:
-        """Whether a fault keeps ``broker`` out of the ISR."""
-        return any(
-            isinstance(fault, ShrinkIsr)
-            and (fault.topic, fault.partition, fault.broker) == (*topic_partition, broker)
-            for fault in self._in_force()
-        )
-
     async def pass_pause(self, broker: int) -> None:
         """Return when ``broker`` is not paused."""
-        while any(isinstance(f, Pause) and f.broker == broker for f in self._in_force()):
+        while self.is_paused(broker):
             await self._wait_for_change()
 
     async def pass_fetch(self, follower: int, leader: int) -> None:
         """Return when a follower's fetch may go to its leader."""
-        while any(_holds_fetch(fault, follower, leader) for fault in self._in_force()):
+        while self.holds_fetch(follower, leader):
             await self._wait_for_change()
 
     async def pass_answer(self, follower: int, leader: int) -> None:
-        """Return when the follower has taken in the leader's answer."""
-        lag_ms = self._cluster.config.follower_lag_ms + sum(
-            fault.lag_ms
-            for fault in self._in_force()
-            if isinstance(fault, SlowFollower) and fault.broker == follower
-        )
+        """Return when the follower has taken the time that the leader's answer costs it."""
+        lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)
         await self.pass_fetch(follower, leader)
-
-    def refuses_produce(self, broker: int) -> bool:
-        """Whether a produce that came to ``broker`` is to be refused; it counts as a strike."""
-        for begun in self.active:
-            if isinstance(begun.fault, RefuseProduces) and begun.fault.broker == broker:
-                begun.use()
-                return True
-        return False
 
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
@@ -172,24 +144,15 @@ class Faults(FaultMethods[BegunFault]):
         if not self.active:
             return await connection.write(frame)
         await self.pass_pause(broker)
-        copies = 1
-        for begun in list(self.active):
-            fault = begun.fault
-            if not begun.active or not isinstance(fault, AnswerFault):
-                continue
-            if fault.broker != broker or fault.api not in (None, request.api_name):
-                continue
-            begun.use()
-            if isinstance(fault, LoseAnswers):
-                if fault.cut:
-                    connection.abort()
-                return False
-            if isinstance(fault, DelayAnswers):
-                await asyncio.sleep(fault.by_ms / 1_000)
-            if isinstance(fault, DuplicateAnswers):
-                copies += 1
+        fate = self.fate_of_answer(broker, request.api_name, request.client_id)
+        if fate.delay_ms:
+            await asyncio.sleep(fate.delay_ms / 1_000)
+        if fate.lost:
+            if fate.cut:
+                connection.abort()
+            return False
         arrived = False
-        for _ in range(copies):
+        for _ in range(fate.copies):
             arrived = await connection.write(frame)
         return arrived
 
@@ -198,7 +161,7 @@ class Faults(FaultMethods[BegunFault]):
     def _check(self, fault: Fault) -> None:
         for broker in fault.brokers:
             self._check_broker(broker)
-        if isinstance(fault, AnswerFault) and fault.api not in (None, *_APIS):
+        if isinstance(fault, MessageFault) and fault.api not in (None, *_APIS):
             known = ", ".join(_APIS)
             raise ClusterError(f"api={fault.api!r}: one of {known}, or left out for all")
         if isinstance(fault, Kill) and self._cluster.live_broker(fault.broker) is None:
@@ -226,25 +189,9 @@ class Faults(FaultMethods[BegunFault]):
                 f"are {state.replicas}, and broker {state.leader} leads"
             )
 
-    # Keeping the books.
+    # Those who wait for a fault to end.
 
-    def _in_force(self) -> Iterator[Fault]:
-        return (begun.fault for begun in self.active)
-
-    def _put_in_force(self, fault: Fault) -> BegunFault:
-        begun = BegunFault(next(self._numbers), fault, self._ended)
-        self.active.append(begun)
-        self.recent.append(begun)
-        _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
-        self._tell()
-        return begun
-
-    def _note_end(self, begun: BegunFault) -> None:
-        self.active.remove(begun)
-        _log.info("fault_ended", kind=begun.fault.kind, uses=begun.uses, **begun.fault.settings)
-        self._tell()
-
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -256,12 +203,5 @@ class Faults(FaultMethods[BegunFault]):
         await waiter
 
 
-def _holds_fetch(fault: Fault, follower: int, leader: int) -> bool:
-    match fault:
-        case StallFollower(broker=broker):
-            return follower == broker
-        case Pause(broker=broker):
-            return broker in (follower, leader)
-        case CutLink(a=a, b=b):
-            return {a, b} == {follower, leader}
-    return False
+def _call_later(seconds: float, function: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, function)

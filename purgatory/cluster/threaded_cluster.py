@@ -21,11 +21,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from purgatory.cluster.begun_fault import BegunFault, Endable
 from purgatory.cluster.cluster import Cluster, ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
+from purgatory.kafka.begun_fault import BegunFault, Endable
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 

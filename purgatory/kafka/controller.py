@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import ReplicaManager, TopicPartition
 
 NO_LEADER = -1
 
@@ -222,6 +222,23 @@ class Controller:
                 **told,
             )
             state.committed_offset = most
+
+    def note_committed(self, managers: Mapping[int, ReplicaManager]) -> bool:
+        """Note how far the leaders' logs are acknowledged; say whether that is further than before.
+
+        Args:
+            managers: of the brokers that live.
+        """
+        noted = False
+        for topic_partition, state in self.partitions():
+            manager = managers.get(state.leader)
+            led = None if manager is None else manager.partition(topic_partition)
+            if led is not None and led.is_leader:
+                ends = state.start_offset, state.committed_offset
+                state.start_offset = max(state.start_offset, led.log.start_offset)
+                state.committed_offset = max(state.committed_offset, led.high_watermark)
+                noted |= ends != (state.start_offset, state.committed_offset)
+        return noted
 
     def broker_up(self, broker_id: int, member: Member) -> None:
         """A broker came: it gets its roles, and where nobody leads, who is in sync does."""

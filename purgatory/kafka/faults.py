@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from purgatory.kafka.errors import ClusterError
@@ -47,13 +47,15 @@ class Fault:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it was given, by name, without how long it lasts."""
-        return {k: v for k, v in vars(self).items() if k != "for_s" and v is not None}
+        """The arguments that are not the usual ones, by name, without how long it lasts."""
+        given = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
+        return {name: value for name, value, usual in given if name != "for_s" and value != usual}
 
     @property
     def brokers(self) -> tuple[int, ...]:
         """The brokers that it names."""
-        return tuple(value for name, value in vars(self).items() if name in ("broker", "a", "b"))
+        named = (value for name, value in vars(self).items() if name in ("broker", "a", "b"))
+        return tuple(broker for broker in named if broker is not None)
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,40 @@ class BrokerFault(Fault):
 
 
 @dataclass(frozen=True)
-class CountedFault(BrokerFault):
-    """It strikes ``count`` times, and ends then; None: as often as it can."""
+class CountedFault(Fault):
+    """It strikes ``count`` times, and ends then; None: as often as it can.
 
+    It concerns one ``broker``, or all (None).
+    """
+
+    broker: int | None = None
     count: int | None = None
 
 
 @dataclass(frozen=True)
-class AnswerFault(CountedFault):
-    """It strikes answers that were made, those of one ``api``, such as "produce"; None: of all."""
+class MessageFault(CountedFault):
+    """It strikes messages between clients and brokers.
+
+    Only those of one ``api``, such as "produce", and of the client with this ``client_id``, where
+    these are given; of them each with the probability ``share``.
+    """
 
     api: str | None = None
+    client_id: str | None = None
+    share: float = 1.0
+
+    def concerns(self, broker: int, api: str, client_id: str | None) -> bool:
+        """Whether a message is of those of which it strikes some."""
+        return (
+            self.broker in (None, broker)
+            and self.api in (None, api)
+            and self.client_id in (None, client_id)
+        )
+
+
+@dataclass(frozen=True)
+class AnswerFault(MessageFault):
+    """It strikes answers that were made."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +125,13 @@ class ShrinkIsr(Fault, kind="shrink_isr"):
 
 @dataclass(frozen=True)
 class Kill(BrokerFault, kind="kill"):
-    """Kill a broker as SIGKILL does; it comes back when that ends."""
+    """Kill a broker as SIGKILL does; it comes back when that ends.
+
+    ``lost_records``: how many of the last records of each of its logs are gone then, as after
+    damage to its disk.
+    """
+
+    lost_records: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -158,11 +189,6 @@ class CutConnections(Fault, kind="cut_connections"):
     for_s: None = field(default=None, init=False)  # it is over at once
     broker: int | None = None
 
-    @property
-    def brokers(self) -> tuple[int, ...]:
-        """The broker, if it is one."""
-        return () if self.broker is None else (self.broker,)
-
 
 def fault_of(asked: object) -> Fault:
     """Return the fault that a mapping asks for: its kind, and the arguments of that kind.
@@ -202,6 +228,8 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda it: it is None or (type(it) is int and it >= 1),
         "a whole number from 1 on, or left out for all",
     ),
+    "lost_records": (lambda it: type(it) is int and it >= 0, "a whole number from 0 on"),
+    "share": (lambda it: _is_number(it) and 0 < it <= 1, "a number above 0, and 1 at most"),
     "topic": (lambda it: isinstance(it, str), "the name of a topic"),
     "cut": (lambda it: isinstance(it, bool), "true or false"),
 }

@@ -20,6 +20,7 @@ class DeleteRecordsRequest(Request):
     """A request to delete a partition's records below an offset."""
 
     __slots__ = ("_timeout_ms", "offset", "topic_partition")
+    api = "delete_records"
     purgatory = "DeleteRecords"
     kind = "admin"
 

@@ -58,6 +58,7 @@ class ConsumerFetch(Request):
     """A consumer's fetch."""
 
     __slots__ = ("fetches", "session")
+    api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
 
@@ -283,7 +284,10 @@ class ConsumerGroup:
 
     def connect(self, broker_id: int) -> Connection:
         """A connection from one of the consumers to a broker."""
-        return Connection(self.engine, self._brokers[broker_id], self._delay_ns, 0, self.name)
+        timeout_ms = self.section.request_timeout_ms
+        return Connection(
+            self.engine, self._brokers[broker_id], self._delay_ns, timeout_ms, self.name
+        )
 
     def has_read(self, committed: dict[TopicPartition, int]) -> bool:
         """Whether the group has read up to the given offsets."""

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from purgatory.kafka.faults_in_force import AS_USUAL
 from purgatory.simulation.engine import NS_PER_MS, Engine
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Request(ABC):
         "settled_ns",
     )
 
+    api: str
+    """What is asked, by Kafka's name of it."""
     purgatory: str
     """The name of the purgatory in which it may wait."""
     kind: str
@@ -100,7 +103,7 @@ class Connection:
         delay_ns: draws the delay of one message.
         timeout_ms: how long the client waits for an answer before it breaks the connection; 0: it
             waits for ever.
-        group: the client's group, for faults that concern one.
+        client_id: what the client calls itself: its group; "" for a broker.
         on_break: is told when the connection broke, after the requests in flight on it.
     """
 
@@ -113,10 +116,10 @@ class Connection:
         "_timeout_ns",
         "broker",
         "busy",
+        "client_id",
         "delay_ns",
         "engine",
         "generation",
-        "group",
         "in_flight",
         "queue",
     )
@@ -127,13 +130,13 @@ class Connection:
         broker: Broker,
         delay_ns: Callable[[], int],
         timeout_ms: int = 0,
-        group: str = "",
+        client_id: str = "",
         on_break: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker
         self.delay_ns = delay_ns
-        self.group = group
+        self.client_id = client_id
         self.generation = 0
         self.in_flight: dict[Request, None] = {}
         self.queue: deque[Request] = deque()
@@ -160,7 +163,9 @@ class Connection:
         if arrival_ns <= self._request_ns:
             arrival_ns = self._request_ns + 1
         self._request_ns = arrival_ns
-        if self.broker.losses and self.broker.loses("request-lost", request):
+        broker, client_id = self.broker, self.client_id
+        faults = broker.faults
+        if client_id and faults.active and faults.loses_request(broker.id, request.api, client_id):
             return
         engine.at(arrival_ns, self._arrive, request)
 
@@ -168,15 +173,22 @@ class Connection:
         """Send the broker's answer back."""
         if self._answers_end:
             return
-        if self.broker.losses and self.broker.loses("answer-lost", request):
+        faults = self.broker.faults
+        fate = AS_USUAL
+        if self.client_id and faults.active:
+            fate = faults.fate_of_answer(self.broker.id, request.api, self.client_id)
+        if fate.lost:
+            if fate.cut:
+                self.broken()
             self._answers_end = True
             return
         engine = self.engine
-        arrival_ns = engine.now_ns() + self.delay_ns()
+        arrival_ns = engine.now_ns() + self.delay_ns() + round(fate.delay_ms * NS_PER_MS)
         if arrival_ns <= self._answer_ns:
             arrival_ns = self._answer_ns + 1
         self._answer_ns = arrival_ns
-        engine.at(arrival_ns, self._deliver, request, answer)
+        for _ in range(fate.copies):
+            engine.at(arrival_ns, self._deliver, request, answer)
 
     def broken(self) -> None:
         """The other end went away: the client notices after a network delay."""
@@ -204,8 +216,9 @@ class Connection:
             self.broker.receive(request)
 
     def _deliver(self, request: Request, answer: Any) -> None:
-        if request.generation == self.generation:
-            self.in_flight.pop(request, None)
+        # One that came before is of no use to the client.
+        if request.generation == self.generation and request in self.in_flight:
+            del self.in_flight[request]
             request.deliver(answer)
 
     def _notice(self, generation: int) -> None:

@@ -17,6 +17,7 @@ class ProduceRequest(Request):
     """A produce request: batches for partitions that one broker leads."""
 
     __slots__ = ("batches", "producer")
+    api = "produce"
     purgatory = "Produce"
     kind = "producer"
 
@@ -38,6 +39,10 @@ class ProduceRequest(Request):
     def execute(self, broker: Broker) -> None:
         group = self.producer.group
         respond = self.respond if group.acks else self._respond_without_acks
+        if broker.faults.active and broker.faults.refuses_produce(broker.id):
+            refused = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS)
+            respond(dict.fromkeys(self.watch_keys, refused))
+            return
         entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
         broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
         # What one partition's followers have yet to fetch, the append has not committed.

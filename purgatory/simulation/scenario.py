@@ -10,23 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from purgatory.simulation.scenario_faults import AnyFault
+from purgatory.simulation.scenario_section import (
+    Milliseconds,
+    Name,
+    PositiveMilliseconds,
+    Section,
+)
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
 """How many requests in flight a broker can put back in order: it remembers five batches."""
-
-Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
-PositiveMilliseconds = Annotated[int, Field(ge=1, le=10**12)]
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
-BrokerId = Annotated[int, Field(ge=0)]
-
-
-class Section(BaseModel):
-    """A table of the file. Unknown keys and values of another type are errors, never guesses."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 def _constant_as_spread(value: Any) -> Any:
@@ -208,6 +203,9 @@ class ConsumersSection(Section):
     """How many bytes a fetch waits for."""
     max_wait_ms: Milliseconds = 500
     """How long a fetch may wait for `min_bytes`."""
+    request_timeout_ms: PositiveMilliseconds = 30_000
+    """How long a consumer waits for an answer before it breaks the connection; more than
+    `max_wait_ms`."""
     max_bytes: int = Field(default=52_428_800, ge=1)
     """The most bytes in one answer."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
@@ -216,70 +214,6 @@ class ConsumersSection(Section):
     """Whether a fetch sees up to the high watermark or up to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """What a consumer needs to work off one answer before it fetches again."""
-
-
-class FaultSection(Section):
-    """Something that goes wrong at a given time."""
-
-    at_ms: Milliseconds
-    """When it begins, after the start of the run."""
-
-
-class FollowerStall(FaultSection):
-    """A follower stops fetching for a while; the broker answers clients all the same."""
-
-    kind: Literal["follower-stall"]
-    """The kind of the fault."""
-    broker: BrokerId
-    """The follower's broker."""
-    duration_ms: PositiveMilliseconds
-    """How long it stalls."""
-
-
-class BrokerDeath(FaultSection):
-    """A broker's process ends: its connections break, its waiting requests are gone."""
-
-    kind: Literal["broker-death"]
-    """The kind of the fault."""
-    broker: BrokerId
-    """The broker that dies."""
-    duration_ms: PositiveMilliseconds | None = None
-    """After how long it comes back; without it, it stays away."""
-
-
-class BrokerPause(FaultSection):
-    """A broker does nothing at all for a while, as in a long garbage collection."""
-
-    kind: Literal["broker-pause"]
-    """The kind of the fault."""
-    broker: BrokerId
-    """The broker that pauses."""
-    duration_ms: PositiveMilliseconds
-    """How long it pauses."""
-
-
-class MessageLoss(FaultSection):
-    """Messages between producers and a broker get lost: the work is done, or never begins."""
-
-    kind: Literal["answer-lost", "request-lost"]
-    """`answer-lost` loses the broker's answers, and with each one those that follow it on its
-    connection, until the producer's timeout breaks that; `request-lost` loses the requests before
-    they arrive."""
-    broker: BrokerId | None = None
-    """The broker concerned; without it, all of them."""
-    group: Name | None = None
-    """The producer group concerned; without it, all of them."""
-    count: int = Field(default=1, ge=1)
-    """The most messages that are lost."""
-    share: float = Field(default=1.0, gt=0, le=1)
-    """The probability that a message is lost while the fault lasts."""
-    duration_ms: PositiveMilliseconds | None = None
-    """How long it lasts; without it, until `count` messages are lost."""
-
-
-Fault = Annotated[
-    FollowerStall | BrokerDeath | BrokerPause | MessageLoss, Field(discriminator="kind")
-]
 
 
 class Scenario(Section):
@@ -302,7 +236,7 @@ class Scenario(Section):
     delete_records: DeleteRecordsSection | None = None
     producers: tuple[ProducersSection, ...] = Field(default=(), strict=False)
     consumers: tuple[ConsumersSection, ...] = Field(default=(), strict=False)
-    faults: tuple[Fault, ...] = Field(default=(), strict=False)
+    faults: tuple[AnyFault, ...] = Field(default=(), strict=False)
 
     @property
     def run_id(self) -> str:

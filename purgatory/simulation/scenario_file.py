@@ -17,23 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from purgatory.simulation.scenario import (
-    MAX_IDEMPOTENT_IN_FLIGHT,
-    BrokerDeath,
-    BrokerPause,
-    FollowerStall,
-    MessageLoss,
-    ProducersSection,
-    Scenario,
-)
-
-_FAULT_KINDS: dict[str, type[BaseModel]] = {
-    "follower-stall": FollowerStall,
-    "broker-death": BrokerDeath,
-    "broker-pause": BrokerPause,
-    "answer-lost": MessageLoss,
-    "request-lost": MessageLoss,
-}
+from purgatory.simulation.scenario import MAX_IDEMPOTENT_IN_FLIGHT, ProducersSection, Scenario
+from purgatory.simulation.scenario_faults import CLIENT_APIS, FAULT_SECTIONS, FaultSection
 
 
 class ScenarioError(ValueError):
@@ -182,7 +167,7 @@ def _show(value: Any) -> str:
 
 def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
     """Word one of the validator's errors in the scenario's own terms."""
-    location = [part for part in item["loc"] if part not in _FAULT_KINDS]
+    location = [part for part in item["loc"] if part not in FAULT_SECTIONS]
     key = _key_text(location)
     kind, message = str(item["type"]), str(item["msg"])
     if kind == "extra_forbidden":
@@ -191,7 +176,7 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
         return _Problem(key, _ABSENT, "this key is missing and must be given")
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         given = item["input"].get("kind", _ABSENT) if isinstance(item["input"], dict) else _ABSENT
-        kinds = ", ".join(f'"{name}"' for name in _FAULT_KINDS)
+        kinds = ", ".join(f'"{name}"' for name in FAULT_SECTIONS)
         return _Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
     if kind == "tuple_type":
         return _Problem(
@@ -207,7 +192,7 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
 
 
 def _close(given: Any) -> str:
-    close = difflib.get_close_matches(str(given), list(_FAULT_KINDS), n=1)
+    close = difflib.get_close_matches(str(given), list(FAULT_SECTIONS), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
@@ -234,11 +219,11 @@ def _keys_at(location: Sequence[int | str], document: Mapping[str, Any]) -> Iter
         if isinstance(part, int):
             continue
         if part == "faults":
-            model = FollowerStall
+            model = FaultSection
         else:
             model = _section_model(model, part)
-    if model is FollowerStall and isinstance(value, Mapping):
-        model = _FAULT_KINDS[value["kind"]]
+    if model is FaultSection and isinstance(value, Mapping):
+        model = FAULT_SECTIONS[value["kind"]]
     yield from model.model_fields
 
 
@@ -264,6 +249,11 @@ def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
         yield _Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
+    for index, consumers in enumerate(scenario.consumers):
+        if consumers.request_timeout_ms <= consumers.max_wait_ms:
+            right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
+            key = f"consumers[{index}].request_timeout_ms"
+            yield _Problem(key, consumers.request_timeout_ms, right)
     if not scenario.producers and not scenario.consumers:
         right = "there are no clients; give at least one [[producers]] or [[consumers]]"
         yield _Problem("producers", _ABSENT, right)
@@ -303,15 +293,26 @@ def _check_names(scenario: Scenario) -> Iterator[_Problem]:
 
 
 def _check_faults(scenario: Scenario) -> Iterator[_Problem]:
-    names = [group.group for group in scenario.producers]
-    last = scenario.cluster.brokers - 1
+    producers = [group.group for group in scenario.producers]
+    clients = [*producers, *(group.group for group in scenario.consumers)]
+    topic = scenario.topic
+    right_values = {
+        "broker": range(scenario.cluster.brokers),
+        "a": range(scenario.cluster.brokers),
+        "b": range(scenario.cluster.brokers),
+        "topic": [topic.name],
+        "partition": range(topic.partitions),
+        "client_id": clients,
+        "api": CLIENT_APIS,
+    }
     for index, fault in enumerate(scenario.faults):
-        if fault.broker is not None and fault.broker > last:
-            right = f"there is no such broker; they are numbered 0 to {last}"
-            yield _Problem(f"faults[{index}].broker", fault.broker, right)
-        if isinstance(fault, MessageLoss) and fault.group is not None and fault.group not in names:
-            right = f"there is no such group of producers; there are {', '.join(names)}"
-            yield _Problem(f"faults[{index}].group", fault.group, right)
+        for key, right in right_values.items():
+            value = getattr(fault, key, None)
+            if value is not None and value not in right:
+                words = ", ".join(map(str, right))
+                if isinstance(right, range):
+                    words = f"they are numbered 0 to {right[-1]}"
+                yield _Problem(f"faults[{index}].{key}", value, f"there is no such one; {words}")
         if scenario.duration_ms is not None and fault.at_ms >= scenario.duration_ms:
-            right = f"must be below duration_ms, which is {scenario.duration_ms}"
-            yield _Problem(f"faults[{index}].at_ms", fault.at_ms, right)
+            right_ms = f"must be below duration_ms, which is {scenario.duration_ms}"
+            yield _Problem(f"faults[{index}].at_ms", fault.at_ms, right_ms)

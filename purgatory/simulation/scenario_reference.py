@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from purgatory.simulation import scenario
+from purgatory.simulation import scenario, scenario_faults
 
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("the top of the file", scenario.Scenario),
@@ -28,10 +28,10 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("arrivals, in [[producers]]", scenario.ArrivalsSection),
     ("[[consumers]]", scenario.ConsumersSection),
     ("[delete_records]", scenario.DeleteRecordsSection),
-    ("[[faults]] with kind = follower-stall", scenario.FollowerStall),
-    ("[[faults]] with kind = broker-death", scenario.BrokerDeath),
-    ("[[faults]] with kind = broker-pause", scenario.BrokerPause),
-    ("[[faults]] with kind = answer-lost or request-lost", scenario.MessageLoss),
+    *(
+        (f"[[faults]] with kind = {kind}", section)
+        for kind, section in scenario_faults.FAULT_SECTIONS.items()
+    ),
 )
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from purgatory.kafka import ReplicaManager, TopicPartition
-from purgatory.kafka.log import LogConfig
+from purgatory.kafka.controller import LogEnd
+from purgatory.kafka.log import Log, LogConfig
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.invariants import OVERDUE_MS
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from purgatory.simulation.network import Connection, Request
     from purgatory.simulation.runtime import Process, Runtime
     from purgatory.simulation.scenario import Scenario
-    from purgatory.simulation.scheduled_faults import Loss
     from purgatory.simulation.simulated_controller import SimulatedController
+    from purgatory.simulation.simulated_faults import SimulatedFaults
     from purgatory.simulation.simulated_follower import Followers
 
 
@@ -56,9 +57,9 @@ class Broker:
         self.process_number = 0
         self.silences = 0
         self.connections: list[Connection] = []
-        self.losses: list[Loss] = []
         self.open_requests: dict[Request, None] = {}
         self.controller: SimulatedController
+        self.faults: SimulatedFaults
         self.followers: Followers
         self.manager: ReplicaManager
         self.process: Process
@@ -68,7 +69,7 @@ class Broker:
         self._recorder = runtime.recorder
         self._watch = watch
         self._invariants = invariants
-        self._logs: dict[TopicPartition, Any] = {}
+        self._logs: dict[TopicPartition, Log] = {}
         self._backlog: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
 
     # The process.
@@ -95,6 +96,7 @@ class Broker:
             on_isr_change=self._isr_change,
         )
         self._logs = {}
+        self.followers.start()
         self.alive, self.paused = True, False
         number = self.process_number
         self._engine.after(
@@ -116,6 +118,25 @@ class Broker:
         self._runtime.end_process(self.process)
         for connection in self.connections:
             connection.broken()
+
+    def log_ends(self) -> dict[TopicPartition, LogEnd]:
+        """Where its logs end, be it dead or alive."""
+        logs = self._logs
+        if self.alive:
+            logs = {one.topic_partition: one.log for one in self.manager.partitions()}
+        return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
+
+    def lose_records(self, count: int) -> None:
+        """While it is dead: of each of its logs, the last `count` records are gone."""
+        for log in self._logs.values() if count else ():
+            log.truncate_to(max(log.start_offset, log.end_offset - count))
+
+    def cut_connections(self) -> int:
+        """Break the connections of all clients; return how many there are."""
+        clients = [connection for connection in self.connections if connection.client_id]
+        for connection in clients:
+            connection.broken()
+        return len(clients)
 
     def pause(self) -> None:
         """Stand still: nothing is received, answered, fetched or expired until `resume`."""
@@ -171,10 +192,6 @@ class Broker:
     def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Have the commit watch look at partitions whose high watermark may have moved."""
         self._watch.look(self.id, self.manager, topic_partitions)
-
-    def loses(self, kind: str, request: Request) -> bool:
-        """Whether a fault makes the network lose this message."""
-        return any(loss.hits(kind, request) for loss in self.losses)
 
     def note_open(self, outcome: str) -> None:
         """Note what becomes of the requests that wait."""

@@ -45,6 +45,7 @@ class SimulatedController:
             [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
         )
         self._controller.on_elected = self._elected
+        self._controller.bars_from_isr = self._is_barred_from_isr
         self._links = [
             _Link(broker, engine, self.assignment_of, watch, delay_ns) for broker in brokers
         ]
@@ -106,15 +107,32 @@ class SimulatedController:
         """A broker started, or came back from a pause: tell it its roles."""
         self._controller.broker_up(broker_id, self._links[broker_id])
 
-    def broker_restarted(self, broker_id: int) -> None:
-        """A new process registers: what the old one led or had in sync is up to an election."""
+    def broker_restarts(self, broker_id: int) -> None:
+        """A new process is about to register: what the old one led is up to an election.
+
+        Who leads then must have all that was acknowledged, so it is told where its logs end.
+        """
         self._controller.broker_down(broker_id)
-        self.broker_registered(broker_id)
+        self._controller.take_stock(
+            {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
+        )
+
+    def note_committed(self) -> None:
+        """Note how far the leaders' logs are acknowledged, for when logs are to be judged."""
+        live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
+        self._controller.note_committed(live)
+
+    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Take a follower out of a partition's in-sync set."""
+        self._controller.put_out_of_sync(topic_partition, broker_id)
 
     def _session_expired(self, broker_id: int, silences: int) -> None:
         broker = self._brokers[broker_id]
         if broker.silences == silences and (not broker.alive or broker.paused):
             self._controller.broker_down(broker_id)
+
+    def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        return self._brokers[broker_id].faults.bars_from_isr(topic_partition, broker_id)
 
     def _elected(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         self._on_event(
@@ -201,7 +219,7 @@ class _Link:
             broker.manager.become_follower(
                 topic_partition, state.leader, state.leader_epoch, state.replicas
             )
-        broker.followers.assigned(topic_partition, state.leader)
+        broker.followers.look_at(topic_partition)
         broker.look((topic_partition,))
 
     def _lead(self, topic_partition: TopicPartition, state: PartitionState) -> None:

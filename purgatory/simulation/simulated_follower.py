@@ -4,16 +4,17 @@ A fetcher asks its leader for all partitions it follows there, appends what come
 its own), pauses for its interval, and asks again. The fetch offset of the next fetch tells the
 leader how far it is; that is what moves the high watermark.
 
-A stalled follower neither appends nor fetches. An answer that came before stays in its hands until
-the stall is over.
+A follower that a fault holds (it is stalled, or its link is cut) neither appends nor fetches. An
+answer that came before stays in its hands until that is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from purgatory.kafka import ErrorCode, FetchParams, PartitionFetch, TopicPartition
+from purgatory.kafka import FetchParams, PartitionFetch, TopicPartition
+from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.network import Connection, Request
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from purgatory.simulation.scenario import Scenario
     from purgatory.simulation.simulated_broker import Broker
 
-_BACKOFF_NS = 100 * NS_PER_MS
+_BACKOFF_NS = BACKOFF_MS * NS_PER_MS
 
 
 class FollowerFetch(Request):
     """A follower's fetch."""
 
     __slots__ = ("fetcher", "fetches")
+    api = "fetch"
     purgatory = "Fetch"
     kind = "follower"
 
@@ -57,6 +59,15 @@ class FollowerFetch(Request):
         self.fetcher.broker.submit(self.fetcher.failed, self)
 
 
+class _Held(NamedTuple):
+    """Something to be called when no fault holds the fetches from this leader any more."""
+
+    process: int
+    leader: int
+    function: Callable[..., object]
+    args: tuple[Any, ...]
+
+
 class Fetcher:
     """Copies partitions from one leader's broker.
 
@@ -68,31 +79,28 @@ class Fetcher:
 
     def __init__(self, broker: Broker, leader: Broker, followers: Followers) -> None:
         self.broker = broker
+        self.leader_id = leader.id
         self.params = followers.params
-        self.partitions: dict[TopicPartition, None] = {}
         self.connection: Connection = Connection(followers.engine, leader, followers.delay_ns)
+        self._fetching: FollowerFetching
         self._followers = followers
         self._engine = followers.engine
         self._outstanding: FollowerFetch | None = None
         self._scheduled = False
         self._starts = 0
-        self._not_before_ns: dict[TopicPartition, int] = {}
 
-    def add(self, topic_partition: TopicPartition) -> None:
-        """Follow a partition from here."""
-        self.partitions[topic_partition] = None
-        self._not_before_ns.pop(topic_partition, None)
+    def start(self) -> None:
+        """A process began: what it follows, the controller tells it."""
+        max_bytes = self._followers.partition_max_bytes
+        self._fetching = FollowerFetching(self.broker.manager, self.leader_id, max_bytes)
+
+    def look_at(self, topic_partition: TopicPartition) -> None:
+        """A partition's role changed: follow it from here, or no more."""
+        self._fetching.look_at(topic_partition)
         self._fetch_after(0)
-
-    def remove(self, topic_partition: TopicPartition) -> None:
-        """Follow a partition no more; an answer about it that is under way finds no use."""
-        self.partitions.pop(topic_partition, None)
-        self._not_before_ns.pop(topic_partition, None)
 
     def stop(self) -> None:
         """The process ended."""
-        self.partitions.clear()
-        self._not_before_ns.clear()
         self._outstanding = None
         self._scheduled = False
         self._starts += 1
@@ -101,9 +109,8 @@ class Fetcher:
     def answered(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
         """The leader's answer arrived: append it after the follower's lag."""
         if request is self._outstanding:
-            self._engine.after(
-                self._followers.lag_ns(), self._followers.active, self._append, request, answer
-            )
+            lag_ns = self._followers.lag_ns()
+            self._engine.after(lag_ns, self._when_active, self._append, request, answer)
 
     def failed(self, request: FollowerFetch) -> None:
         """The connection broke: try again later."""
@@ -112,24 +119,15 @@ class Fetcher:
             self._fetch_after(_BACKOFF_NS)
 
     def _append(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
-        if request is not self._outstanding:
-            return
-        self._outstanding = None
-        manager = self.broker.manager
-        retry_ns = self._engine.now_ns() + _BACKOFF_NS
-        for topic_partition, response in answer.items():
-            if topic_partition not in self.partitions:
-                continue
-            fetch = request.fetches[topic_partition]
-            useful = manager.append_as_follower(topic_partition, fetch, response)
-            if not useful and response.error is not ErrorCode.NONE:
-                self._not_before_ns[topic_partition] = retry_ns
-        self._fetch_after(self._followers.interval_ns())
+        if request is self._outstanding:
+            self._outstanding = None
+            self._fetching.take(answer)
+            self._fetch_after(self._followers.interval_ns())
 
     def _fetch_after(self, delay_ns: int) -> None:
         if not self._scheduled and self._outstanding is None:
             self._scheduled = True
-            self._engine.after(delay_ns, self._followers.active, self._fetch, self._starts)
+            self._engine.after(delay_ns, self._when_active, self._fetch, self._starts)
 
     def _fetch(self, starts: int) -> None:
         if starts != self._starts:
@@ -137,26 +135,16 @@ class Fetcher:
         self._scheduled = False
         if self._outstanding is not None:
             return
-        fetches = self._next_fetches()
-        if fetches:
-            self._outstanding = FollowerFetch(self, fetches)
+        fetching = self._fetching
+        fetching.next_fetches()
+        if fetching.asked:
+            self._outstanding = FollowerFetch(self, dict(fetching.asked))
             self.connection.send(self._outstanding)
-        elif self.partitions:
+        elif fetching.backs_off:
             self._fetch_after(_BACKOFF_NS)
 
-    def _next_fetches(self) -> dict[TopicPartition, PartitionFetch]:
-        manager, max_bytes = self.broker.manager, self._followers.partition_max_bytes
-        now_ns = self._engine.now_ns()
-        fetches = {}
-        for topic_partition in self.partitions:
-            if self._not_before_ns:
-                if self._not_before_ns.get(topic_partition, 0) > now_ns:
-                    continue
-                self._not_before_ns.pop(topic_partition, None)
-            fetch = manager.follower_fetch(topic_partition, max_bytes)
-            if fetch is not None:
-                fetches[topic_partition] = fetch
-        return fetches
+    def _when_active(self, function: Callable[..., object], *args: Any) -> None:
+        self._followers.when_active(self.leader_id, function, *args)
 
 
 class Followers:
@@ -182,7 +170,7 @@ class Followers:
         )
         self.partition_max_bytes = section.partition_max_bytes
         name = ("follower", broker.id)
-        self.lag_ns = sampler(section.lag_ms, stream(seed, *name, "lag"), NS_PER_MS)
+        self._lag_ns = sampler(section.lag_ms, stream(seed, *name, "lag"), NS_PER_MS)
         self.interval_ns = sampler(
             section.fetch_interval_ms, stream(seed, *name, "interval"), NS_PER_MS
         )
@@ -190,41 +178,44 @@ class Followers:
             scenario.network.delay_ms, stream(seed, *name, "network"), NS_PER_MS
         )
         self._broker = broker
-        self._stalled = False
-        self._held: list[tuple[int, Callable[..., object], tuple[Any, ...]]] = []
-        self._fetchers = {
-            other.id: Fetcher(broker, other, self) for other in brokers if other is not broker
-        }
+        self._held: list[_Held] = []
+        self._fetchers = [Fetcher(broker, other, self) for other in brokers if other is not broker]
 
-    def assigned(self, topic_partition: TopicPartition, leader: int) -> None:
-        """The controller said who leads a partition: follow that one, or nobody (-1, or itself)."""
-        for fetcher in self._fetchers.values():
-            fetcher.remove(topic_partition)
-        fetcher_for_leader = self._fetchers.get(leader)
-        if fetcher_for_leader is not None:
-            fetcher_for_leader.add(topic_partition)
+    def lag_ns(self) -> int:
+        """Draw what it takes to append an answer."""
+        lag_ns = self._lag_ns()
+        faults = self._broker.faults
+        if faults.active:
+            lag_ns += round(faults.follower_lag_ms(self._broker.id) * NS_PER_MS)
+        return lag_ns
+
+    def start(self) -> None:
+        """A process of the broker began."""
+        for fetcher in self._fetchers:
+            fetcher.start()
+
+    def look_at(self, topic_partition: TopicPartition) -> None:
+        """The controller said who leads a partition: follow it where it is led now."""
+        for fetcher in self._fetchers:
+            fetcher.look_at(topic_partition)
 
     def stop(self) -> None:
         """The broker's process ended."""
         self._held.clear()
-        for fetcher in self._fetchers.values():
+        for fetcher in self._fetchers:
             fetcher.stop()
 
-    def stall(self) -> None:
-        """Neither append nor fetch, until `go_on`."""
-        self._stalled = True
-
-    def go_on(self) -> None:
-        """End a stall."""
-        self._stalled = False
-        held, self._held = self._held, []
-        for process, function, args in held:
-            if process == self._broker.process_number:
-                self._broker.submit(function, *args)
-
-    def active(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in the broker's process, after a stall or a pause."""
-        if self._stalled:
-            self._held.append((self._broker.process_number, function, args))
+    def when_active(self, leader: int, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in the broker's process when no fault holds its fetches."""
+        faults = self._broker.faults
+        if faults.active and faults.holds_fetch(self._broker.id, leader):
+            self._held.append(_Held(self._broker.process_number, leader, function, args))
         else:
             self._broker.submit(function, *args)
+
+    def faults_changed(self) -> None:
+        """Go on with what no fault holds any more."""
+        held, self._held = self._held, []
+        for one in held:
+            if one.process == self._broker.process_number:
+                self.when_active(one.leader, one.function, *one.args)

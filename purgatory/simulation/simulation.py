@@ -29,9 +29,9 @@ from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario
-from purgatory.simulation.scheduled_faults import Faults
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_controller import SimulatedController
+from purgatory.simulation.simulated_faults import SimulatedFaults
 from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.summary import (
     brokers_summary,
@@ -222,7 +222,11 @@ class Simulation:
         for broker in self.brokers:
             broker.start()
         self.controller.set_up()
-        self.faults = Faults(self.scenario, self.engine, self.brokers, self.controller, self.event)
+        self.faults = SimulatedFaults(
+            self.scenario, self.engine, self.brokers, self.controller, self.event
+        )
+        for broker in self.brokers:
+            broker.faults = self.faults
         for group in self.producer_groups:
             if group.section.arrivals is None:
                 self._start_rate(group)

@@ -102,7 +102,7 @@ def test_the_simulator_s_own_table_of_the_same_run(
     (run,) = pq.read_table(out / "runs").to_pylist()
     assert run["operations"] == pq.read_table(trace / "operations").num_rows
     assert run["faults"] == [
-        {"kind": "follower-stall", "at_ms": 4000, "duration_ms": 4000, "broker": 2}
+        {"kind": "stall_follower", "at_ms": 4000, "duration_ms": 4000, "broker": 2}
     ]
     waits = pq.read_table(out / "waits").to_pylist()
     found = {(row["purgatory"], row["kind"], row["outcome"]): row for row in waits}

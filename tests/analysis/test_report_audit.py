@@ -108,7 +108,7 @@ def test_cases_with_the_same_rows_are_drawn_once() -> None:
 
 
 def test_a_run_opens_with_what_happened_and_why() -> None:
-    fault = {"kind": "follower-stall", "broker": 2, "at_ms": 4000, "duration_ms": 4000}
+    fault = {"kind": "stall_follower", "broker": 2, "at_ms": 4000, "duration_ms": 4000}
     counts = {"all": 4867, "completed": 4809, "expired": 58}
     results = Results(
         runs=[{"run_id": "run", "faults": [fault]}],
@@ -128,7 +128,7 @@ def test_a_run_opens_with_what_happened_and_why() -> None:
         ],
     )
     assert headline(results) == (
-        "There was a fault: follower-stall of broker 2 from 4.000 s to 8.000 s. 58 of 4,867 "
+        "There was a fault: stall_follower of broker 2 from 4.000 s to 8.000 s. 58 of 4,867 "
         "produces (1.2 %) expired. Producers of orders got an answer after 82.9 ms on average, "
         "and one of 100 after more than 1,910 ms. 2 acknowledged records are lost, which breaks "
         "what was promised (acks=all). 40 records are stored more than once, and the answer to an "

@@ -94,7 +94,7 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     assert "empty: " in printed
     assert "Little's law in slow-follower-1" in printed
     assert "The law does not hold" not in printed
-    assert "at work: follower-stall 2" in printed
+    assert "at work: stall_follower 2" in printed
     assert "20 on events-0, 19 on events-1, 3 on events-2" in printed
     assert "Hot keys in slow-follower-1" in printed
     assert _columns(out / "littles_law") == {

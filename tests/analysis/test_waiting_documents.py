@@ -68,7 +68,7 @@ def test_the_python_of_occupancy_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = _run("occupancy.md", spark, slow_follower_trace, tmp_path, monkeypatch)
-    assert "Produce: 42 at 6.64 s, ['follower-stall 2']" in lines
+    assert "Produce: 42 at 6.64 s, ['stall_follower 2']" in lines
     law = r"Fetch: 6\.806 parked, unexplained -?0\.000"
     assert any(re.fullmatch(law, line) for line in lines)
     assert lines[-1] == "2 hottest keys"

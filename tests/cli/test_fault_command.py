@@ -54,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         ("cut-link 1 2", {"kind": "cut_link", "a": 1, "b": 2}, "fault 3: cut-link, until"),
         (
             "lose-answers 1 --count 2 --api produce",
-            {"kind": "lose_answers", "broker": 1, "count": 2, "api": "produce", "cut": True},
+            {"kind": "lose_answers", "broker": 1, "count": 2, "api": "produce"},
             "fault 3: lose-answers, until it is ended",
         ),
         (

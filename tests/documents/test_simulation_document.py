@@ -14,7 +14,7 @@ import typer
 
 from purgatory.cli.main import app
 from purgatory.simulation import load_scenario, parse_scenario
-from purgatory.simulation.scenario_file import _FAULT_KINDS
+from purgatory.simulation.scenario_faults import FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
 from purgatory.trace.table_rows import ROWS
 from purgatory.trace.trace_schema import SCHEMA_VERSION
@@ -96,7 +96,7 @@ def test_each_option_of_the_command_is_described() -> None:
 
 
 def test_each_fault_is_described() -> None:
-    assert {row[0].strip("`") for row in rows_after("## Faults")} == set(_FAULT_KINDS)
+    assert {row[0].strip("`") for row in rows_after("## Faults")} == set(FAULT_KINDS)
 
 
 def test_its_program_runs() -> None:

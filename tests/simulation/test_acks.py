@@ -22,7 +22,7 @@ partitions = 1
 fetch_interval_ms = 20
 
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 0
 at_ms = 1000
 duration_ms = 1000
@@ -97,7 +97,7 @@ def test_below_min_insync_replicas_an_acks_all_produce_is_refused_and_nothing_is
         + "min_insync_replicas = 3\n"
         + orders('"all"', "delivery_timeout_ms = 400\n")
         + "[cluster]\nsession_timeout_ms = 50\n"
-        + '[[faults]]\nkind = "broker-death"\nbroker = 2\nat_ms = 300\n'
+        + '[[faults]]\nkind = "kill"\nbroker = 2\nat_ms = 300\n'
     )
     ran = run_scenario(text, tmp_path / "trace")
     counts = ran.producers("orders")

@@ -76,22 +76,24 @@ keep_records = 20
 timeout_ms = 50
 
 [[faults]]
-kind = "follower-stall"
+kind = "stall_follower"
 broker = 1
 at_ms = 200
 duration_ms = 150
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 0
 at_ms = 400
 duration_ms = 200
 [[faults]]
-kind = "answer-lost"
+kind = "lose_answers"
+api = "produce"
+cut = false
 at_ms = 100
 count = 5
 share = 0.1
 [[faults]]
-kind = "broker-pause"
+kind = "pause"
 broker = 2
 at_ms = 700
 duration_ms = 100

@@ -43,7 +43,7 @@ def run_with(
     return run_scenario(text, trace)
 
 
-STALL = 'kind = "follower-stall"\nbroker = 2\nat_ms = 1000\nduration_ms = 2000'
+STALL = 'kind = "stall_follower"\nbroker = 2\nat_ms = 1000\nduration_ms = 2000'
 
 
 def test_a_stalled_follower_lets_acks_all_expire_and_come_twice(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_follower_that_stalls_for_too_long_leaves_the_isr_and_comes_back() -> 
 
 def test_a_dead_leader_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) -> None:
     ran = run_with(
-        'kind = "broker-death"\nbroker = 0\nat_ms = 1000\nduration_ms = 1500',
+        'kind = "kill"\nbroker = 0\nat_ms = 1000\nduration_ms = 1500',
         cluster="session_timeout_ms = 400",
         trace=tmp_path / "trace",
     )
@@ -102,9 +102,7 @@ def test_a_dead_leader_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) 
 
 
 def test_a_follower_that_dies_holds_produces_up_only_until_it_is_taken_for_dead() -> None:
-    ran = run_with(
-        'kind = "broker-death"\nbroker = 2\nat_ms = 1000', cluster="session_timeout_ms = 200"
-    )
+    ran = run_with('kind = "kill"\nbroker = 2\nat_ms = 1000', cluster="session_timeout_ms = 200")
     assert ran.summary["elections"] == 0
     produce = ran.operations("Produce", "producer")
     assert produce["expired"] == 0
@@ -113,16 +111,16 @@ def test_a_follower_that_dies_holds_produces_up_only_until_it_is_taken_for_dead(
 
 
 # Broker 2 stalls and leaves the in-sync set; 1 dies, then 0: only 2 is left, which lacks records.
-LAST_ONE_LAGS = """kind = "follower-stall"
+LAST_ONE_LAGS = """kind = "stall_follower"
 broker = 2
 at_ms = 500
 duration_ms = 1800
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 1
 at_ms = 1500
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 0
 at_ms = 2200
 duration_ms = 2500
@@ -151,7 +149,7 @@ def test_an_unclean_election_happens_if_asked_for_and_loses_what_the_new_leader_
     assert ran.producers("orders")["lost"] > 0
 
 
-LOST_ANSWERS = 'kind = "answer-lost"\nat_ms = 1000\ncount = 3'
+LOST_ANSWERS = 'kind = "lose_answers"\napi = "produce"\ncut = false\nat_ms = 1000\ncount = 3'
 QUICK = "request_timeout_ms = 400\nretry_backoff_ms = 50\n"
 
 
@@ -184,7 +182,7 @@ def test_without_retries_a_lost_answer_is_a_failure_whose_outcome_nobody_knows()
 
 def test_lost_requests_never_reach_the_log() -> None:
     ran = run_with(
-        'kind = "request-lost"\nat_ms = 1000\ncount = 3',
+        'kind = "lose_requests"\napi = "produce"\nat_ms = 1000\ncount = 3',
         producers=QUICK + "retries = 0\nmax_in_flight = 1",
     )
     counts = ran.producers("orders")
@@ -192,12 +190,12 @@ def test_lost_requests_never_reach_the_log() -> None:
     assert counts["committed"] == counts["records"] - 3
 
 
-PAUSE = 'kind = "broker-pause"\nbroker = 0\nat_ms = 1000\nduration_ms = 800'
+PAUSE = 'kind = "pause"\nbroker = 0\nat_ms = 1000\nduration_ms = 800'
 
 
 def test_a_short_pause_holds_everything_up_and_timeouts_fire_late(tmp_path: Path) -> None:
     # The follower stalls too, so that something waits in the broker's purgatory while it pauses.
-    stall = '[[faults]]\nkind = "follower-stall"\nbroker = 2\nat_ms = 950\nduration_ms = 1500'
+    stall = '[[faults]]\nkind = "stall_follower"\nbroker = 2\nat_ms = 950\nduration_ms = 1500'
     ran = run_with(
         f"{PAUSE}\n{stall}",
         cluster="session_timeout_ms = 2000",
@@ -227,5 +225,7 @@ def test_a_pause_beyond_the_session_timeout_costs_the_leadership() -> None:
 def test_each_fault_is_told_when_it_begins() -> None:
     ran = run_with(STALL + f"\n[[faults]]\n{LOST_ANSWERS}")
     assert ran.summary["faults"] == 2
-    assert ran.told("follower_stall") == [{"at_ms": 1_000, "broker": 2, "duration_ms": 2_000}]
-    assert ran.told("answer_lost") == [{"at_ms": 1_000, "count": 3, "share": 1.0}]
+    assert ran.told("stall_follower") == [{"at_ms": 1_000, "broker": 2, "for_s": 2}]
+    assert ran.told("lose_answers") == [
+        {"at_ms": 1_000, "count": 3, "api": "produce", "cut": False}
+    ]

@@ -44,7 +44,7 @@ timeout_ms = 500
 group = "readers"
 
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 0
 at_ms = 800
 """

@@ -25,7 +25,7 @@ NEVER_FOLLOWED = (
     timeout_ms = 50
     retries = 0
     [[faults]]
-    kind = "follower-stall"
+    kind = "stall_follower"
     broker = 1
     at_ms = 0
     duration_ms = 60_000
@@ -45,11 +45,13 @@ LOSSES = (
     request_timeout_ms = 60
     timeout_ms = 40
     [[faults]]
-    kind = "answer-lost"
+    kind = "lose_answers"
+    api = "produce"
+    cut = false
     at_ms = 300
     count = 5
     [[faults]]
-    kind = "broker-pause"
+    kind = "pause"
     broker = 0
     at_ms = 600
     duration_ms = 30

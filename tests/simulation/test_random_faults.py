@@ -5,10 +5,12 @@ The run itself checks its invariants; here the counts of each producer group are
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import pytest
 
+from tests.simulation.random_faults import random_fault
 from tests.simulation.running import run_scenario
 
 GROUPS = {
@@ -18,7 +20,6 @@ GROUPS = {
     "one": "acks = 1",
     "none": "acks = 0",
 }
-KINDS = ("follower-stall", "broker-death", "broker-pause", "answer-lost", "request-lost")
 
 
 def random_scenario(random: Random) -> str:
@@ -51,17 +52,13 @@ retry_backoff_ms = {random.choice([10, 100])}
 {settings}
 """
     for _ in range(random.randint(2, 6)):
-        kind = random.choice(KINDS)
-        text += f'[[faults]]\nkind = "{kind}"\nat_ms = {random.randint(100, 1400)}\n'
-        if kind.endswith("-lost"):
-            text += f"count = {random.randint(1, 20)}\nshare = {random.choice([0.1, 1.0])}\n"
-        else:
-            text += f"broker = {random.randrange(brokers)}\n"
-            text += f"duration_ms = {random.randint(50, 1000)}\n"
+        fault = random_fault(random, brokers, at_ms=random.randint(100, 1400))
+        text += "[[faults]]\n"
+        text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in fault.items())
     return text
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_promises_hold_whatever_goes_wrong(seed: int) -> None:
     ran = run_scenario(random_scenario(Random(seed)))
     assert ran.summary["drained"]

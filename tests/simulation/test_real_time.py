@@ -38,7 +38,7 @@ group = "readers"
 max_wait_ms = 100
 
 [[faults]]
-kind = "follower-stall"
+kind = "stall_follower"
 broker = 2
 at_ms = 200
 duration_ms = 300

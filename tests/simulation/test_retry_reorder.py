@@ -34,12 +34,13 @@ keys = 20
 {producers}
 
 [[faults]]
-kind = "broker-death"
+kind = "kill"
 broker = 2
 at_ms = 1000
 duration_ms = 600
 [[faults]]
-kind = "request-lost"
+kind = "lose_requests"
+api = "produce"
 at_ms = 500
 duration_ms = 2000
 share = 0.02
@@ -121,13 +122,14 @@ request_timeout_ms = 600
 retry_backoff_ms = 50
 
 [[faults]]
-kind = "follower-stall"
+kind = "stall_follower"
 broker = 2
 at_ms = 300
 duration_ms = 160
 
 [[faults]]
-kind = "request-lost"
+kind = "lose_requests"
+api = "produce"
 at_ms = 400
 duration_ms = 300
 share = 0.3

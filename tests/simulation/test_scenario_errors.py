@@ -66,24 +66,36 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         ("[network]\ndelay_ms = nan", ["network.delay_ms", "finite number"]),
         (
             '[[faults]]\nkind = "broker-dies"\nat_ms = 1',
-            ['faults[0].kind = "broker-dies"', '"broker-death"'],
+            ['faults[0].kind = "broker-dies"', '"kill"'],
         ),
         ("[[faults]]\nat_ms = 1", ["faults[0].kind: must be one of"]),
         (
-            '[[faults]]\nkind = "broker-death"\nat_ms = 1\nbroker = 3',
+            '[[faults]]\nkind = "kill"\nat_ms = 1\nbroker = 3',
             ["faults[0].broker = 3", "numbered 0 to 2"],
         ),
         (
-            '[[faults]]\nkind = "broker-pause"\nat_ms = 1\nbroker = 0\nduraton_ms = 3',
-            ["faults[0].duration_ms: this key is missing", 'did you mean "duration_ms"?'],
+            '[[faults]]\nkind = "pause"\nat_ms = 1\nbroker = 0\nduraton_ms = 3',
+            ["faults[0].duraton_ms = 3", 'did you mean "duration_ms"?'],
         ),
         (
-            '[[faults]]\nkind = "broker-death"\nat_ms = 2000\nbroker = 0',
+            '[[faults]]\nkind = "cut_link"\nat_ms = 1\na = 1\nb = 1',
+            ["faults[0]", "brokers 1 and 1 are the same one"],
+        ),
+        (
+            '[[faults]]\nkind = "shrink_isr"\nat_ms = 1\ntopic = "no"\npartition = 9\nbroker = 1',
+            ['faults[0].topic = "no"', "faults[0].partition = 9", "numbered 0 to 5"],
+        ),
+        (
+            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\napi = "metadata"\nshare = 2.0',
+            ["faults[0].share = 2.0", "less than or equal to 1"],
+        ),
+        (
+            '[[faults]]\nkind = "kill"\nat_ms = 2000\nbroker = 0',
             ["faults[0].at_ms = 2000", "below duration_ms, which is 1000"],
         ),
         (
-            '[[faults]]\nkind = "answer-lost"\nat_ms = 1\ngroup = "nobody"',
-            ['faults[0].group = "nobody"', "there are orders"],
+            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\nclient_id = "nobody"',
+            ['faults[0].client_id = "nobody"', "there is no such one; orders"],
         ),
         (
             '[[producers]]\ngroup = "orders"\nrate = 1.0',
@@ -97,7 +109,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ['consumers[0].isolation = "serializable"', "'read_committed'"],
         ),
         ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
-        ('[faults]\nkind = "broker-death"', ["faults = ", "begin each with [[faults]]"]),
+        ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
     ],
 )
 def test_an_error_names_file_key_value_and_what_would_be_right(

@@ -36,7 +36,7 @@ rate = 100.0
 group = "readers"
 
 [[faults]]
-kind = "follower-stall"
+kind = "stall_follower"
 broker = 1
 at_ms = 100
 duration_ms = 50

@@ -33,7 +33,7 @@ group = "billing"
 max_wait_ms = 20
 
 [[faults]]
-kind = "follower-stall"
+kind = "stall_follower"
 broker = 2
 at_ms = 50
 duration_ms = 60

@@ -153,10 +153,10 @@ def test_a_shipped_scenario_is_found_by_its_name() -> None:
 
 
 def test_whole_lists_of_faults_are_values_too(tmp_path: Path) -> None:
-    stall = '{ kind = "broker-pause", broker = 1, at_ms = 20, duration_ms = 30 }'
+    stall = '{ kind = "pause", broker = 1, at_ms = 20, duration_ms = 30 }'
     plan = grid_of(tmp_path, f"faults = [[], [{stall}]]")
     assert [len(plan.document(point)["faults"]) for point in range(2)] == [0, 1]
-    assert "broker-pause" in plan.table()["faults"].to_pylist()[-1]
+    assert "pause" in plan.table()["faults"].to_pylist()[-1]
 
 
 def test_two_settings_with_one_column_are_refused(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread.
+* One thread at a time calls it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
@@ -42,19 +40,24 @@ class BegunFault(Endable):
     Args:
         number: from 1 on, in the order in which they began.
         fault: what goes wrong.
+        now_s: tells the time, in seconds.
         on_end: is told when it has ended.
     """
 
-    def __init__(self, number: int, fault: Fault, on_end: Callable[[BegunFault], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        fault: Fault,
+        now_s: Callable[[], float],
+        on_end: Callable[[BegunFault], None],
+    ) -> None:
         self.number = number
         self.fault = fault
-        self.began_s = time.time()
+        self.began_s = now_s()
         self.ended_s: float | None = None
         self.uses = 0
+        self._now_s = now_s
         self._on_end = on_end
-        self._timer: asyncio.TimerHandle | None = None
-        if fault.for_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(fault.for_s, self.end)
 
     @property
     def active(self) -> bool:
@@ -69,9 +72,7 @@ class BegunFault(Endable):
 
     def forget(self) -> None:
         """Take it for ended, and tell nobody."""
-        self.ended_s = time.time()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.ended_s = self._now_s()
 
     def use(self) -> None:
         """Note that it struck; the last of ``count`` strikes ends it."""

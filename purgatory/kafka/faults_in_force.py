@@ -1,0 +1,192 @@
+"""Which faults are in force, and what that means for brokers, links and messages.
+
+Whoever drives a cluster asks here at each place where a fault may strike, and does what it says:
+hold a fetch back, lose an answer, send it later. What begins and ends outside (a broker that is
+killed, connections that are cut) the driver does itself.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* A fault of limited time ends by the driver's ``call_later``; one that ended before is not ended
+  again.
+* Whoever holds something back looks again at each change (`_changed`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import NamedTuple
+
+from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.faults import (
+    AnswerFault,
+    CutLink,
+    DelayAnswers,
+    DuplicateAnswers,
+    Fault,
+    Kill,
+    LoseAnswers,
+    MessageFault,
+    Pause,
+    RefuseProduces,
+    ShrinkIsr,
+    SlowFollower,
+    StallFollower,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+_RECENT = 50
+
+
+class AnswerFate(NamedTuple):
+    """What becomes of an answer: it comes ``delay_ms`` later, in ``copies``, or is lost.
+
+    With one that is lost, the client's connection may be ``cut``.
+    """
+
+    delay_ms: float = 0
+    copies: int = 1
+    lost: bool = False
+    cut: bool = False
+
+
+AS_USUAL = AnswerFate()
+
+
+class FaultsInForce:
+    """Keeps the faults that have begun.
+
+    Args:
+        now_s: tells the time, in seconds.
+        call_later: calls a function in so many seconds.
+        random: decides which messages are struck, where a fault strikes a share of them.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], object],
+        random: Random,
+    ) -> None:
+        self.active: list[BegunFault] = []
+        self.recent: deque[BegunFault] = deque(maxlen=_RECENT)
+        self._numbers = itertools.count(1)
+        self._now_s = now_s
+        self._call_later = call_later
+        self._random = random
+
+    # How they begin and end.
+
+    def _put_in_force(self, fault: Fault) -> BegunFault:
+        if isinstance(fault, Kill):
+            self._end_pauses(fault.broker)
+        begun = BegunFault(next(self._numbers), fault, self._now_s, self._ended)
+        self.active.append(begun)
+        self.recent.append(begun)
+        if fault.for_s is not None:
+            self._call_later(fault.for_s, begun.end)
+        self._changed(begun)
+        return begun
+
+    def _end_pauses(self, broker: int) -> None:
+        """The process that was stopped is gone."""
+        for begun in list(self.active):
+            if isinstance(begun.fault, Pause) and begun.fault.broker == broker:
+                begun.end()
+
+    def _ended(self, begun: BegunFault) -> None:
+        self.active.remove(begun)
+        self._changed(begun)
+
+    def _changed(self, begun: BegunFault) -> None:
+        """A fault has begun or ended, as it says itself: for drivers to override."""
+
+    def end_all(self) -> None:
+        """End every fault."""
+        for begun in list(self.active):
+            begun.end()
+
+    # What they do.
+
+    def bars_from_isr(self, topic_partition: TopicPartition, broker: int) -> bool:
+        """Whether a fault keeps ``broker`` out of the ISR."""
+        return any(
+            isinstance(fault, ShrinkIsr)
+            and (fault.topic, fault.partition, fault.broker) == (*topic_partition, broker)
+            for fault in self._faults()
+        )
+
+    def is_paused(self, broker: int) -> bool:
+        """Whether ``broker`` does nothing."""
+        return any(isinstance(f, Pause) and f.broker == broker for f in self._faults())
+
+    def holds_fetch(self, follower: int, leader: int) -> bool:
+        """Whether a follower's fetch, or the answer to it, has to wait."""
+        return any(_holds_fetch(fault, follower, leader) for fault in self._faults())
+
+    def follower_lag_ms(self, follower: int) -> float:
+        """Return how much longer it takes a follower to append what it fetched."""
+        return sum(
+            fault.lag_ms
+            for fault in self._faults()
+            if isinstance(fault, SlowFollower) and fault.broker == follower
+        )
+
+    def refuses_produce(self, broker: int) -> bool:
+        """Whether a produce that came to ``broker`` is to be refused; it counts as a strike."""
+        for begun in self.active:
+            if isinstance(begun.fault, RefuseProduces) and begun.fault.broker in (None, broker):
+                begun.use()
+                return True
+        return False
+
+    def fate_of_answer(self, broker: int, api: str, client_id: str | None) -> AnswerFate:
+        """Return what becomes of an answer; each fault that has a part in it counts a strike."""
+        fate = AS_USUAL
+        for begun in list(self.active):
+            fault = begun.fault
+            if not isinstance(fault, AnswerFault):
+                continue
+            if not self._strikes(begun, fault, broker, api, client_id):
+                continue
+            match fault:
+                case LoseAnswers():
+                    return fate._replace(lost=True, cut=fault.cut)
+                case DelayAnswers():
+                    fate = fate._replace(delay_ms=fate.delay_ms + fault.by_ms)
+                case DuplicateAnswers():
+                    fate = fate._replace(copies=fate.copies + 1)
+        return fate
+
+    def _strikes(
+        self,
+        begun: BegunFault,
+        fault: MessageFault,
+        broker: int,
+        api: str,
+        client_id: str | None,
+    ) -> bool:
+        """Whether a fault strikes this message; counts it."""
+        if not begun.active or not fault.concerns(broker, api, client_id):
+            return False
+        if fault.share < 1 and self._random.random() >= fault.share:
+            return False
+        begun.use()
+        return True
+
+    def _faults(self) -> Iterator[Fault]:
+        return (begun.fault for begun in self.active)
+
+
+def _holds_fetch(fault: Fault, follower: int, leader: int) -> bool:
+    match fault:
+        case StallFollower(broker=broker):
+            return follower == broker
+        case Pause(broker=broker):
+            return broker in (follower, leader)
+        case CutLink(a=a, b=b):
+            return {a, b} == {follower, leader}
+    return False
