@@ -54,8 +54,7 @@ class Fault:
     @property
     def brokers(self) -> tuple[int, ...]:
         """The brokers that it names."""
-        named = (value for name, value in vars(self).items() if name in ("broker", "a", "b"))
-        return tuple(broker for broker in named if broker is not None)
+        return tuple(value for name, value in vars(self).items() if name in ("broker", "a", "b"))
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,21 @@ class BrokerFault(Fault):
 
 
 @dataclass(frozen=True)
-class CountedFault(Fault):
-    """It strikes ``count`` times, and ends then; None: as often as it can.
-
-    It concerns one ``broker``, or all (None).
-    """
+class OneOrAllFault(Fault):
+    """Something goes wrong with one ``broker``, or with all (None)."""
 
     broker: int | None = None
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The broker, if it is one."""
+        return () if self.broker is None else (self.broker,)
+
+
+@dataclass(frozen=True)
+class CountedFault(OneOrAllFault):
+    """It strikes ``count`` times, and ends then; None: as often as it can."""
+
     count: int | None = None
 
 
@@ -183,11 +190,10 @@ class RefuseProduces(CountedFault, kind="refuse_produces"):
 
 
 @dataclass(frozen=True)
-class CutConnections(Fault, kind="cut_connections"):
+class CutConnections(OneOrAllFault, kind="cut_connections"):
     """Cut the clients' connections, of one broker or of all (None)."""
 
     for_s: None = field(default=None, init=False)  # it is over at once
-    broker: int | None = None
 
 
 def fault_of(asked: object) -> Fault:
