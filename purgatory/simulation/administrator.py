@@ -82,7 +82,7 @@ class Administrator:
         # One connection per partition: a request that waits holds up no other partition's.
         self._connections = {
             topic_partition: [Connection(engine, broker, delay_ns) for broker in brokers]
-            for topic_partition in controller.assignments
+            for topic_partition in controller.topic_partitions
         }
         engine.after(section.interval_ms * NS_PER_MS, self._delete)
 

@@ -9,7 +9,7 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,13 @@ from purgatory.kafka import (
 )
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
+from purgatory.simulation.group_member import GroupMember
+from purgatory.simulation.group_watch import GroupWatch
+from purgatory.simulation.invariants import Invariants
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request
 from purgatory.simulation.scenario import ConsumersSection, Scenario
+from purgatory.simulation.simulated_groups import offsets_partition_of
 from purgatory.trace.table_rows import ReadRow
 
 if TYPE_CHECKING:
@@ -45,19 +49,26 @@ class ConsumerCounts:
     """What a group of consumers read.
 
     `polls` are answers, of which `empty_polls` brought nothing; `skipped` counts offsets that were
-    deleted before they were read.
+    deleted before they were read, `reread` the records that a member of the group had read before.
+    `joins` counts requests to join, `rebalances` the generations of the group, `expelled` the
+    members that worked for too long.
     """
 
     polls: int = 0
     empty_polls: int = 0
     records: int = 0
     skipped: int = 0
+    reread: int = 0
+    joins: int = 0
+    rebalances: int = 0
+    expelled: int = 0
+    commits: int = 0
 
 
 class ConsumerFetch(Request):
     """A consumer's fetch."""
 
-    __slots__ = ("fetches", "session")
+    __slots__ = ("assignment", "fetches", "session")
     api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
@@ -66,6 +77,7 @@ class ConsumerFetch(Request):
         super().__init__(session.connection)
         self.session = session
         self.fetches = fetches
+        self.assignment = session.consumer.assignment
 
     @property
     def timeout_ms(self) -> int:
@@ -80,7 +92,7 @@ class ConsumerFetch(Request):
         broker.manager.fetch_records(params, self.fetches, self.respond)
 
     def deliver(self, answer: Any) -> None:
-        self.session.answered(answer)
+        self.session.answered(self, answer)
 
     def fail(self) -> None:
         self.session.failed()
@@ -106,10 +118,25 @@ class FetchSession:
             self._busy = True
             self.connection.send(ConsumerFetch(self, fetches))
 
-    def answered(self, answer: dict[TopicPartition, PartitionFetchResponse]) -> None:
-        """An answer arrived: read it, then ask again."""
-        self.consumer.read(answer)
-        self.consumer.group.engine.after(self.consumer.group.interval_ns(), self._go_on)
+    def answered(
+        self, request: ConsumerFetch, answer: dict[TopicPartition, PartitionFetchResponse]
+    ) -> None:
+        """An answer arrived: read it, work on it, then ask again."""
+        consumer = self.consumer
+        if request.assignment != consumer.assignment:
+            self._busy = False  # it was asked for what others may read by now
+            self.fetch()
+            return
+        consumer.read(answer)
+        work_ns = consumer.group.interval_ns()
+        consumer.begin_work(work_ns)
+        until = {place: consumer.positions[place] for place in answer}
+        consumer.group.engine.after(work_ns, self._end_work, request.assignment, until)
+
+    def _end_work(self, assignment: int, until: Mapping[TopicPartition, int]) -> None:
+        self._busy = False
+        self.consumer.end_work(assignment, until)
+        self.fetch()
 
     def failed(self) -> None:
         """The connection broke: look for the leaders, after a while."""
@@ -128,26 +155,55 @@ class Consumer:
     Args:
         group: its group.
         number: its number in the group.
-        topic_partitions: the partitions that it owns.
     """
 
-    def __init__(
-        self, group: ConsumerGroup, number: int, topic_partitions: list[TopicPartition]
-    ) -> None:
+    def __init__(self, group: ConsumerGroup, number: int) -> None:
         self.group = group
         self.number = number
-        self.positions = dict.fromkeys(topic_partitions, 0)
-        self._leaders = {
-            topic_partition: group.controller.leader_of(topic_partition.partition)
-            for topic_partition in topic_partitions
-        }
+        self.member: GroupMember | None = None
+        self.assignment = 0
+        """How often it was given partitions."""
+        self.positions: dict[TopicPartition, int] = {}
+        self.processed: dict[TopicPartition, int] = {}
+        """How far it is through with its work on what it read."""
+        self._works = 0
+        self._leaders: dict[TopicPartition, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._polls = 0
 
-    def start(self) -> None:
-        """Begin to fetch."""
-        for broker_id in sorted(set(self._leaders.values())):
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from here, and no others any more."""
+        self.assignment += 1
+        self.positions = dict(positions)
+        self.processed = dict(positions)
+        leader_of = self.group.controller.leader_of
+        self._leaders = {place: leader_of(place.partition) for place in positions}
+        for place, leader in self._leaders.items():
+            if leader < 0:
+                self._look_later(place)
+        for broker_id in sorted(set(self._leaders.values()) - {-1}):
             self._session(broker_id).fetch()
+
+    # Working on what it read.
+
+    @property
+    def works(self) -> bool:
+        """Whether it is busy with something that it read."""
+        return self._works > 0
+
+    def begin_work(self, work_ns: int) -> None:
+        """It came to something that takes so long."""
+        self._works += 1
+        if self.member is not None:
+            self.member.works_for(work_ns)
+
+    def end_work(self, assignment: int, until: Mapping[TopicPartition, int]) -> None:
+        """It is through with that."""
+        self._works -= 1
+        if assignment == self.assignment:
+            self.processed.update(until)
+        if self.member is not None and not self._works:
+            self.member.came_to_poll()
 
     def fetches_to(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
         """What to ask a broker for."""
@@ -177,14 +233,19 @@ class Consumer:
 
     def look_for_leader(self, topic_partition: TopicPartition) -> None:
         """Do without a partition until its leader is known again."""
-        if self._leaders[topic_partition] >= 0:
+        if self._leaders.get(topic_partition, -1) >= 0:
             self._leaders[topic_partition] = -1
-            self.group.engine.after(_BACKOFF_NS, self._leader_known, topic_partition)
+            self._look_later(topic_partition)
 
-    def _leader_known(self, topic_partition: TopicPartition) -> None:
+    def _look_later(self, topic_partition: TopicPartition) -> None:
+        self.group.engine.after(_BACKOFF_NS, self._look, topic_partition, self.assignment)
+
+    def _look(self, topic_partition: TopicPartition, assignment: int) -> None:
+        if assignment != self.assignment:
+            return
         leader = self.group.controller.leader_of(topic_partition.partition)
         if leader < 0:
-            self.group.engine.after(_BACKOFF_NS, self._leader_known, topic_partition)
+            self._look_later(topic_partition)
             return
         self._leaders[topic_partition] = leader
         self._session(leader).fetch()
@@ -211,6 +272,7 @@ class Consumer:
     ) -> None:
         group, write = self.group, self.group.write
         position = self.positions[topic_partition]
+        read_before = group.read_until.get(topic_partition, 0)
         time_us = group.engine.now_ns() // NS_PER_US
         topic, partition = topic_partition
         for record_batch in batches:
@@ -221,6 +283,7 @@ class Consumer:
             for message in batch.messages:
                 if offset >= position:
                     group.counts.records += 1
+                    group.counts.reread += offset < read_before
                     if write is not None:
                         write(
                             ReadRow(
@@ -237,10 +300,11 @@ class Consumer:
                         )
                 offset += 1
         self.positions[topic_partition] = batches[-1].next_offset
+        group.read_until[topic_partition] = max(read_before, batches[-1].next_offset)
 
 
 class ConsumerGroup:
-    """Consumers that share the partitions among them.
+    """Consumers that share the partitions among them: dealt out once, or by a group's coordinator.
 
     Args:
         section: the settings.
@@ -248,6 +312,7 @@ class ConsumerGroup:
         engine: runs the events.
         controller: tells who leads.
         brokers: all brokers, by number.
+        invariants: is told if the group breaks its promises.
         write: takes rows of the trace's `reads`; None writes none.
     """
 
@@ -258,6 +323,7 @@ class ConsumerGroup:
         engine: Engine,
         controller: SimulatedController,
         brokers: list[Broker],
+        invariants: Invariants,
         write: Callable[[ReadRow], None] | None,
     ) -> None:
         self.section = section
@@ -276,21 +342,56 @@ class ConsumerGroup:
         name = (scenario.seed, "consumers", section.group)
         self._delay_ns = sampler(scenario.network.delay_ms, stream(*name, "network"), NS_PER_MS)
         self.interval_ns = sampler(section.poll_interval_ms, stream(*name, "interval"), NS_PER_MS)
-        topic_partitions = list(controller.assignments)
-        self.consumers = [
-            Consumer(self, number, topic_partitions[number :: section.count])
-            for number in range(section.count)
-        ]
+        self.stay_ns = sampler(section.stay_ms, stream(*name, "stay"), NS_PER_MS)
+        self.away_ns = sampler(section.away_ms, stream(*name, "away"), NS_PER_MS)
+        self.topic_partitions = controller.topic_partitions
+        self.read_until: dict[TopicPartition, int] = {}
+        """How far any of the consumers has read."""
+        self.watch = GroupWatch(section.group, invariants)
+        self.consumers = [Consumer(self, number) for number in range(section.count)]
+        if section.membership != "none":
+            place = offsets_partition_of(section.group)
+            for consumer in self.consumers:
+                instance = f"{section.group}-{consumer.number}"
+                is_static = section.membership == "static"
+                consumer.member = GroupMember(consumer, instance if is_static else None, place)
 
-    def connect(self, broker_id: int) -> Connection:
-        """A connection from one of the consumers to a broker."""
-        timeout_ms = self.section.request_timeout_ms
+    def start(self) -> None:
+        """Let all consumers begin."""
+        for consumer in self.consumers:
+            if consumer.member is not None:
+                consumer.member.start()
+            else:
+                mine = self.topic_partitions[consumer.number :: self.section.count]
+                consumer.assign(dict.fromkeys(mine, 0))
+
+    def coordinator_of(self, place: TopicPartition) -> int:
+        """The broker that coordinates the group, or -1."""
+        return self.controller.assignment_of(place).leader
+
+    def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:
+        """A connection from one of the consumers to a broker.
+
+        Args:
+            broker_id: the broker.
+            timeout_ms: how long an answer is waited for; 0: as long as the section says.
+        """
         return Connection(
-            self.engine, self._brokers[broker_id], self._delay_ns, timeout_ms, self.name
+            self.engine,
+            self._brokers[broker_id],
+            self._delay_ns,
+            timeout_ms or self.section.request_timeout_ms,
+            self.name,
         )
 
     def has_read(self, committed: dict[TopicPartition, int]) -> bool:
         """Whether the group has read up to the given offsets."""
+        if self.section.membership != "none":
+            return all(
+                self.read_until.get(place, 0) >= committed[place]
+                for place in self.topic_partitions
+                if place in committed
+            )
         return all(
             position >= committed.get(topic_partition, 0)
             for consumer in self.consumers

@@ -13,7 +13,7 @@ over what they know.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from purgatory import DelayedOperation
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """What an operation can be counted as; `pending`: open at the end of the run."""
 
-KINDS = ("producer", "follower", "consumer", "admin")
+KINDS = ("producer", "follower", "consumer", "admin", "member")
 """Who asked."""
 
 WaitsKey = tuple[str, str, int, str]
@@ -85,28 +85,58 @@ class OperationRecorder:
         if request.recorded:
             return
         request.recorded = True
-        broker = request.connection.broker.id
-        start_us, end_us = request.received_ns // NS_PER_US, end_ns // NS_PER_US
-        key = (request.purgatory, request.kind, broker, outcome)
+        watch_keys = request.watch_keys if self._write is not None else ()
+        self._note(
+            request.connection.broker.id,
+            request.purgatory,
+            request.kind,
+            outcome,
+            request.timeout_ms,
+            request.received_ns // NS_PER_US,
+            end_ns // NS_PER_US,
+            watch_keys,
+        )
+
+    def group_wait(
+        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
+    ) -> None:
+        """Note what members of groups waited for: for each other, or for a sign of life."""
+        end_ns = self._now_ns()
+        end_us, start_us = end_ns // NS_PER_US, (end_ns - wait_ns) // NS_PER_US
+        keys = operation._op_keys
+        delay_ms = operation.delay_ms
+        self._note(broker, purgatory, "member", outcome, delay_ms, start_us, end_us, keys)
+
+    def _note(
+        self,
+        broker: int,
+        purgatory: str,
+        kind: str,
+        outcome: str,
+        timeout_ms: int,
+        start_us: int,
+        end_us: int,
+        watch_keys: Sequence[object],
+    ) -> None:
+        key = (purgatory, kind, broker, outcome)
         waits = self.waits.get(key)
         if waits is None:
             waits = self.waits[key] = Waits()
         waits.add(end_us - start_us)
         self._count += 1
         if self._write is not None:
-            watch_keys = request.watch_keys
             self._write(
                 OperationRow(
                     broker,
-                    request.purgatory,
+                    purgatory,
                     self._count,
                     len(watch_keys),
-                    request.timeout_ms,
+                    timeout_ms,
                     start_us,
                     end_us,
                     end_us - start_us,
                     outcome,
-                    request.kind,
+                    kind,
                     watch_keys,
                 )
             )

@@ -76,8 +76,10 @@ class ProducerGroup:
         self.linger_ns = section.linger_ms * NS_PER_MS
         self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
         self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
-        self.topic_partitions = list(controller.assignments)
-        self.first_leaders = [one.leader for one in controller.assignments.values()]
+        self.topic_partitions = controller.topic_partitions
+        self.first_leaders = [
+            controller.assignment_of(place).leader for place in controller.topic_partitions
+        ]
         self._brokers = brokers
         self._seed = scenario.seed
         self._delay_ns = sampler(scenario.network.delay_ms, self.stream("network"), NS_PER_MS)

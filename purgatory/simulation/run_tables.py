@@ -29,6 +29,9 @@ def print_report(summary: Mapping[str, Any], console: Console) -> None:
         console.print(latencies)
     if summary["consumers"]:
         console.print(_consumers(summary))
+    groups = _groups(summary)
+    if groups.row_count:
+        console.print(groups)
     for line in _remarks(summary):
         console.print(line, highlight=False, markup=False)
 
@@ -99,6 +102,16 @@ def _consumers(summary: Mapping[str, Any]) -> Table:
     for row in summary["consumers"]:
         numbers = (row["polls"], row["empty_polls"], row["records"], row["skipped"])
         table.add_row(row["group"], *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _groups(summary: Mapping[str, Any]) -> Table:
+    columns = ("joins", "rebalances", "expelled", "commits", "read again")
+    table = _table("Groups", ("group",), columns)
+    for row in summary["consumers"]:
+        if row["joins"]:
+            numbers = (row[name.replace("read again", "reread")] for name in columns)
+            table.add_row(row["group"], *(f"{number:,}" for number in numbers))
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from purgatory import DelayedOperationPurgatory
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from purgatory.simulation.operation_recorder import OperationRecorder
 
 PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
-"""The names of a broker's purgatories, in the order of the tables."""
+"""The names of the purgatories that each broker has, in the order of the tables."""
+
+GROUP_PURGATORIES = ("Rebalance", "Sync", "Heartbeat")
+"""Those that it has besides where there are consumer groups."""
 
 
 class Process:
@@ -29,7 +33,7 @@ class Process:
     Args:
         clock: the process's time.
         timer: the timer of all its purgatories; None when each has its own.
-        purgatories: Produce, Fetch and DeleteRecords.
+        purgatories: Produce, Fetch and DeleteRecords, and those of groups, if there are any.
     """
 
     def __init__(
@@ -41,8 +45,12 @@ class Process:
         self.clock = clock
         self.timer = timer
         self.purgatories = tuple(purgatories)
-        self.produce, self.fetch, self.delete_records = self.purgatories
+        self.produce, self.fetch, self.delete_records = self.purgatories[: len(PURGATORIES)]
         self.resumed_ns = 0
+
+    def purgatory(self, name: str) -> DelayedOperationPurgatory:
+        """The purgatory of this name."""
+        return next(one for one in self.purgatories if one.name == name)
 
 
 class Runtime(ABC):
@@ -62,6 +70,7 @@ class Runtime(ABC):
         self.timer_tick_ms = 1
         self.timer_wheel_size = 20
         self.topic_partitions: Sequence[TopicPartition] = ()
+        self.has_groups = False
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
 
@@ -140,6 +149,16 @@ class VirtualRuntime(Runtime):
                 on_settled=self.recorder.observe,
             )
             for purgatory in PURGATORIES
+        ]
+        purgatories += [
+            DelayedOperationPurgatory(
+                purgatory,
+                timer=timer,
+                broker_id=broker_id,
+                reaper_enabled=False,
+                on_settled=partial(self.recorder.group_wait, broker_id, purgatory),
+            )
+            for purgatory in (GROUP_PURGATORIES if self.has_groups else ())
         ]
         self.engine.attach(timer)
         return Process(clock, timer, purgatories)

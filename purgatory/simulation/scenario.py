@@ -67,6 +67,8 @@ class ClusterSection(Section):
     """How long a follower may lag before the leader drops it from the in-sync set."""
     unclean_leader_election: bool = False
     """Whether a replica outside the in-sync set may lead when no member of the set lives."""
+    initial_rebalance_delay_ms: Milliseconds = 3_000
+    """How long the first member of a consumer group waits for others."""
     timer_tick_ms: int = Field(default=1, ge=1, le=60_000)
     """The tick of the timing wheel on which the brokers' requests expire; a tick above 1 lets them
     expire up to a tick early."""
@@ -213,7 +215,23 @@ class ConsumersSection(Section):
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     """Whether a fetch sees up to the high watermark or up to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """What a consumer needs to work off one answer before it fetches again."""
+    """How long a consumer works on one answer before it fetches again."""
+    membership: Literal["none", "dynamic", "static"] = "none"
+    """`none`: each consumer has its partitions for good. Else they join a group, which shares the
+    partitions out; `static` members are known by a name of their own, and are waited for."""
+    session_timeout_ms: PositiveMilliseconds = 10_000
+    """After how long without a heartbeat a member is out of the group."""
+    heartbeat_interval_ms: PositiveMilliseconds = 3_000
+    """How often a member gives a sign of life, and learns of rebalances."""
+    max_poll_interval_ms: PositiveMilliseconds = 300_000
+    """How long a member may work before it leaves by itself; and how long a rebalance waits for
+    those that have to join again."""
+    commit_interval_ms: PositiveMilliseconds = 5_000
+    """How often a member commits how far it is through with its work."""
+    stay_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
+    """After how long a member leaves, and another one comes; 0: never."""
+    away_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
+    """How long it is away then."""
 
 
 class Scenario(Section):
@@ -237,6 +255,11 @@ class Scenario(Section):
     producers: tuple[ProducersSection, ...] = Field(default=(), strict=False)
     consumers: tuple[ConsumersSection, ...] = Field(default=(), strict=False)
     faults: tuple[AnyFault, ...] = Field(default=(), strict=False)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether any consumers join a group."""
+        return any(section.membership != "none" for section in self.consumers)
 
     @property
     def run_id(self) -> str:

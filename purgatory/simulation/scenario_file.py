@@ -254,6 +254,10 @@ def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
             right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
             yield _Problem(key, consumers.request_timeout_ms, right)
+        if consumers.heartbeat_interval_ms >= consumers.session_timeout_ms:
+            right = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
+            key = f"consumers[{index}].heartbeat_interval_ms"
+            yield _Problem(key, consumers.heartbeat_interval_ms, right)
     if not scenario.producers and not scenario.consumers:
         right = "there are no clients; give at least one [[producers]] or [[consumers]]"
         yield _Problem("producers", _ABSENT, right)

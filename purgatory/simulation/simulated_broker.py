@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from purgatory.kafka import ReplicaManager, TopicPartition
+from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
 from purgatory.kafka.controller import LogEnd
 from purgatory.kafka.log import Log, LogConfig
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.invariants import OVERDUE_MS
+from purgatory.simulation.simulated_groups import simulated_groups
 
 if TYPE_CHECKING:
     from purgatory.simulation.commit_watch import CommitWatch
@@ -59,6 +60,7 @@ class Broker:
         self.connections: list[Connection] = []
         self.open_requests: dict[Request, None] = {}
         self.controller: SimulatedController
+        self.groups: BrokerGroups | None = None
         self.faults: SimulatedFaults
         self.followers: Followers
         self.manager: ReplicaManager
@@ -96,6 +98,8 @@ class Broker:
             on_isr_change=self._isr_change,
         )
         self._logs = {}
+        if self._scenario.has_groups:
+            self.groups = simulated_groups(self._scenario, self._engine, process, self.manager)
         self.followers.start()
         self.alive, self.paused = True, False
         number = self.process_number
@@ -184,7 +188,7 @@ class Broker:
 
     def respond(self, request: Request, answer: Any) -> None:
         """Take the replica manager's answer to a request, on whichever thread it was settled."""
-        if self._recorder.answering(request):
+        if not request.may_wait or self._recorder.answering(request):
             self._respond(request, answer)
         else:
             self._runtime.handed_over(self._respond, request, answer)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import OFFSETS_TOPIC, TopicPartition
 from purgatory.kafka.controller import Controller, PartitionState
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import Scenario
 from purgatory.simulation.simulated_broker import Broker
+from purgatory.simulation.simulated_groups import OFFSETS_PARTITIONS
 
 
 class SimulatedController:
@@ -60,8 +61,14 @@ class SimulatedController:
             ],
             {},
         )
+        self.topic_partitions = [place for place, _ in self._controller.partitions()]
+        """The partitions that clients write and read."""
+        self._by_number = [state for _, state in self._controller.partitions()]
+        if scenario.has_groups:
+            self._controller.create_topic(
+                OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor, internal=True
+            )
         self.assignments = dict(self._controller.partitions())
-        self._by_number = list(self.assignments.values())
 
     @property
     def elections(self) -> int:
@@ -210,8 +217,12 @@ class _Link:
                 self._lead(topic_partition, state)
                 broker.look((topic_partition,))
             return
+        if broker.groups is not None and state.leader != broker.id:
+            broker.groups.take_role(topic_partition, leads=False)
         if state.leader == broker.id:
             self._lead(topic_partition, state)
+            if broker.groups is not None:
+                broker.groups.take_role(topic_partition, leads=True)
             led = broker.manager.partition(topic_partition)
             assert led is not None, "who leads a partition hosts it"
             self._watch.elected(topic_partition, state.leader_epoch, led.log, clean=state.is_clean)

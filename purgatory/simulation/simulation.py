@@ -172,6 +172,7 @@ class Simulation:
         scenario, runtime = self.scenario, self.runtime
         runtime.timer_tick_ms = scenario.cluster.timer_tick_ms
         runtime.timer_wheel_size = scenario.cluster.timer_wheel_size
+        runtime.has_groups = scenario.has_groups
         self.brokers = [
             Broker(number, scenario, runtime, self.watch, self.invariants)
             for number in range(scenario.cluster.brokers)
@@ -211,6 +212,7 @@ class Simulation:
                 self.engine,
                 self.controller,
                 self.brokers,
+                self.invariants,
                 None if trace is None else trace.read,
             )
             for section in scenario.consumers
@@ -233,8 +235,7 @@ class Simulation:
             else:
                 _play(self, group, self.arrivals[group.name])
         for consumers in self.consumer_groups:
-            for consumer in consumers.consumers:
-                consumer.start()
+            consumers.start()
         if self.scenario.delete_records is not None:
             Administrator(
                 self.scenario.delete_records,

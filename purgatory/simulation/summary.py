@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.operation_recorder import OUTCOMES, WaitsKey
+from purgatory.simulation.runtime import GROUP_PURGATORIES, PURGATORIES
 from purgatory.simulation.wait_counts import Waits
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def waits_summary(waits: Waits) -> dict[str, float | int | None]:
 def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """Per purgatory and kind: operations by outcome, and the waits of all that were settled."""
     rows = []
-    for purgatory, kinds in TABLE_ROWS:
+    present = {key[0] for key in recorded}
+    of_groups = [(name, ("member",)) for name in GROUP_PURGATORIES if name in present]
+    for purgatory, kinds in (*TABLE_ROWS, *of_groups):
         chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
         rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
     return rows
@@ -49,7 +52,8 @@ def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """The same per broker and purgatory, over all kinds."""
     rows = []
     for broker in sorted({key[2] for key in recorded}):
-        for purgatory in dict.fromkeys(name for name, _ in TABLE_ROWS):
+        present = {key[0] for key in recorded if key[0] in GROUP_PURGATORIES}
+        for purgatory in (*PURGATORIES, *sorted(present)):
             chosen = {
                 key: waits
                 for key, waits in recorded.items()

@@ -1,0 +1,354 @@
+"""A consumer that belongs to a group: it joins, is given partitions, beats, commits, and leaves.
+
+It does what Kafka's own consumer does with the eager protocol. Its heartbeats go on while it works
+on what it read; to join again it has to come to its next poll, which is after that work. Who works
+longer than `max_poll_interval_ms` leaves by itself. Before it joins again it commits what it worked
+through, and gives all of its partitions back.
+
+    away  ->  joining   it starts, or comes back
+    joining -> member   it was given its partitions, and how far the group had read them
+    member -> joining   a rebalance began, or it is known no more
+    (any) ->  away      its time is over, or it worked for too long
+
+Ground rules: everything runs on the engine's thread. `_turn` counts the joins: an answer to what
+was asked before the last one is passed over. `_life` counts how often it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from purgatory.kafka import ErrorCode, JoinAnswer, Joining, SyncAnswer, TopicPartition
+from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.group_requests import (
+    Answered,
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+
+if TYPE_CHECKING:
+    from purgatory.simulation.consumer import Consumer
+    from purgatory.simulation.network import Connection
+
+_BACKOFF_NS = 100 * NS_PER_MS
+_COMMIT_TIMEOUT_MS = 5_000
+_PROTOCOL = "range"
+_OUT = frozenset(
+    (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
+)
+"""Who is told this belongs to the group no more, or to no generation that is."""
+_JOIN_AT_ONCE = frozenset(
+    (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    )
+)
+
+
+class MemberState(Enum):
+    """What a member is doing."""
+
+    AWAY = "away"
+    JOINING = "joining"
+    MEMBER = "member"
+
+
+class GroupMember:
+    """One consumer's part in its group.
+
+    Args:
+        consumer: fetches what it is given.
+        instance_id: by which it is known if it comes back; None for a dynamic member.
+        place: the partition whose leader coordinates the group.
+    """
+
+    def __init__(self, consumer: Consumer, instance_id: str | None, place: TopicPartition) -> None:
+        self.consumer = consumer
+        self.group = consumer.group
+        self.group_id = consumer.group.name
+        self.place = place
+        self.state = MemberState.AWAY
+        self.member_id = ""
+        self.generation = -1
+        section = self._section = consumer.group.section
+        self.joining = Joining(
+            client_id=section.group,
+            client_host="/simulated",
+            instance_id=instance_id,
+            session_timeout_ms=section.session_timeout_ms,
+            rebalance_timeout_ms=section.max_poll_interval_ms,
+            protocol_type="consumer",
+            protocols=((_PROTOCOL, b""),),
+        )
+        self._engine = consumer.group.engine
+        self._connections: dict[tuple[int, bool], Connection] = {}
+        self._turn = 0
+        self._life = 0
+        self._wants_to_join = False
+        self._committed: dict[TopicPartition, int] = {}
+
+    # Coming and going.
+
+    def start(self) -> None:
+        """Join the group for the first time, or come back."""
+        if self.state is MemberState.AWAY:
+            self._life += 1
+            self._wants_to_join = False
+            self._join()
+            stay_ns = self.group.stay_ns()
+            if stay_ns:
+                self._engine.after(stay_ns, self._go, self._life)
+            self._engine.after(self._heartbeat_ns, self._beat, self._life)
+
+    def _go(self, life: int) -> None:
+        """Its time is over: another one takes its place after a while."""
+        if life != self._life:
+            return
+
+        def go(_: object = None) -> None:
+            self._leave()
+            self._engine.after(self.group.away_ns(), self.start)
+
+        if self.state is MemberState.MEMBER:
+            self._commit(go)
+        else:
+            go()
+
+    def _leave(self) -> None:
+        if self.state is MemberState.AWAY:
+            return
+        # A static member just stops: it is expected back until its session is over.
+        if self.joining.instance_id is None:
+            self._ask(LeaveGroup, lambda _: None)
+            self.member_id = ""
+        self.state = MemberState.AWAY
+        self.generation = -1
+        self._turn += 1
+        self._wants_to_join = False
+        self.consumer.assign({})
+
+    # What the consumer tells.
+
+    def works_for(self, work_ns: int) -> None:
+        """The consumer has read something, and is busy with it for so long."""
+        longest_ns = self._section.max_poll_interval_ms * NS_PER_MS
+        if work_ns > longest_ns:
+            self._engine.after(longest_ns, self._expel, self._turn)
+
+    def came_to_poll(self) -> None:
+        """The consumer is through with its work."""
+        if self._wants_to_join:
+            self._wants_to_join = False
+            if self.state is MemberState.AWAY:
+                self.start()
+            else:
+                self._commit_and_join()
+
+    def _expel(self, turn: int) -> None:
+        if turn == self._turn and self.state is MemberState.MEMBER and self.consumer.works:
+            self.group.counts.expelled += 1
+            self._leave()
+            self._wants_to_join = True
+
+    # Joining.
+
+    def _join(self) -> None:
+        self.state = MemberState.JOINING
+        self._turn += 1
+        self.generation = -1
+        self.group.counts.joins += 1
+        self._ask(JoinGroup, self._joined, timeout_ms=3 * self._section.max_poll_interval_ms)
+
+    def _joined(self, answer: JoinAnswer | None) -> None:
+        if answer is None:
+            self._later(self._join)
+            return
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            self._join()
+        elif answer.error is not ErrorCode.NONE:
+            self._refused(answer.error)
+        else:
+            self.member_id, self.generation = answer.member_id, answer.generation
+            assignments: Mapping[str, bytes] = {}
+            if answer.leader_id == answer.member_id:
+                self.group.counts.rebalances += 1
+                members = sorted(entry.member_id for entry in answer.roster)
+                assignments = _deal_out(self.group.topic_partitions, members)
+            self._ask(
+                SyncGroup,
+                self._synced,
+                assignments,
+                timeout_ms=2 * self._section.max_poll_interval_ms,
+            )
+
+    def _synced(self, answered: tuple[SyncAnswer, tuple[int, ...]] | None) -> None:
+        if answered is None:
+            self._later(self._join)
+            return
+        answer, term = answered
+        if answer.error is not ErrorCode.NONE:
+            self._refused(answer.error)
+        else:
+            given = _partitions(answer.assignment)
+            mine = [place for place in self.group.topic_partitions if place.partition in given]
+            self.group.watch.given(self, (*term, self.generation), mine)
+            self._fetch_offsets(mine)
+
+    def _fetch_offsets(self, mine: Sequence[TopicPartition]) -> None:
+        self._ask(OffsetFetch, partial(self._take_up, mine))
+
+    def _take_up(
+        self,
+        mine: Sequence[TopicPartition],
+        answer: Mapping[TopicPartition, int] | ErrorCode | None,
+    ) -> None:
+        if answer is None or isinstance(answer, ErrorCode):
+            self._later(self._fetch_offsets, mine)
+            return
+        self.group.watch.fetched(self, answer, mine)
+        self.state = MemberState.MEMBER
+        self._committed = {place: answer.get(place, 0) for place in mine}
+        self.consumer.assign(self._committed)
+        self._engine.after(self._commit_ns, self._commit_sometimes, self._turn)
+
+    def _refused(self, error: ErrorCode) -> None:
+        """Join again, at once or after a while."""
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        if error in _OUT:
+            self.consumer.assign({})  # others may have its partitions
+        if error is ErrorCode.FENCED_INSTANCE_ID:
+            self._leave()
+        elif error in _JOIN_AT_ONCE:
+            self._join()
+        else:
+            self._later(self._join)
+
+    # Staying.
+
+    def _beat(self, life: int) -> None:
+        if life != self._life or self.state is MemberState.AWAY:
+            return
+        if self.state is MemberState.MEMBER:
+            self._ask(Heartbeat, self._beaten)
+        self._engine.after(self._heartbeat_ns, self._beat, life)
+
+    def _beaten(self, error: ErrorCode | None) -> None:
+        if self.state is not MemberState.MEMBER:
+            return
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            if self.consumer.works:
+                self._wants_to_join = True
+            else:
+                self._commit_and_join()
+        elif error in _OUT:
+            self._refused(error)
+
+    def _commit_sometimes(self, turn: int) -> None:
+        if turn == self._turn and self.state is MemberState.MEMBER:
+            self._commit(lambda _: None)
+            self._engine.after(self._commit_ns, self._commit_sometimes, turn)
+
+    def _commit_and_join(self) -> None:
+        def join(_: object) -> None:
+            self.consumer.assign({})
+            self._join()
+
+        self._commit(join)
+
+    def _commit(self, then: Answered) -> None:
+        """Commit what was worked through and is not committed."""
+        offsets = {
+            place: offset
+            for place, offset in self.consumer.processed.items()
+            if offset != self._committed.get(place)
+        }
+        if not offsets:
+            then(None)
+            return
+        number = self.group.watch.commit_sent(offsets)
+
+        def answered(codes: Mapping[TopicPartition, ErrorCode] | None) -> None:
+            if codes is not None and not any(codes.values()):
+                self.group.counts.commits += 1
+                self.group.watch.commit_acknowledged(number)
+                self._committed.update(offsets)
+            then(codes)
+
+        self._ask(OffsetCommit, answered, offsets, timeout_ms=_COMMIT_TIMEOUT_MS)
+
+    # Asking the coordinator.
+
+    def _ask(
+        self,
+        kind: Callable[..., GroupRequest],
+        answered: Callable[..., object],
+        *arguments: object,
+        timeout_ms: int = 0,
+    ) -> None:
+        coordinator = self.group.coordinator_of(self.place)
+        turn = self._turn
+        if coordinator < 0:
+            self._engine.after(_BACKOFF_NS, self._answered, turn, answered, None)
+            return
+        connection = self._connection(coordinator, is_join=kind is JoinGroup)
+        take = partial(self._answered, turn, answered)
+        connection.send(kind(self, connection, take, timeout_ms, *arguments))
+
+    def _answered(self, turn: int, answered: Answered, answer: Any) -> None:
+        if turn == self._turn:
+            answered(answer)
+
+    def _connection(self, broker_id: int, is_join: bool) -> Connection:
+        """The connection to a coordinator. A join waits for others: it has one of its own."""
+        connection = self._connections.get((broker_id, is_join))
+        if connection is None:
+            longest_ms = 3 * self._section.max_poll_interval_ms if is_join else 0
+            connection = self.group.connect(broker_id, longest_ms)
+            self._connections[broker_id, is_join] = connection
+        return connection
+
+    def _later(self, function: Callable[..., object], *arguments: object) -> None:
+        turn = self._turn
+
+        def call() -> None:
+            if turn == self._turn:
+                function(*arguments)
+
+        self._engine.after(_BACKOFF_NS, call)
+
+    @property
+    def _heartbeat_ns(self) -> int:
+        return self._section.heartbeat_interval_ms * NS_PER_MS
+
+    @property
+    def _commit_ns(self) -> int:
+        return self._section.commit_interval_ms * NS_PER_MS
+
+
+def _deal_out(
+    topic_partitions: Sequence[TopicPartition], members: Sequence[str]
+) -> dict[str, bytes]:
+    """Give each member a range of partitions; the first ones get one more, if need be."""
+    share, rest = divmod(len(topic_partitions), len(members))
+    dealt, begin = {}, 0
+    for number, member_id in enumerate(members):
+        end = begin + share + (number < rest)
+        numbers = (str(place.partition) for place in topic_partitions[begin:end])
+        dealt[member_id] = ",".join(numbers).encode()
+        begin = end
+    return dealt
+
+
+def _partitions(assignment: bytes) -> frozenset[int]:
+    return frozenset(int(number) for number in assignment.decode().split(",") if number)

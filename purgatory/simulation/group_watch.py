@@ -1,0 +1,78 @@
+"""Watches what the members of a group are given, and what they commit, for what must never be.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from purgatory.kafka import TopicPartition
+from purgatory.simulation.invariants import Invariants
+
+if TYPE_CHECKING:
+    from purgatory.simulation.group_member import GroupMember
+
+Term = tuple[int, ...]
+"""A generation of one coordinator, in one time of its being that."""
+
+
+class GroupWatch:
+    """Follows one group.
+
+    Args:
+        group_id: which.
+        invariants: is told of what must never be.
+    """
+
+    def __init__(self, group_id: str, invariants: Invariants) -> None:
+        self._group_id = group_id
+        self._invariants = invariants
+        self._term: Term = ()
+        self._owners: dict[tuple[Term, TopicPartition], str] = {}
+        self._commits: list[Mapping[TopicPartition, int]] = []
+        self._acknowledged: dict[TopicPartition, int] = {}
+
+    def given(self, member: GroupMember, term: Term, mine: Sequence[TopicPartition]) -> None:
+        """A member was given partitions: nobody else may have them in the same generation."""
+        if term != self._term:
+            self._term = term
+            self._owners = {key: one for key, one in self._owners.items() if key[0] == term}
+        for place in mine:
+            owner = self._owners.setdefault((term, place), member.member_id)
+            if owner != member.member_id and member.joining.instance_id is None:
+                self._invariants.violated(
+                    "two members of a generation have the same partition",
+                    f"{place} of group {self._group_id!r}: {owner} and {member.member_id}, "
+                    f"generation {term[-1]}",
+                )
+
+    def commit_sent(self, offsets: Mapping[TopicPartition, int]) -> int:
+        """A commit is under way; return its number."""
+        self._commits.append(offsets)
+        return len(self._commits) - 1
+
+    def commit_acknowledged(self, number: int) -> None:
+        """A commit was acknowledged: from now on it, or a later one, must be found."""
+        for place in self._commits[number]:
+            self._acknowledged[place] = max(number, self._acknowledged.get(place, -1))
+
+    def fetched(
+        self,
+        member: GroupMember,
+        offsets: Mapping[TopicPartition, int],
+        mine: Sequence[TopicPartition],
+    ) -> None:
+        """A member was told how far the group has read."""
+        for place in mine:
+            least = self._acknowledged.get(place)
+            if least is None:
+                continue
+            permitted = {commit[place] for commit in self._commits[least:] if place in commit}
+            if offsets.get(place) not in permitted:
+                self._invariants.violated(
+                    "an acknowledged commit of offsets is lost",
+                    f"{place} of group {self._group_id!r}: {self._commits[least][place]} was "
+                    f"acknowledged, {member.member_id} is told {offsets.get(place)}",
+                )

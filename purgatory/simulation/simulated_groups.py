@@ -1,0 +1,66 @@
+"""Groups at a simulated broker: what `purgatory.kafka` decides, with a process's purgatories.
+
+Records of committed offsets have no bytes here: what they say is the tag of their batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import cast
+
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
+    BrokerGroups,
+    GroupConfig,
+    OffsetEntry,
+    RecordBatch,
+    ReplicaManager,
+    TopicPartition,
+    partition_of,
+)
+from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.runtime import Process
+from purgatory.simulation.scenario import Scenario
+
+OFFSETS_PARTITIONS = 5
+_RECORD_BYTES = 100
+
+
+def offsets_partition_of(group_id: str) -> TopicPartition:
+    """The partition whose leader coordinates a group."""
+    return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, OFFSETS_PARTITIONS))
+
+
+def simulated_groups(
+    scenario: Scenario, engine: Engine, process: Process, manager: ReplicaManager
+) -> BrokerGroups:
+    """Return what coordinates groups in a broker's process."""
+    numbers = count(1)
+    prefix = f"{manager.broker_id}-{engine.now_ns()}"
+    return BrokerGroups(
+        manager,
+        GroupConfig(
+            initial_rebalance_delay_ms=scenario.cluster.initial_rebalance_delay_ms,
+            min_session_timeout_ms=1,
+        ),
+        _OffsetsInTags(),
+        new_purgatory=process.purgatory,
+        # Ids are put in order where partitions are dealt out.
+        new_member_id=lambda beginning: f"{beginning}{prefix}-{next(numbers):06}",
+        now_ms=lambda: engine.now_ns() // NS_PER_MS,
+        offsets_partitions=lambda: OFFSETS_PARTITIONS,
+        is_known=lambda _: True,
+    )
+
+
+class _OffsetsInTags:
+    """Makes and reads record batches that have no bytes."""
+
+    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
+        """Return a batch that commits or deletes offsets."""
+        return RecordBatch(0, len(entries), len(entries) * _RECORD_BYTES, tag=tuple(entries))
+
+    def entries(self, batch: RecordBatch) -> Iterable[OffsetEntry]:
+        """Return what a batch commits and deletes, in its order."""
+        return cast(Sequence[OffsetEntry], batch.tag)
