@@ -85,10 +85,10 @@ def test_the_log_goes_to_standard_error_for_people_or_for_machines(
     small: str, run_command: RunCommand
 ) -> None:
     for_people = run_command("simulate", small).err
-    assert re.search(r"\[info +\] follower_stall +at_ms=100\.0 broker=1", for_people)
+    assert re.search(r"\[info +\] stall_follower +at_ms=100\.0 broker=1", for_people)
     for_machines = run_command("simulate", small, "--log-format", "json").err
     (line,) = [json.loads(line) for line in for_machines.splitlines()]
-    assert (line["event"], line["level"], line["at_ms"]) == ("follower_stall", "info", 100.0)
+    assert (line["event"], line["level"], line["at_ms"]) == ("stall_follower", "info", 100.0)
     assert run_command("simulate", small, "--quiet").err == ""
 
 
@@ -256,7 +256,7 @@ def test_an_interrupt_leaves_a_trace_that_is_marked_incomplete(
     ) as process:
         assert process.stderr is not None
         said = process.stderr.readline()  # of the fault at 100 ms: it is well under way
-        assert "follower_stall" in said
+        assert "stall_follower" in said
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == status
@@ -287,7 +287,7 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
         try:
             address = process.stderr.readline().removeprefix("metrics: ").strip()
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", address)
-            assert "follower_stall" in process.stderr.readline()
+            assert "stall_follower" in process.stderr.readline()
             with urllib.request.urlopen(address, timeout=30) as answer:
                 text = answer.read().decode()
         finally:
