@@ -84,6 +84,18 @@ def test_each_folder_imports_only_what_stands_above_it() -> None:
     assert not wrong
 
 
+def test_the_model_has_no_loop_no_clock_and_no_chance() -> None:
+    outside = {"asyncio", "datetime", "kio", "os", "pathlib", "random", "socket", "time", "uuid"}
+    wrong = [
+        f"{module} imports {imported}"
+        for module, path in modules().items()
+        if folder_of(module) == "kafka"
+        for imported in imports_of(path)
+        if imported.partition(".")[0] in outside
+    ]
+    assert not wrong
+
+
 def test_a_file_is_found_by_its_name() -> None:
     names = Counter(path.name for path in modules().values())
     shared = {name for name, count in names.items() if count > 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import pytest
@@ -17,6 +17,8 @@ from purgatory.kafka import (
     GroupState,
     JoinAnswer,
     Joining,
+    OffsetEntry,
+    RecordBatch,
     SyncAnswer,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
@@ -53,6 +55,17 @@ class Asked(Generic[AnswerT]):
     @property
     def code(self) -> ErrorCode:
         return self.answer.error
+
+
+class TagCodec:
+    """Keeps what is committed as a batch's tag."""
+
+    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
+        return RecordBatch(0, len(entries), 100 * len(entries), tag=tuple(entries))
+
+    def entries(self, batch: RecordBatch) -> Sequence[OffsetEntry]:
+        assert isinstance(batch.tag, tuple)
+        return batch.tag
 
 
 class GroupWorld:

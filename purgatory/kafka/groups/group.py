@@ -9,6 +9,7 @@ from collections import Counter
 from enum import Enum
 from typing import NamedTuple
 
+from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_answers import (
     JoinAnswer,
@@ -86,10 +87,15 @@ class Member:
 
 
 class Group:
-    """The members of one group, by member id, in the order in which they came."""
+    """The members of one group, by member id, in the order in which they came.
+
+    Its members wait on ``join_key`` and ``sync_key``.
+    """
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        self.join_key = GroupJoinKey(group_id)
+        self.sync_key = GroupSyncKey(group_id)
         self.state = GroupState.EMPTY
         self.generation = NO_GENERATION
         self.protocol_type: str | None = None
@@ -100,6 +106,10 @@ class Group:
         self.pending_members: set[str] = set()
         self.unsynced: set[str] = set()
         self.member_came = False
+
+    def member_key(self, member_id: str) -> MemberKey:
+        """Return the key that a member's next sign of life is waited for on."""
+        return MemberKey(self.group_id, member_id)
 
     # Who belongs to it.
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
-from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group import Group, GroupState, Joining, Member
 from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
@@ -73,9 +72,9 @@ class GroupCoordinator:
         for member in group.members.values():
             member.refuse(ErrorCode.NOT_COORDINATOR)
         for member_id in (*group.members, *group.pending_members):
-            self.heartbeats.cancel_for_key(MemberKey(group_id, member_id))
-        self.rebalances.cancel_for_key(GroupJoinKey(group_id))
-        self.syncs.cancel_for_key(GroupSyncKey(group_id))
+            self.heartbeats.cancel_for_key(group.member_key(member_id))
+        self.rebalances.cancel_for_key(group.join_key)
+        self.syncs.cancel_for_key(group.sync_key)
 
     # Joining.
 
@@ -167,7 +166,7 @@ class GroupCoordinator:
             self._let_session_end(group, member)
             member.refuse(ErrorCode.FENCED_INSTANCE_ID)
             group.replace(member, self._new_member_id(instance_id))
-            self.syncs.check_and_complete(GroupSyncKey(group.group_id))
+            self.syncs.check_and_complete(group.sync_key)
             self._watch_session(group, member)
         return member
 
@@ -175,13 +174,7 @@ class GroupCoordinator:
         """Wait for a member that was given its id to come with it."""
         group.pending_members.add(member_id)
         waiting = DelayedArrival(group, member_id, for_ms, self)
-        key = MemberKey(group.group_id, member_id)
-        self.heartbeats.try_complete_else_watch(waiting, [key])
-
-    def _expect_no_more(self, group: Group, member_id: str) -> None:
-        group.pending_members.discard(member_id)
-        self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
-        self._drop_if_unused(group)
+        self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
 
     def _answer_at_once(self, group: Group, member: Member, came_back: bool) -> bool:
         """Whether a member that says nothing new is in the current generation anyway."""
@@ -195,9 +188,9 @@ class GroupCoordinator:
     def _wait_to_join(self, group: Group, member: Member, respond: RespondJoin) -> None:
         member.joining = respond
         # While it waits for the others, it needs to give no sign of life.
-        self.heartbeats.check_and_complete(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.check_and_complete(group.member_key(member.member_id))
         if group.state is GroupState.PREPARING_REBALANCE:
-            self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
+            self.rebalances.check_and_complete(group.join_key)
         else:
             self._prepare_rebalance(group, "a member joins")
 
@@ -208,20 +201,18 @@ class GroupCoordinator:
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
         group.state = GroupState.PREPARING_REBALANCE
-        self.syncs.check_and_complete(GroupSyncKey(group.group_id))
+        self.syncs.check_and_complete(group.sync_key)
         _log.info("rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
             self._wait_for_first_members(group, group.rebalance_timeout_ms)
         else:
-            key = GroupJoinKey(group.group_id)
-            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [key])
+            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
 
     def _wait_for_first_members(self, group: Group, left_ms: int) -> None:
         delay_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
         group.member_came = False
         waiting = InitialDelayedJoin(group, self, delay_ms, left_ms - delay_ms)
-        key = GroupJoinKey(group.group_id)
-        self.rebalances.try_complete_else_watch(waiting, [key])
+        self.rebalances.try_complete_else_watch(waiting, [group.join_key])
 
     # What the waits tell.
 
@@ -244,14 +235,11 @@ class GroupCoordinator:
                 self._take_out(group, member)
         if group.members and all(m.joining is None for m in group.members.values()):
             # Static members alone, and none of them here: their sessions tell how long to wait.
-            key = GroupJoinKey(group.group_id)
-            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [key])
+            self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
             return
         group.lead_by_one_who_joined()
         group.next_generation()
-        self.syncs.check_and_complete(
-            GroupSyncKey(group.group_id)
-        )  # nobody syncs with the one before
+        self.syncs.check_and_complete(group.sync_key)  # nobody syncs with the one before
         members = list(group.members.values())
         for member in members:
             member.is_new = False
@@ -259,9 +247,7 @@ class GroupCoordinator:
                 member.answer_join(group.join_answer(member))
                 self._watch_session(group, member)
         if members:
-            self.syncs.try_complete_else_watch(
-                DelayedSync(group, self), [GroupSyncKey(group.group_id)]
-            )
+            self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
 
     def sync_expired(self, group: Group) -> None:
         """Who joined and didn't fetch its assignment is out."""
@@ -276,9 +262,11 @@ class GroupCoordinator:
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
-    def arrival_expired(self, group: Group, member_id: str) -> None:
-        """A member that was given its id did not come: nobody waits for it any more."""
-        self._expect_no_more(group, member_id)
+    def expect_no_more(self, group: Group, member_id: str) -> None:
+        """A member that was given its id did not come with it: it may not any more."""
+        group.pending_members.discard(member_id)
+        self.rebalances.check_and_complete(group.join_key)
+        self._drop_if_unused(group)
 
     # Syncing, beating, leaving.
 
@@ -307,12 +295,12 @@ class GroupCoordinator:
             # If one waits already, the member lost patience, and asks again.
             member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
             member.syncing = respond
-            self.syncs.check_and_complete(GroupSyncKey(group_id))
-            self.heartbeats.check_and_complete(MemberKey(group_id, member_id))
+            self.syncs.check_and_complete(group.sync_key)
+            self.heartbeats.check_and_complete(group.member_key(member_id))
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._assign(group, assignments)
-        self.syncs.check_and_complete(GroupSyncKey(group_id))
+        self.syncs.check_and_complete(group.sync_key)
         self._beat(group, member)
         respond(group.sync_answer(member))
 
@@ -350,8 +338,8 @@ class GroupCoordinator:
         if instance_id is not None and not member_id:
             member_id = group.static_members.get(instance_id, "")
         if member_id in group.pending_members:
-            self._expect_no_more(group, member_id)
-            self.heartbeats.check_and_complete(MemberKey(group_id, member_id))
+            self.heartbeats.cancel_for_key(group.member_key(member_id))
+            self.expect_no_more(group, member_id)
             return
         _, member = self._member(group_id, member_id, instance_id)
         self._remove(group, member, "left")
@@ -411,25 +399,22 @@ class GroupCoordinator:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, f"a member is gone: {reason}")
         elif group.state is GroupState.PREPARING_REBALANCE:
-            self.rebalances.check_and_complete(GroupJoinKey(group.group_id))
+            self.rebalances.check_and_complete(group.join_key)
 
     def _take_out(self, group: Group, member: Member) -> None:
         group.remove(member)
-        self.syncs.check_and_complete(
-            GroupSyncKey(group.group_id)
-        )  # perhaps all others have synced
+        self.syncs.check_and_complete(group.sync_key)  # perhaps all others have synced
 
     def _beat(self, group: Group, member: Member) -> None:
         member.beats += 1
-        self.heartbeats.check_and_complete(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.check_and_complete(group.member_key(member.member_id))
         self._watch_session(group, member)
 
     def _watch_session(self, group: Group, member: Member) -> None:
-        """Begin to wait for the next sign of life, unless that is waited for already."""
-        key = MemberKey(group.group_id, member.member_id)
+        """Begin to wait for the next sign of life, from now on."""
         self._let_session_end(group, member)
         waiting = DelayedHeartbeat(group, member, self)
-        self.heartbeats.try_complete_else_watch(waiting, [key])
+        self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member.member_id)])
 
     def _let_session_end(self, group: Group, member: Member) -> None:
-        self.heartbeats.cancel_for_key(MemberKey(group.group_id, member.member_id))
+        self.heartbeats.cancel_for_key(group.member_key(member.member_id))

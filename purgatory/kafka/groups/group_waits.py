@@ -26,7 +26,7 @@ class GroupEvents(Protocol):
     def session_expired(self, group: Group, member: Member) -> None:
         """A member gave no sign of life in time."""
 
-    def arrival_expired(self, group: Group, member_id: str) -> None:
+    def expect_no_more(self, group: Group, member_id: str) -> None:
         """A member that was given its id didn't come with it in time."""
 
 
@@ -118,4 +118,4 @@ class DelayedArrival(DelayedOperation):
         return self.member_id not in self.group.pending_members and self.force_complete()
 
     def on_expiration(self) -> None:
-        self.events.arrival_expired(self.group, self.member_id)
+        self.events.expect_no_more(self.group, self.member_id)

@@ -1,0 +1,129 @@
+"""Committed offsets: the records that they are kept in, and how few of them are kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory.kafka import (
+    CommittedOffset,
+    ErrorCode,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+    partition_of,
+)
+from purgatory.kafka.groups import group_offsets
+from purgatory.kafka.groups.group_offsets import GroupOffsets
+from tests.kafka.group_client import TagCodec
+
+ORDERS = TopicPartition("orders", 0)
+
+
+# What Java's String.hashCode() says of them, without its sign, modulo 50.
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("", 0),
+        ("a", 47),
+        ("hello", 22),
+        ("my-group", 36),
+        ("gr\u00fc\u00dfe", 23),
+        ("\u65e5\u672c\u8a9e", 43),
+        ("\U0001f600 group", 42),
+        ("polygenelubricants", 0),
+        ("\uffff\uffff\uffff", 5),
+        ("z" * 300, 8),
+    ],
+)
+def test_a_group_s_partition_is_kafka_s(group_id: str, partition: int) -> None:
+    assert partition_of(group_id, 50) == partition
+
+
+class LogOfOffsets:
+    """A partition of the offsets' topic, whose records are replicated when the test says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self.start = self.end_offset = 0
+        self.waiting: deque[Callable[[], object]] = deque()
+        self.log = self
+
+    def partition(self, _: TopicPartition) -> LogOfOffsets:
+        return self
+
+    def append_records(self, _: int, __: int, entries: Any, respond: Any) -> None:
+        ((place, batches),) = entries.items()
+        self.batches += batches
+        self.end_offset += len(batches)  # a batch counts as one here
+        answer = {place: PartitionProduceResponse(ErrorCode.NONE)}
+        self.waiting.append(lambda: respond(answer))
+
+    def delete_records(self, _: int, offsets: Any, __: Any) -> None:
+        (self.start,) = offsets.values()
+
+    def replicate(self) -> None:
+        """Answer the append that waits for longest."""
+        self.waiting.popleft()()
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """Return the offset of each group and partition, as the next coordinator reads them."""
+        return {
+            (key.group_id, key.partition): committed.offset
+            for batch in self.batches[self.start :]
+            for key, committed in TagCodec().entries(batch)
+            if committed is not None
+        }
+
+
+def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
+    offsets = GroupOffsets(log, TagCodec(), lambda: 0)  # type: ignore[arg-type]
+    offsets._loaded[0] = set()
+    return offsets
+
+
+def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+
+    log = LogOfOffsets()
+    offsets = _offsets_in(log)
+    answers: list[ErrorCode] = []
+    for offset in range(10):
+        offsets.commit(0, "g", {ORDERS: CommittedOffset(offset, -1, "")}, answers.append)
+    for _ in range(9):
+        log.replicate()
+    assert log.start == 0, "the last one is appended, and not known yet"
+    log.replicate()  # that one
+    log.replicate()  # what is there, written anew
+    assert answers == [ErrorCode.NONE] * 10
+    assert log.start == 10
+    assert log.read() == {("g", 0): 9}
+
+
+def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 50)
+
+    log = LogOfOffsets()
+    offsets = _offsets_in(log)
+    looks = 0
+    there = offsets._there
+
+    def look(partition: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return there(partition)
+
+    monkeypatch.setattr(offsets, "_there", look)
+    answers: list[ErrorCode] = []
+    for number in range(2_000):  # a hundred offsets, again and again
+        place = TopicPartition("orders", number % 100)
+        offsets.commit(0, "g", {place: CommittedOffset(number, -1, "")}, answers.append)
+        while log.waiting:
+            log.replicate()
+    assert answers == [ErrorCode.NONE] * 2_000
+    assert looks < 2_000 / 50
+    assert log.read() == {("g", number % 100): number for number in range(1_900, 2_000)}
+    assert log.start > 1_000
