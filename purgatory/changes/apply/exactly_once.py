@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from purgatory.changes.apply.apply_options import ApplyOptions
 from purgatory.changes.apply.row_statements import Item, Operation, execute, operations_of
+from purgatory.changes.apply.schema_changes import SchemaChanges
 from purgatory.changes.apply.set_aside import MOST_DETAIL, NOT_APPLIED, Quarantined
 from purgatory.changes.apply.target_schema import Schema, SchemaMovedError
 from purgatory.changes.apply.units import Slot, placed
@@ -91,6 +92,7 @@ class Writer:
         self.target = target
         self.options = options
         self._schema = Schema(target, options)
+        self._schema_changes = SchemaChanges(target, options, self._schema)
 
     def parse(self, records: Iterable[Record]) -> Batch:
         """Parse records, and set aside what can't be read."""
@@ -235,7 +237,7 @@ class Writer:
                     raise BadChangeError(NOT_APPLIED, "it was to be passed by")
                 if change.copies == 1 and change.takes_away:
                     self._check_only_partition(record)
-                self._schema.apply(change)
+                self._schema_changes.apply(change)
         except BadChangeError as error:
             batch.set_aside(record, error)
         except self.target.driver_error as error:
