@@ -15,6 +15,7 @@ from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     CommittedOffset,
+    ErrorCode,
     OffsetEntry,
     OffsetKey,
     TopicPartition,
@@ -63,7 +64,11 @@ def _coordinator(cluster: Cluster) -> int:
 
 async def _committed(cluster: Cluster, broker: int) -> tuple[int, int, str]:
     async with await RawClient.to(cluster, broker) as client:
-        answer = (await client.ask(9, 7, _FETCH)).topics[0].partitions[0]
+        while True:
+            answer = (await client.ask(9, 7, _FETCH)).topics[0].partitions[0]
+            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(0.002)
         return answer.error_code, answer.committed_offset, answer.metadata
 
 

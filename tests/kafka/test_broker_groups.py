@@ -194,6 +194,20 @@ def test_who_leads_next_has_read_all_that_was_committed(here: Coordinating) -> N
     assert here.groups.committed("hello") == {}
 
 
+def test_who_leads_next_tells_nothing_that_may_yet_go_back(here: Coordinating) -> None:
+    here.lead(2, 0, 1)
+    here.commit(5)
+    here.follow(1, 3)
+    here.lead(4, 0, 1)  # the other one may lack the record, and may lead next
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code_of(here.groups.committed, "hello") is loading
+    assert here.join().code is ErrorCode.NONE
+    here.broker.fetch(0, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    assert code_of(here.groups.committed, "hello") is loading
+    here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    assert here.groups.committed("hello")[ORDERS].offset == 5
+
+
 def test_a_deleted_topic_takes_its_offsets_with_it(here: Coordinating) -> None:
     here.commit(5)
     here.groups.delete_topic("others")

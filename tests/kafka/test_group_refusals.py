@@ -167,6 +167,29 @@ def test_a_static_member_whose_sync_was_refused_is_to_give_signs_of_life_again()
     assert list(world.group.members) == [one.member_id]
 
 
+def test_a_static_member_that_does_not_say_so_again_stays_one() -> None:
+    world = GroupWorld()
+    one, two = world.client("one"), world.client("one")
+    world.stable(one)
+    one.instance_id = None
+    assert one.join().code is ErrorCode.NONE
+    assert world.group.static_members == {"one": one.member_id}
+    assert one.leave() is ErrorCode.NONE
+    two.join()
+    world.pass_time(DELAY_MS)
+    assert world.group.static_members == {"one": two.member_id}
+
+
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_member_does_not_become_another_static_one(instance_id: str | None) -> None:
+    world = GroupWorld()
+    one = world.client(instance_id)
+    world.stable(one)
+    one.instance_id = "another"
+    assert code_of(one.join) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(world.group.members) == [one.member_id]
+
+
 def test_another_leads_when_the_static_leader_is_not_here_at_a_rebalance() -> None:
     world = GroupWorld()
     leader, other = world.client("one"), world.client("two")

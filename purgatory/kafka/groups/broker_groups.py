@@ -201,9 +201,10 @@ class BrokerGroups:
         """Return what a group has committed.
 
         Raises:
-            GroupRefusal: another broker coordinates the group.
+            GroupRefusal: another broker coordinates the group, or this one can't tell yet.
         """
-        self._partition(group_id)
+        if not self.offsets.may_tell(self._partition(group_id)):
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self.offsets.of_group(group_id)
 
     # Looking at groups.

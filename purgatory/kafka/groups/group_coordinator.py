@@ -120,7 +120,7 @@ class GroupCoordinator:
         came_back = member.member_id != member_id
         if came_back and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
-        member.joined = joined
+        member.joined = joined._replace(instance_id=member.instance_id)
         if not changed and self._answer_at_once(group, member, came_back):
             respond(group.join_answer(member))
         else:
@@ -149,7 +149,7 @@ class GroupCoordinator:
             if ids_first and instance_id is None:
                 self._expect(group, member_id, joined.session_timeout_ms)
                 raise MemberIdRequired(member_id)
-        elif member_id in group.members:
+        elif member_id in group.members and instance_id is None:
             return group.members[member_id]
         elif member_id not in group.pending_members:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)

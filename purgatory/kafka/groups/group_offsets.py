@@ -4,7 +4,8 @@ Ground rules
 ------------
 * One thread at a time calls it.
 * An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
-  survives the death of a broker.
+  survives the death of a broker. Who begins to lead has read records that may not be: it waits
+  until the high watermark is where the log ended then.
 * What is there of a partition is written anew, and what lies before it deleted, once most records
   of it say what is no longer so. That is done while no commit is under way: then memory is what
   the log says up to there.
@@ -63,6 +64,7 @@ class GroupOffsets:
         self._now_ms = now_ms
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._loaded: dict[int, set[str]] = {}
+        self._read_until: dict[int, int] = {}
         self._records: Counter[int] = Counter()
         self._looked_until: Counter[int] = Counter()
         self._under_way: Counter[int] = Counter()
@@ -77,6 +79,7 @@ class GroupOffsets:
         if replica is None:
             return
         log = replica.log
+        self._read_until[partition] = log.end_offset
         offset = log.start_offset
         while offset < log.end_offset:
             batches = log.read(offset, 1024 * 1024)
@@ -92,6 +95,7 @@ class GroupOffsets:
     def unload(self, partition: int) -> list[str]:
         """Forget what another broker leads now; return the groups."""
         groups = self._loaded.pop(partition, set())
+        self._read_until.pop(partition, None)
         self._records.pop(partition, None)
         self._looked_until.pop(partition, None)
         for group_id in groups:
@@ -101,6 +105,17 @@ class GroupOffsets:
     def leads(self, partition: int) -> bool:
         """Whether a partition of the offsets' topic is led, and read, here."""
         return partition in self._loaded
+
+    def may_tell(self, partition: int) -> bool:
+        """Whether what was read of a partition is replicated, so that it will not go back."""
+        end_offset = self._read_until.get(partition)
+        if end_offset is None:
+            return True
+        replica = self._manager.partition(TopicPartition(OFFSETS_TOPIC, partition))
+        if replica is None or replica.high_watermark < end_offset:
+            return False
+        del self._read_until[partition]
+        return True
 
     # Committing and telling.
 
