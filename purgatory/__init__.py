@@ -21,6 +21,7 @@ from purgatory.core.errors import (
     WaitCancelledError,
 )
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.core.life import TRANSITIONS
 from purgatory.core.lock_like import LockLike
 from purgatory.core.operation_keys import (
     GroupJoinKey,
@@ -29,7 +30,7 @@ from purgatory.core.operation_keys import (
     TopicKey,
     TopicPartitionOperationKey,
 )
-from purgatory.core.outcome import TRANSITIONS, Outcome
+from purgatory.core.outcome import Outcome
 from purgatory.core.signals import close_on_signals
 from purgatory.core.watchers import WatcherList, Watchers
 

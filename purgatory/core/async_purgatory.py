@@ -29,12 +29,17 @@ from typing import Any, NamedTuple, Self, TypeVar
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory, SettledObserver
+from purgatory.core.delayed_operation_purgatory import (
+    DelayedOperationPurgatory,
+    SettledObserver,
+    stop_intake,
+)
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.fault_log import log_safely
 from purgatory.core.loop_reaper import LoopReaper
 from purgatory.core.operation_future import left_pending
 from purgatory.core.outcome import Outcome
+from purgatory.core.telling import is_new, is_over
 from purgatory.core.timeout import checked_timeout_s
 from purgatory.core.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
 from purgatory.core.watch_keys import check_hashable, checked_number
@@ -128,7 +133,7 @@ class AsyncPurgatory:
         Raises:
             As ``wait`` does.
         """
-        waiting = ThresholdWaiting(self.core._values, key, number, delay_of(timeout))
+        waiting = ThresholdWaiting(self.core.value, key, number, delay_of(timeout))
         return await self._result(waiting, (), {key: number})
 
     async def submit(
@@ -260,7 +265,7 @@ class AsyncPurgatory:
         timeout_s = checked_timeout_s(timeout)
         self._check_loop("close it there, or by core.close() once that loop is closed")
         first = not self.core.is_closed
-        settled = await self.core._stop_intake(pending).close_on_loop(timeout_s)
+        settled = await stop_intake(self.core, pending).close_on_loop(timeout_s)
         if first:
             log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         self._reaper.stop_soon()
@@ -299,10 +304,10 @@ class AsyncPurgatory:
         if self._notes:
             self._loop.call_soon(self._serve_notes)  # should interrupts have met both calls of it
         # One that was submitted before is somebody else's to cancel; and so is what is none.
-        is_ours = getattr(operation, "_op_purgatory", self) is None
+        is_ours = is_new(operation)
         try:
             self.core.try_complete_else_watch(operation, keys, thresholds)
-            if not operation._op_is_over():
+            if not is_over(operation):
                 told = self._loop.create_future()
                 operation.call_when_settled(partial(self._tell, told, operation))
                 operation.call_when_settled(partial(self._tell, told))
@@ -410,3 +415,20 @@ class AsyncPurgatory:
 def _set_told(told: asyncio.Future[None]) -> None:
     if not told.done():
         told.set_result(None)
+
+
+def close_soon(purgatory: AsyncPurgatory) -> Callable[[], None]:
+    """Return what has the loop of ``purgatory`` close it, from wherever it is called.
+
+    That raises RuntimeError if the loop is closed.
+    """
+    loop = purgatory._loop
+    tasks: list[asyncio.Task[int]] = []  # a loop keeps none of its tasks alive
+
+    def begin() -> None:
+        tasks.append(loop.create_task(purgatory.aclose()))
+
+    def close_soon() -> None:
+        loop.call_soon_threadsafe(begin)
+
+    return close_soon

@@ -17,26 +17,30 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from purgatory.core.delayed_operation import DelayedOperation
-
-LeftWork: TypeAlias = "tuple[DelayedOperation, Callable[[], object]]"
-"""An operation, and the method of it that is to be called later."""
+from purgatory.core.books import Books
+from purgatory.core.users_lock import Held
+from purgatory.core.watchers import Watched
 
 LONGEST_CHAIN = 16
 """How many operations' callbacks run inside each other on one thread."""
 
 
-class CallbackChain:
-    """What one thread is in the middle of: how deep, and what it left for the end."""
+LeftWork: TypeAlias = tuple[Watched, Callable[[], object], Books[Any] | None]
+"""An operation, the method of it that is to be called later, and the books that it is in."""
 
-    __slots__ = ("is_going_on", "left", "length")
+
+class CallbackChain:
+    """What one thread is in the middle of: how deep, under which locks of users, and what it left
+    for the end."""
+
+    __slots__ = ("held", "is_going_on", "left", "length")
 
     def __init__(self) -> None:
         self.length = 0
         self.is_going_on = False
+        self.held: Held | None = None
         self.left: deque[LeftWork] = deque()
 
     def run_left(self) -> None:
@@ -57,17 +61,17 @@ class CallbackChain:
         interrupt: BaseException | None = None
         left = self.left
         while left:
-            work = left[0]
+            first = left[0]
+            operation, work, books = first
             try:
-                work[1]()
+                work()
             except BaseException as error:
                 interrupt = interrupt or error
                 # It may have come before the work began: whoever comes next goes on with it.
-                purgatory = work[0]._op_purgatory
-                if purgatory is not None:
-                    purgatory._broken_off += ((work[0],),)
+                if books is not None:
+                    books.broken_off += ((operation,),)
             # Only now: broken off before, it is done again, which does nothing if it was done.
-            if left and left[0] is work:
+            if left and left[0] is first:
                 left.popleft()
         return interrupt
 

@@ -10,30 +10,35 @@ Ground rules
 * What is settled for closing has its callbacks before closing returns, however deep in a chain of
   completions it was called: they run in a chain of their own. A close that was called from one of
   those leaves what is too deep to the first, further down the stack, which waits for it.
-* Nothing of ours touches an operation that was let go: who lets it go becomes its server for good.
-  In the purgatory's turn it loses its keys; who puts it on a list or on the timer meanwhile looks
-  at those. Last it leaves ``_pending``: until then, the next close lets it go again.
+* What its own thread is in the middle of, a close reads off the operations' claims, which have the
+  numbers of their threads, and off its thread's chains, which have the users' locks that are held
+  for callbacks. A close writes to neither, so that an interrupt leaves neither wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from collections.abc import Callable, Collection, Iterator
+from threading import get_ident
+from typing import Literal, NamedTuple, get_args
 
-from purgatory.core.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
+from purgatory.core.books import LISTS, Books
+from purgatory.core.callback_chain import CallbackChain, this_thread
+from purgatory.core.checking import (
+    end,
+    fail_without_lock,
+    is_at_work,
+    let_go,
+    let_go_if_free,
+)
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.fault_log import log_safely
-from purgatory.core.outcome import Outcome
+from purgatory.core.outcome import FAILED
+from purgatory.core.settling import resume
 from purgatory.core.timeout import blocking_s
-from purgatory.core.turn import Me
-from timer import TimerTask
-
-if TYPE_CHECKING:
-    from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.users_lock import locks_held
 
 ClosePolicy = Literal["expire", "fail", "leave"]
 """What closing does to pending operations: expire them now, fail them, or let go of them."""
@@ -42,12 +47,6 @@ POLL_S = 0.002
 """How often locks of the user's that are taken are tried again."""
 
 _LEAST_JOIN_S = 1.0
-
-LISTS = ((None,),)
-"""The note that the lists are to be mended, and that values may have been told to nobody."""
-
-_LET_GO: Me = []
-"""The server, for good, of what was let go of."""
 
 
 def check_policy(policy: str) -> None:
@@ -62,9 +61,9 @@ class _Closer(NamedTuple):
     """A call of ``close`` that is under way, and whose callbacks it was called in; mostly none."""
 
     busy_with: set[int]
-    """The identities of the operations. More are added, under the purgatory's lock."""
-    holds: frozenset[int]
-    """The identities of their users' locks that are held for a callback."""
+    """The identities of the operations. More are added, in the purgatory's turn."""
+    held: frozenset[int]
+    """The identities of the users' locks that are held for a callback."""
 
 
 class _ClosingChain(CallbackChain):
@@ -91,36 +90,45 @@ class Closing:
     """How one purgatory closes.
 
     Args:
-        purgatory: which takes nothing in any more.
+        books: the purgatory's, which take nothing in any more.
         policy: what becomes of what is pending.
     """
 
-    def __init__(self, purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> None:
-        self._purgatory = purgatory
+    def __init__(self, books: Books[DelayedOperation], policy: ClosePolicy) -> None:
+        self._books = books
         self._policy = policy
         self._closers: list[_Closer] = []
-        self.error = PurgatoryClosedError(f"purgatory {purgatory.name!r} was closed")
+        self.error = PurgatoryClosedError(f"purgatory {books.name!r} was closed")
+        self._verdict = (FAILED, self.error) if policy == "fail" else None
 
-    def close(self, timeout_s: float) -> int:
-        """Settle everything, wait for it, end the threads. Returns how many were pending."""
+    def close(self, timeout_s: float, end_threads: Callable[[float], object]) -> int:
+        """Settle everything, wait for it, end the threads.
+
+        Args:
+            timeout_s: how long to wait.
+            end_threads: called with the deadline, in seconds of the monotonic clock.
+
+        Returns:
+            How many operations were pending.
+        """
         deadline_s = time.monotonic() + timeout_s
-        closer = _closer_on_this_stack()
+        closer = self._closer()
         try:
             self._enter(closer)
             pending = self._settle_all(closer)
             self._wait_until_drained(closer, deadline_s)
-            self._end_threads(deadline_s)
+            end_threads(deadline_s)
             self._leave(closer)
             return pending
         except BaseException:
-            self._purgatory._broken_off += LISTS
+            self._books.broken_off += LISTS
             self._leave(closer)
             raise
 
     async def close_on_loop(self, timeout_s: float) -> int:
         """Settle everything and wait for it, on an event loop. Returns how many were pending."""
         deadline_s = time.monotonic() + timeout_s
-        closer = _closer_on_this_stack()
+        closer = self._closer()
         try:
             self._enter(closer)
             pending = self._settle_all(closer)
@@ -128,9 +136,16 @@ class Closing:
             self._leave(closer)
             return pending
         except BaseException:
-            self._purgatory._broken_off += LISTS
+            self._books.broken_off += LISTS
             self._leave(closer)
             raise
+
+    def _closer(self) -> _Closer:
+        """Return what this thread is in the middle of."""
+        thread = get_ident()
+        busy_with = {id(one) for one in self._waited_for(set()) if is_at_work(one, thread)}
+        held = frozenset(id(lock) for chain in _chains() for lock in locks_held(chain))
+        return _Closer(busy_with, held)
 
     def _wait_until_drained(self, closer: _Closer, deadline_s: float) -> None:
         while not self._is_drained(closer, deadline_s):
@@ -141,13 +156,13 @@ class Closing:
             await asyncio.sleep(POLL_S)
 
     def _enter(self, closer: _Closer) -> None:
-        self._purgatory._turn.run(lambda: self._closers.append(closer))
+        self._books.turn.run(lambda: self._closers.append(closer))
 
     def _leave(self, closer: _Closer) -> None:
         def leave() -> None:
             self._closers = [other for other in self._closers if other is not closer]
 
-        self._purgatory._turn.run(leave)
+        self._books.turn.run(leave)
 
     def _settle_all(self, closer: _Closer) -> int:
         operations = [one for one in self._waited_for(set()) if not one.is_completed]
@@ -171,57 +186,20 @@ class Closing:
 
     def _settle_in_turn(self, operations: list[DelayedOperation], closer: _Closer) -> None:
         for operation in operations:
-            if not operation.is_completed:
-                self._settle(operation, closer)
-            elif operation._op_is_broken_off():
-                operation._op_go_on()
-
-    def _settle(self, operation: DelayedOperation, closer: _Closer) -> None:
-        """Settle one operation by the policy, or note it where its locks are taken."""
-        if self._policy == "leave":
-            if (
-                id(operation) in closer.busy_with
-                or operation._op_claims.setdefault("server", _LET_GO) is _LET_GO
-            ):
-                self._let_go(operation)
-            return
-        if self._policy == "expire":
-            operation._op_expiry_due = True
-        else:
-            operation._op_verdict = (Outcome.FAILED, self.error)
-        if (
-            id(operation._op_lock) not in closer.holds
-            or this_thread.chain.length >= LONGEST_CHAIN  # its callbacks would run without the lock
-        ):
-            operation._op_serve()
-        else:
-            # The lock is held, for a callback that this thread is in, and may not be had twice.
-            operation._op_serve_by(operation._op_serve_noted)
-
-    def _let_go(self, operation: DelayedOperation) -> None:
-        purgatory = self._purgatory
-
-        def take_keys() -> bool:
-            if operation._op_outcome is not Outcome.PENDING:
-                return False
-            if purgatory._watchers.unwatch(operation) is not None:
-                purgatory._broken_off += LISTS
-            operation._op_keys = ()
-            operation._op_thresholds = None
-            return True
-
-        if not purgatory._turn.run(take_keys):
-            return
-        TimerTask.cancel(operation)
-        retry = operation._op_retry
-        if retry is not None:
-            retry.cancel()
-        operation._op_tell()  # nobody else will wake those who wait for it
-        purgatory._pending.pop(id(operation), None)
+            if operation.is_completed:
+                resume(operation)
+            elif self._policy != "leave":
+                end(
+                    operation, (FAILED, self.error) if self._policy == "fail" else None, closer.held
+                )
+            elif id(operation) in closer.busy_with:
+                let_go(operation)
+            else:
+                let_go_if_free(operation)
 
     def _waited_for(self, ours: Collection[int]) -> list[DelayedOperation]:
         """Return the pending operations, less those that wait for this thread."""
-        purgatory = self._purgatory
+        books = self._books
 
         def waited_for() -> list[DelayedOperation]:
             but = set(ours)
@@ -229,17 +207,17 @@ class Closing:
                 but.update(*(closer.busy_with for closer in self._closers))
             return [
                 operation
-                for operations in (purgatory._settling, purgatory._pending)
+                for operations in (books.settling, books.pending)
                 for operation in list(operations.values())
                 if id(operation) not in but
             ]
 
-        return purgatory._turn.run(waited_for)
+        return books.turn.run(waited_for)
 
     def _is_drained(self, closer: _Closer, deadline_s: float) -> bool:
         """Try taken locks again, and say whether nothing is pending, or the time is up."""
         put_off = self._put_off()
-        self._purgatory._turn.run(lambda: closer.busy_with.update(put_off))
+        self._books.turn.run(lambda: closer.busy_with.update(put_off))
         operations = self._waited_for(closer.busy_with)
         if operations and time.monotonic() >= deadline_s:
             self._give_up_on(operations)
@@ -256,7 +234,7 @@ class Closing:
         return [
             id(operation)
             for chain in _chains()
-            for operation, _ in chain.left
+            for operation, _, _ in chain.left
             if inside or operation.is_completed
         ]
 
@@ -267,7 +245,7 @@ class Closing:
 
     def _give_up_on(self, operations: list[DelayedOperation]) -> None:
         unsettled = [operation for operation in operations if not operation.is_completed]
-        name = self._purgatory.name
+        name = self._books.name
         log_safely(
             "error",
             "close_timed_out",
@@ -280,44 +258,11 @@ class Closing:
         )
         for operation in unsettled:
             if self._policy == "leave":
-                self._let_go(operation)
+                let_go(operation)
             else:
-                operation._op_fail_without_lock(error)
-
-    def _end_threads(self, deadline_s: float) -> None:
-        reaper, timer = self._purgatory.reaper, self._purgatory._own_timer
-        if reaper is not None:
-            reaper.stop_soon()
-        if timer is not None:
-            timer.close(_join_s(deadline_s))
-        if reaper is not None:
-            reaper.join(_join_s(deadline_s))
+                fail_without_lock(operation, error)
 
 
-def _join_s(deadline_s: float) -> float | None:
+def join_s(deadline_s: float) -> float | None:
     """Return how long to wait for a thread that has nothing left to do, unless it is stuck."""
     return blocking_s(max(deadline_s - time.monotonic(), _LEAST_JOIN_S))
-
-
-_UNDER_ITS_LOCK = frozenset(
-    {DelayedOperation._op_serve_noted.__code__, DelayedOperation._op_check_twice.__code__}
-)
-_SETTLING = frozenset({DelayedOperation._op_settle.__code__, DelayedOperation._op_finish.__code__})
-
-
-def _closer_on_this_stack() -> _Closer:
-    """Return what this thread is checking or settling.
-
-    Found on the stack, since to keep it up to date would cost each check, and only closing asks.
-    """
-    busy_with: set[int] = set()
-    holds: set[int] = set()
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code in _SETTLING or frame.f_code in _UNDER_ITS_LOCK:
-            operation = frame.f_locals["self"]
-            busy_with.add(id(operation))
-            if frame.f_code in _UNDER_ITS_LOCK and operation._op_lock is not None:
-                holds.add(id(operation._op_lock))
-        frame = frame.f_back
-    return _Closer(busy_with, frozenset(holds))

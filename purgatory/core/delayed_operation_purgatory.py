@@ -1,48 +1,29 @@
 """The purgatory: where operations wait, under their keys and on the timer.
 
-Ground rules
-------------
-* The watch lists, what is pending, the counters and whether the purgatory is closed change in a
-  turn (see ``turn``), in which no user code runs, and no lock is waited for.
-* An operation is in ``_pending`` from before its first check until it is claimed, then in
-  ``_settling`` until its callbacks are done. Closing waits for both to be empty, and lets nothing
-  in after that.
-* What an interrupt broke off stands in ``_broken_off`` until it is finished: by whoever comes next.
-  It is noted without a call, since a call is where the next interrupt could come.
-* Where ``max_pending`` is set, ``_placed`` are the identities of those that may wait: from after
-  their first check until they are settled.
-* What an operation and its purgatory promise each other about lists and outcomes stands in
-  ``delayed_operation`` and ``watchers``.
+What it knows of them stands in its ``books``, which have the ground rules.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
+from purgatory.core.books import LISTS, Books
 from purgatory.core.callback_chain import this_thread
-from purgatory.core.closing import LISTS, ClosePolicy, Closing, check_policy
-from purgatory.core.counters import WAIT_BOUNDS_NS, Counters, CountersSnapshot
-from purgatory.core.delayed_operation import FOREVER_MS, REFUSED, DelayedOperation
-from purgatory.core.errors import (
-    FAULTS,
-    OperationReusedError,
-    PurgatoryClosedError,
-    PurgatoryFullError,
-)
+from purgatory.core.checking import check_each, go_on, settle_each
+from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
+from purgatory.core.counters import CountersSnapshot
+from purgatory.core.delayed_operation import DelayedOperation, submit
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.core.fault_log import log_safely
 from purgatory.core.operation_future import future_of
-from purgatory.core.outcome import Outcome
+from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.reaper import Reaper
-from purgatory.core.retry_task import RetryTask
+from purgatory.core.settling import submitted_ns
 from purgatory.core.timeout import checked_timeout_s
-from purgatory.core.turn import Me
 from purgatory.core.waiting import ThresholdWaiting, delay_of
 from purgatory.core.watch_keys import (
     check_hashable,
@@ -50,16 +31,11 @@ from purgatory.core.watch_keys import (
     checked_number,
     checked_thresholds,
 )
-from purgatory.core.watchers import WatcherList
-from timer import SystemTimer, Timer, TimerClosedError, TimerTask, forking
-from timer.safe_log import safe_repr
+from timer import SystemTimer, Timer, forking
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
 
-_PENDING = Outcome.PENDING
-_CANCEL = (Outcome.CANCELLED, None)
-_NS_PER_S = 1_000_000_000
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
@@ -103,31 +79,15 @@ class DelayedOperationPurgatory:
         self.broker_id = broker_id
         self._own_timer = SystemTimer(name) if timer is None else None
         self.timer: Timer = self._own_timer if timer is None else timer  # type: ignore[assignment]
-        self._timer_enabled = timer_enabled
-        self._on_settled = on_settled
-        self._max_pending = max_pending
-        self._now_ns = self.timer.clock.now_ns
-        self._closed = False
+        self._books: Books[DelayedOperation] = Books(
+            name, self.timer, timer_enabled, on_settled, max_pending
+        )
         self._closing: Closing | None = None
-        self._start_empty()
         forking.protect(self)
-        self.reaper: Reaper | None = None
         if reaper_enabled:
             reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
             reaper.start()
             self.reaper = reaper
-
-    def _start_empty(self) -> None:
-        self._watchers = WatcherList()
-        self._turn = self._watchers.turn
-        self._pending: dict[int, DelayedOperation] = {}
-        self._settling: dict[int, DelayedOperation] = {}
-        self._broken_off: list[tuple[DelayedOperation | None]] = []
-        self._placed: set[int] = set()
-        self._values: dict[Hashable, int] = {}
-        self._counters = Counters()
-        self._reaper_look_ns = 0
-        self._full_log_ns = 0
 
     # Waiting and waking.
 
@@ -162,33 +122,9 @@ class DelayedOperationPurgatory:
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
         keys = checked_keys(keys, thresholds)
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        watch = self._watchers.watch if self._max_pending is None else self._watch_if_not_full
-        me = [get_ident()]
-        try:
-            self._register(operation, keys, thresholds, me)
-            completed = operation._op_check_else(watch)
-            refused = operation._op_submitter is REFUSED
-            if refused:
-                operation.cancel()
-            elif not completed and operation._op_outcome is _PENDING:
-                self._start_timeout(operation)
-            if operation._op_outcome is _PENDING:
-                operation._op_submitter = None  # settled by now, it may have yet to be counted
-        except BaseException:
-            try:
-                is_ours = operation._op_submitter is me or operation._op_submitter is REFUSED
-            except AttributeError:
-                is_ours = False  # it is no operation
-            if is_ours:  # a key that can't be compared, an interrupt: leave nothing behind
-                operation._op_verdict = _CANCEL
-                self._broken_off += ((operation,),)
-                operation.cancel()
-            raise
-        if refused:
-            raise self._full(operation)
-        return completed
+        return submit(operation, self._books, keys, thresholds)
 
     def future(
         self,
@@ -221,25 +157,26 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        if self._broken_off:
+        books = self._books
+        if books.broken_off:
             self._finish_broken_off()
         operations: list[DelayedOperation] = []
         me = [get_ident()]
-        turn = self._turn
+        turn = books.turn
         try:
             if turn.setdefault("holder", me) is not me:
                 turn = turn.wait(me)
             # WatcherList.operations_on(key), written out.
-            watchers = self._watchers.by_key.get(key)
+            watchers = books.watchers.by_key.get(key)
             if watchers is not None:
                 operations += watchers.values()
-                self._counters.checks += len(operations)
+                books.counters.checks += len(operations)
             del turn["holder"]
-            return _check_each(operations)
+            return check_each(operations, me)
         except BaseException as error:
             if "holder" in turn and turn["holder"] is me:
                 del turn["holder"]
-            self._broken_off += zip(operations)
+            books.broken_off += zip(operations)
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -259,28 +196,29 @@ class DelayedOperationPurgatory:
         """
         if type(value) is not int:
             value = checked_number("value", key, value)
-        if self._broken_off:
+        books = self._books
+        if books.broken_off:
             self._finish_broken_off()
-        values = self._values
+        values = books.values
         operations: list[DelayedOperation] = []
         me = [get_ident()]
-        turn = self._turn
+        turn = books.turn
         try:
             if turn.setdefault("holder", me) is not me:
                 turn = turn.wait(me)
             known = values.get(key)
             if known is None or value > known:
                 values[key] = value
-            if key in self._watchers.numbers_by_key:
-                self._watchers.take_reached(key, value, operations)
-                self._counters.checks += len(operations)
+            if key in books.watchers.numbers_by_key:
+                books.watchers.take_reached(key, value, operations)
+                books.counters.checks += len(operations)
             del turn["holder"]
-            return _check_each(operations) if operations else 0
+            return check_each(operations, me) if operations else 0
         except BaseException as error:
             if "holder" in turn and turn["holder"] is me:
                 del turn["holder"]
-            self._broken_off += LISTS
-            self._broken_off += zip(operations)  # the next event passes over them
+            books.broken_off += LISTS
+            books.broken_off += zip(operations)  # the next event passes over them
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -292,7 +230,7 @@ class DelayedOperationPurgatory:
             TypeError: the key is not hashable.
         """
         try:
-            return self._values.get(key)
+            return self._books.values.get(key)
         except TypeError:
             check_hashable(key)
             raise
@@ -306,17 +244,18 @@ class DelayedOperationPurgatory:
             TypeError: the key is not hashable.
         """
         check_hashable(key)
-        if self._broken_off:
+        books = self._books
+        if books.broken_off:
             self._finish_broken_off()
 
         def forget() -> None:
-            self._values.pop(key, None)
-            self._watchers.wait_anew(key)
+            books.values.pop(key, None)
+            books.watchers.wait_anew(key)
 
         try:
-            self._turn.run(forget)
+            books.turn.run(forget)
         except BaseException:
-            self._broken_off += LISTS
+            books.broken_off += LISTS
             raise
 
     def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
@@ -335,7 +274,7 @@ class DelayedOperationPurgatory:
             PurgatoryClosedError: the purgatory was closed, before or meanwhile.
             PurgatoryFullError: ``max_pending`` operations wait already.
         """
-        waiting = ThresholdWaiting(self._values, key, number, delay_of(timeout))
+        waiting = ThresholdWaiting(self.value, key, number, delay_of(timeout))
         try:
             self.try_complete_else_watch(waiting, thresholds={key: number})
             waiting.wait()
@@ -356,7 +295,7 @@ class DelayedOperationPurgatory:
         Raises:
             TypeError: the key is not hashable.
         """
-        return self._settle_on(key, Outcome.COMPLETED, None)
+        return self._settle_on(key, COMPLETED, None)
 
     def fail_all(self, key: Hashable, error: BaseException) -> int:
         """Fail every operation that waits on ``key`` with ``error``: ``on_failure`` is called.
@@ -365,27 +304,22 @@ class DelayedOperationPurgatory:
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception, not {error!r}")
-        return self._settle_on(key, Outcome.FAILED, error)
+        return self._settle_on(key, FAILED, error)
 
     def _settle_on(self, key: Hashable, outcome: Outcome, error: BaseException | None) -> int:
         operations = self._waiting_on(key)
-        verdict = (outcome, error)
         try:
-            for operation in operations:
-                operation._op_verdict = verdict
-                operation._op_serve()
+            settle_each(operations, (outcome, error))
         except BaseException:
-            for operation in operations:
-                operation._op_verdict = verdict
-            self._broken_off += zip(operations)
+            self._books.broken_off += zip(operations)
             raise
         return len(operations)
 
     def _waiting_on(self, key: Hashable) -> list[DelayedOperation]:
         check_hashable(key)
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        return self._turn.run(lambda: self._watchers.operations_on(key))
+        return self._books.turn.run(lambda: self._books.watchers.operations_on(key))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
@@ -403,28 +337,28 @@ class DelayedOperationPurgatory:
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        return self._watchers.entries
+        return self._books.watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        return len(self._watchers.by_key)
+        return len(self._books.watchers.by_key)
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        return len(self._pending)
+        return len(self._books.pending)
 
     @property
     def max_pending(self) -> int | None:
         """How many operations may wait at the same time, or None."""
-        return self._max_pending
+        return self._books.max_pending
 
     @property
     def oldest_pending_ns(self) -> int:
@@ -432,25 +366,34 @@ class DelayedOperationPurgatory:
 
         O(1), but for those before it that left since another one came.
         """
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        oldest = self._turn.run(self._oldest)
-        return 0 if oldest is None else max(0, self._now_ns() - oldest._op_start_ns)
-
-    def _oldest(self) -> DelayedOperation | None:
-        while True:
-            try:
-                for operation in self._pending.values():
-                    if operation._op_outcome is _PENDING:
-                        return operation
-                return None
-            except RuntimeError:
-                continue  # a finalizer came in between and changed it
+        books = self._books
+        oldest = books.turn.run(books.oldest)
+        return 0 if oldest is None else max(0, books.now_ns() - submitted_ns(oldest))
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes nothing any more."""
-        return self._closed
+        return self._books.is_closed
+
+    @property
+    def reaper(self) -> Reaper | None:
+        """What moves the timer, if that is the purgatory's to do."""
+        return self._books.reaper
+
+    @reaper.setter
+    def reaper(self, reaper: Reaper | None) -> None:
+        self._books.reaper = reaper
+
+    @property
+    def on_settled(self) -> SettledObserver | None:
+        """The observer of every outcome."""
+        return self._books.on_settled
+
+    @on_settled.setter
+    def on_settled(self, observer: SettledObserver | None) -> None:
+        self._books.on_settled = observer
 
     @property
     def owns_timer(self) -> bool:
@@ -460,9 +403,9 @@ class DelayedOperationPurgatory:
     @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        return self._turn.run(self._counters.snapshot)
+        return self._books.turn.run(self._books.counters.snapshot)
 
     # Closing.
 
@@ -489,27 +432,32 @@ class DelayedOperationPurgatory:
         """
         timeout_s = checked_timeout_s(timeout)
         first = not self.is_closed
-        settled = self._stop_intake(pending).close(timeout_s)
+        settled = stop_intake(self, pending).close(timeout_s, self._end_threads)
         if first:
             log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         return settled if first else 0
 
     def _stop_intake(self, policy: ClosePolicy) -> Closing:
-        """Take nothing more, and return how this purgatory closes: the first policy counts."""
         check_policy(policy)
-        closing = Closing(self, policy)
+        books = self._books
+        closing = Closing(books, policy)
 
         def stop_intake() -> Closing:
-            self._closed = True
+            books.is_closed = True
             if self._closing is None:
+                books.closing_error = closing.error
                 self._closing = closing
             return self._closing
 
-        return self._turn.run(stop_intake)
+        return books.turn.run(stop_intake)
 
-    def _closing_failed(self, error: BaseException | None) -> bool:
-        """Whether ``error`` is the one that all get who are failed by closing."""
-        return self._closing is not None and error is self._closing.error
+    def _end_threads(self, deadline_s: float) -> None:
+        if self.reaper is not None:
+            self.reaper.stop_soon()
+        if self._own_timer is not None:
+            self._own_timer.close(join_s(deadline_s))
+        if self.reaper is not None:
+            self.reaper.join(join_s(deadline_s))
 
     def __enter__(self) -> Self:
         return self
@@ -522,279 +470,49 @@ class DelayedOperationPurgatory:
     ) -> None:
         self.close()
 
-    # The parts of try_complete_else_watch.
-
-    def _register(
-        self,
-        operation: DelayedOperation,
-        keys: tuple[Hashable, ...],
-        thresholds: Mapping[Any, int] | None,
-        me: Me,
-    ) -> None:
-        identity = id(operation)
-        now_ns = self._now_ns()
-        taken = False
-        turn = self._turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            # No isinstance: of an abstract class, it costs a thirtieth of all the rest.
-            if operation._op_purgatory is None:
-                if self._closed:
-                    self._counters.rejected += 1
-                else:
-                    taken = True
-                    operation._op_start_ns = now_ns
-                    operation._op_submitter = me
-                    operation._op_keys = keys
-                    operation._op_thresholds = thresholds
-                    operation._op_purgatory = self
-                    if operation._op_outcome is _PENDING:
-                        self._pending[identity] = operation
-            del turn["holder"]
-        except BaseException as error:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            if isinstance(error, AttributeError):
-                raise self._refusal(operation) from None
-            raise
-        if not taken:
-            raise self._refusal(operation)
-        if now_ns > self._reaper_look_ns:
-            self._look_after_reaper(now_ns)
-
-    def _refusal(self, operation: object) -> Exception:
-        """Return why ``operation`` was not taken. Not in a turn: it asks for its repr."""
-        if not isinstance(operation, DelayedOperation):
-            return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
-        if not hasattr(operation, "_op_purgatory"):
-            name = type(operation).__name__
-            return TypeError(
-                f"a {name} can't wait: its __init__ must call super().__init__(delay_ms)"
-            )
-        if operation._op_purgatory is not None:
-            return OperationReusedError(
-                f"{safe_repr(operation)} was submitted before, to purgatory "
-                f"{operation._op_purgatory.name!r}: make a new one"
-            )
-        return PurgatoryClosedError(
-            f"purgatory {self.name!r} was closed: it does not take {safe_repr(operation)}"
-        )
-
-    def _watch_if_not_full(self, operation: DelayedOperation) -> Me | None:
-        if not self._has_place_for(operation):
-            operation._op_submitter = REFUSED
-            return REFUSED
-        self._watchers.watch(operation)
-        return None
-
-    def _full(self, operation: DelayedOperation) -> PurgatoryFullError:
-        self._log_full(operation)
-        return PurgatoryFullError(
-            f"purgatory {self.name!r} is full: max_pending={self._max_pending} operations "
-            f"wait, and it does not take {safe_repr(operation)}"
-        )
-
-    def _has_place_for(self, operation: DelayedOperation) -> bool:
-        """Give ``operation`` one of the places, until it is settled, if one is free."""
-        assert self._max_pending is not None
-        limit = self._max_pending
-
-        def place() -> bool:
-            self._placed.add(id(operation))
-            full = len(self._placed) > limit
-            if full or operation._op_outcome is not _PENDING:
-                self._placed.discard(id(operation))
-            return full
-
-        return not self._turn.run(place) or operation._op_outcome is not _PENDING
-
-    def _log_full(self, operation: DelayedOperation) -> None:
-        now_ns = self._now_ns()
-        if now_ns < self._full_log_ns:  # once a second is enough
-            return
-        self._full_log_ns = now_ns + _NS_PER_S
-        log_safely(
-            "warning",
-            "purgatory_full",
-            purgatory=self.name,
-            operation=safe_repr(operation),
-            limit=self._max_pending,
-        )
-
-    def _look_after_reaper(self, now_ns: int) -> None:
-        """Once a second, on a thread that submits: see that the reaper lives."""
-        self._reaper_look_ns = now_ns + _NS_PER_S
-        if self.reaper is not None and self.reaper.restart_if_dead():
-            log_safely("error", "reaper_restarted", purgatory=self.name)
-
-    def _start_timeout(self, operation: DelayedOperation) -> None:
-        if not self._timer_enabled or operation.delay_ms >= FOREVER_MS:
-            return
-        try:
-            self.timer.add(operation)
-        except TimerClosedError:
-            if not self._closed:
-                raise
-        # Put on the timer first, then looked: settled meanwhile, or let go of, without keys.
-        if operation._op_outcome is not _PENDING or not operation._op_keys:
-            TimerTask.cancel(operation)
-
-    # What an operation asks of its purgatory.
-
-    def _unwatch(self, operation: DelayedOperation, me: Me) -> None:
-        """Take a claimed operation off all lists, and note how long it waited. O(keys)."""
-        identity = id(operation)
-        turn = self._turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            if identity in self._pending:
-                self._settling[identity] = operation
-                self._pending.pop(identity, None)
-            if self._max_pending is not None:
-                self._placed.discard(identity)
-            key_error = self._watchers.unwatch(operation)
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
-        if key_error is not None:
-            self._broken_off += LISTS
-            operation._op_log("error", "key_failed", exc_info=key_error)
-        operation._op_wait_ns = self._now_ns() - operation._op_start_ns
-
-    def _observe(
-        self, operation: DelayedOperation, counted_as: str, on_settled: SettledObserver
-    ) -> None:
-        """Tell the observer."""
-        try:
-            on_settled(operation, counted_as, operation._op_wait_ns)
-        except FAULTS as error:
-            log_safely(
-                "error",
-                "on_settled_failed",
-                purgatory=self.name,
-                operation=safe_repr(operation),
-                exc_info=error,
-            )
-
-    def _count_settled(self, operation: DelayedOperation, counted_as: str, me: Me) -> None:
-        """Book a settled operation, whose callbacks are done, and forget it."""
-        identity = id(operation)
-        wait_ns = operation._op_wait_ns
-        counters = self._counters
-        counter = counters.by_outcome.get(counted_as)
-        bucket = bisect_left(WAIT_BOUNDS_NS, wait_ns)
-        turn = self._turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            if identity in self._settling:
-                # Counted and forgotten without a call, hence without an interrupt in between.
-                del self._settling[identity]
-                if counter is None:
-                    counters.rejected += 1
-                else:
-                    counter.total += 1
-                    counter.bucket_counts[bucket] += 1
-                    counter.wait_sum_ns += wait_ns
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
-
-    def _count_callback_error(self, stage: str) -> None:
-        def count() -> None:
-            self._counters.callback_errors[stage] += 1
-
-        self._turn.run(count)
-
-    def _count_missed_wakeup(self) -> None:
-        def count() -> None:
-            self._counters.missed_wakeups += 1
-
-        self._turn.run(count)
+    # After an interrupt, and a fork.
 
     def _finish_broken_off(self) -> None:
         """Finish what an interrupt broke off. O(entries), and what the operations' callbacks cost.
 
-        What is finished is taken off ``_broken_off`` only after that: an interrupt that comes here
-        leaves it to the next.
+        What is finished is forgotten only after that: an interrupt that comes here leaves it to the
+        next.
         """
+        books = self._books
         chain = this_thread.chain
-        if self._turn.is_ours or chain.is_going_on:
+        if books.turn.is_ours or chain.is_going_on:
             return  # it is only just being broken off, or finished: further down the stack
         try:
             chain.is_going_on = True
-            notes = self._broken_off[:]
+            notes = books.broken_off[:]
             _go_on_with(notes)
-            for key, value in self._turn.run(self._mend_in_turn):
+            for key, value in books.turn.run(books.mend):
                 self.advance(key, value)  # which finds that this is going on
-
-            def tidy_up() -> None:
-                finished = set(map(id, notes))
-                self._broken_off[:] = [
-                    note for note in self._broken_off if id(note) not in finished
-                ]
-
-            self._turn.run(tidy_up)
+            books.turn.run(lambda: books.forget_notes(notes))
             chain.is_going_on = False
         except BaseException:
             chain.is_going_on = False
             raise
 
-    def _mend_in_turn(self) -> list[tuple[Hashable, int]]:
-        """Put the lists right, and return the values that may have been told to nobody."""
-        self._watchers.mend()
-        keys = self._watchers.numbers_by_key
-        with suppress(Exception):  # a key that can't be compared
-            return [(key, self._values[key]) for key in keys if key in self._values]
-        return []
-
-    def _retry_later(self, retry: RetryTask) -> None:
-        try:
-            self.timer.add(retry)
-        except TimerClosedError:
-            if not self._closed:  # who closes tries the operation himself
-                raise
-
     def _after_fork(self) -> None:
         """In the child: forget what is the parent's, with all locks that its threads may hold."""
-        self._start_empty()
+        self._books.start_empty()
         if self.reaper is not None:
-            self.reaper._after_fork()
+            self.reaper.after_fork()
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
-        if self._broken_off:
+        if self._books.broken_off:
             self._finish_broken_off()
-        self._turn.run(self._check_in_turn)
-
-    def _check_in_turn(self) -> None:
-        expected: set[tuple[Hashable, int]] = set()
-        for operation in self._pending.values():
-            assert operation._op_outcome is Outcome.PENDING, operation
-            expected.update((key, id(operation)) for key in operation._op_keys)
-        found = {(key, id(operation)) for key, operation in self._watchers._pairs()}
-        assert found == expected, "the lists hold what is pending, under all its keys"
-        assert not self._settling
-        self._watchers._check()
+        self._books.turn.run(self._books.check)
 
 
 def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:
     for (operation,) in notes:
         if operation is not None:
-            operation._op_go_on()
+            go_on(operation)
 
 
-def _check_each(operations: list[DelayedOperation]) -> int:
-    completed = 0
-    for operation in operations:
-        # operation.maybe_try_complete(), written out.
-        operation._op_check_due = True
-        if operation._op_serve():
-            completed += 1
-    return completed
+def stop_intake(purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> Closing:
+    """Take nothing more, and return how the purgatory closes: the first policy counts."""
+    return purgatory._stop_intake(policy)

@@ -32,7 +32,7 @@ class ExpiredOperationReaper:
         self.name = name
         self._timer = timer
         self._thread: threading.Thread
-        self._after_fork()
+        self.after_fork()
 
     @property
     def last_advance_ns(self) -> int:
@@ -76,7 +76,8 @@ class ExpiredOperationReaper:
             if thread.is_alive():
                 log_safely("error", "reaper_still_runs", reaper=self.name)
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """In the child: forget the parent's thread; one starts with the first operation."""
         self.restarts = 0
         self._stopping = False
         self._wake = Wake()

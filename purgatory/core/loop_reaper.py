@@ -95,7 +95,8 @@ class LoopReaper:
     def join(self, timeout_s: float | None = None) -> None:
         """Return at once: there is no thread."""
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """In the child: forget what was set on the parent's loop."""
         self._handles = ()
 
     def _is_missing(self) -> bool:

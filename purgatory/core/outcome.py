@@ -1,4 +1,4 @@
-"""What becomes of a delayed operation, and the one table of what may follow what."""
+"""What becomes of a delayed operation."""
 
 from __future__ import annotations
 
@@ -23,13 +23,9 @@ class Outcome(Enum):
     __hash__ = object.__hash__
 
 
-TRANSITIONS: dict[Outcome, frozenset[Outcome]] = {
-    Outcome.PENDING: frozenset(
-        {Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED}
-    ),
-    # While its callbacks still run, before anyone was told: one of them raised.
-    Outcome.COMPLETED: frozenset({Outcome.FAILED}),
-    Outcome.EXPIRED: frozenset({Outcome.FAILED}),
-    Outcome.CANCELLED: frozenset(),
-    Outcome.FAILED: frozenset(),
-}
+# Names of the module's, since before Python 3.12 an enum finds its members by a slow path.
+PENDING = Outcome.PENDING
+COMPLETED = Outcome.COMPLETED
+EXPIRED = Outcome.EXPIRED
+CANCELLED = Outcome.CANCELLED
+FAILED = Outcome.FAILED

@@ -28,5 +28,5 @@ class Reaper(Protocol):
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for its end, at most ``timeout_s``."""
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """In the child: forget the parent's thread."""

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from timer import TimerTask
-
-if TYPE_CHECKING:
-    from purgatory.core.delayed_operation import DelayedOperation
 
 _FIRST_RETRY_MS = 1
 _LONGEST_RETRY_MS = 32
 
 
 class RetryTask(TimerTask):
-    """Tries an operation again whose user's lock was taken; each time after twice as long, up to
+    """Serves an operation again whose user's lock was taken; each time after twice as long, up to
     32 ms, until it finds the lock free."""
 
-    __slots__ = ("operation",)
+    __slots__ = ("serve",)
 
     _timer_may_run_again = True
 
-    def __init__(self, operation: DelayedOperation) -> None:
+    def __init__(self, serve: Callable[[], object]) -> None:
         super().__init__(_FIRST_RETRY_MS)
-        self.operation = operation
+        self.serve = serve
 
     @property
     def is_due(self) -> bool:
@@ -33,7 +30,6 @@ class RetryTask(TimerTask):
 
     def run(self) -> None:
         self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
-        operation = self.operation
-        operation._op_serve()
+        self.serve()
         if not self.is_due:
             self.delay_ms = _FIRST_RETRY_MS  # the lock was free: the next time begins anew

@@ -12,14 +12,13 @@ Ground rules
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 
-from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.async_purgatory import AsyncPurgatory, close_soon
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -41,13 +40,13 @@ def close_on_signals(
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    close_soon = (
-        _closing_on_its_loop(purgatory)
+    begin_to_close = (
+        close_soon(purgatory)
         if isinstance(purgatory, AsyncPurgatory)
         else threading.Thread(target=purgatory.close, name=f"close-{purgatory.name}").start
     )
     for number in signals:
-        _do_first(number, close_soon)
+        _do_first(number, begin_to_close)
 
 
 def _do_first(number: int, action: Callable[[], object]) -> None:
@@ -63,13 +62,3 @@ def _do_first(number: int, action: Callable[[], object]) -> None:
     signal.signal(number, handle)
     if hasattr(signal, "siginterrupt"):
         signal.siginterrupt(number, False)  # as asyncio and gunicorn have it
-
-
-def _closing_on_its_loop(purgatory: AsyncPurgatory) -> Callable[[], object]:
-    loop = purgatory._loop
-    tasks: list[asyncio.Task[int]] = []  # a loop keeps none of its tasks alive
-
-    def close_soon() -> None:
-        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(purgatory.aclose())))
-
-    return close_soon

@@ -19,31 +19,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from purgatory.core.delayed_operation import DelayedOperation
+T = TypeVar("T")
 
-_NOBODY: tuple[dict[int, DelayedOperation]] = ({},)
+_NOBODY: tuple[dict[int, Any]] = ({},)
 _values = dict.values
 
 _FEW = 32
 """So many stale numbers are not worth a sweep."""
 
 
-class ThresholdWatchers:
+class ThresholdWatchers(Generic[T]):
     """Who waits on one key, by the number that its value shall reach. Never left empty."""
 
     __slots__ = ("by_number", "numbers")
 
     def __init__(self) -> None:
-        self.by_number: dict[int, dict[int, DelayedOperation]] = {}
+        self.by_number: dict[int, dict[int, T]] = {}
         self.numbers: list[int] = []
 
     def __bool__(self) -> bool:
         return bool(self.by_number)
 
-    def add(self, operation: DelayedOperation, number: int) -> None:
+    def add(self, operation: T, number: int) -> None:
         """Let ``operation`` wait for ``number``. O(log numbers), and O(1) for the highest yet."""
         by_number = self.by_number
         identity = id(operation)
@@ -56,7 +55,7 @@ class ThresholdWatchers:
             waiting = by_number.setdefault(number, made)  # it was emptied, and thrown away
         heappush(self.numbers, number)
 
-    def remove(self, operation: DelayedOperation, number: int) -> bool:
+    def remove(self, operation: T, number: int) -> bool:
         """Take ``operation`` off, and say whether it was there. O(1), amortized."""
         by_number = self.by_number
         waiting = by_number.get(number)
@@ -67,7 +66,7 @@ class ThresholdWatchers:
             self._sweep_if_stale()
         return True
 
-    def take_reached(self, value: int, taken: list[DelayedOperation]) -> None:
+    def take_reached(self, value: int, taken: list[T]) -> None:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``.
 
         O(log numbers) for each number that is reached, amortized; O(1) for none.
@@ -81,7 +80,7 @@ class ThresholdWatchers:
         if len(taken) > before:
             self._sweep_if_stale()
 
-    def pairs(self) -> Iterator[tuple[DelayedOperation, int]]:
+    def pairs(self) -> Iterator[tuple[T, int]]:
         """Yield all who wait, with their numbers. O(n)."""
         for number, waiting in self.by_number.copy().items():
             for operation in list(waiting.values()):
@@ -103,7 +102,7 @@ class ThresholdWatchers:
         self.numbers[:] = self.by_number
         heapify(self.numbers)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Assert all invariants. O(n log n)."""
         heap = self.numbers
         assert all(heap[(n - 1) // 2] <= heap[n] for n in range(1, len(heap))), "a heap"

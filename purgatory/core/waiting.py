@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from inspect import iscoroutine
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -47,8 +47,8 @@ class Waiting(DelayedOperation, Generic[T]):
 
     def _was_closed(self) -> bool:
         """Whether it failed because its purgatory was closed."""
-        purgatory = self._op_purgatory
-        return purgatory is not None and purgatory._closing_failed(self.error)
+        books = self._op_books
+        return books is not None and self.error is not None and self.error is books.closing_error
 
     def _with_traceback(self, error: BaseException) -> BaseException:
         """Return ``error`` as it is to be raised: without the frames of others who raised it."""
@@ -96,27 +96,27 @@ class ConditionWaiting(Waiting[T]):
 
 
 class ThresholdWaiting(Waiting[int]):
-    """Completes once ``values[key]`` is ``number`` or more, with what it is."""
+    """Completes once ``value_of(key)`` is ``number`` or more, with what it is."""
 
-    __slots__ = ("key", "number", "values")
+    __slots__ = ("key", "number", "value_of")
 
     def __init__(
-        self, values: Mapping[Hashable, int], key: Hashable, number: int, delay_ms: int
+        self, value_of: Callable[[Hashable], int | None], key: Hashable, number: int, delay_ms: int
     ) -> None:
         super().__init__(delay_ms)
-        self.values = values
+        self.value_of = value_of
         self.key = key
         self.number = number
 
     def try_complete(self) -> bool:
-        value = self.values.get(self.key)
+        value = self.value_of(self.key)
         if value is None or value < self.number:
             return False
         self.value = value
         return self.force_complete()
 
     def awaited(self) -> str:
-        return f"{self.key!r} to reach {self.number} (it is {self.values.get(self.key)})"
+        return f"{self.key!r} to reach {self.number} (it is {self.value_of(self.key)})"
 
 
 def delay_of(timeout: float | None) -> int:

@@ -25,37 +25,63 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from threading import get_ident
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.outcome import Outcome
+from purgatory.core.outcome import PENDING, Outcome
 from purgatory.core.threshold_watchers import ThresholdWatchers
-from purgatory.core.turn import Turn
+from purgatory.core.turn import Me, Turn
+from timer import TimerTask
 
-_PENDING = Outcome.PENDING
+REFUSED: Me = []
+"""What submitted an operation that its purgatory then did not take."""
 
 
-Watchers: TypeAlias = dict[int, DelayedOperation]
+class Watched(TimerTask):
+    """What a watch list knows of an operation."""
+
+    __slots__ = ("_op_keys", "_op_outcome", "_op_submitter", "_op_thresholds")
+
+    _op_keys: tuple[Hashable, ...]
+    """For any event and for numbers, each once; none once it was let go of."""
+    _op_thresholds: Mapping[Hashable, int] | None
+    _op_outcome: Outcome
+    _op_submitter: Me | None
+    """The call that submits it, until it is on the lists and the timer; or ``REFUSED``."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of it. In a callback, what it is about to be."""
+        return self._op_outcome
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it is anything but PENDING."""
+        return self._op_outcome is not PENDING
+
+
+W = TypeVar("W", bound=Watched)
+
+Watchers: TypeAlias = dict[int, W]
 """The operations that wait on one key, by identity, in arrival order. Never left empty.
 
 A plain dict: keys come and go with their operations, and a subclass takes twice as long to make."""
 
 
-class WatcherList:
+class WatcherList(Generic[W]):
     """The maps from key to watchers."""
 
     __slots__ = ("by_key", "entries", "numbers_by_key", "turn")
 
     def __init__(self) -> None:
         self.turn = Turn()
-        self.by_key: dict[Hashable, Watchers] = {}
-        self.numbers_by_key: dict[Hashable, ThresholdWatchers] = {}
+        self.by_key: dict[Hashable, Watchers[W]] = {}
+        self.numbers_by_key: dict[Hashable, ThresholdWatchers[W]] = {}
         self.entries = 0
 
-    def watch(self, operation: DelayedOperation) -> None:
+    def watch(self, operation: W) -> None:
         """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
@@ -80,7 +106,7 @@ class WatcherList:
             if operation._op_thresholds is not None:
                 for key, number in operation._op_thresholds.items():
                     self._put_number(key, operation, number)
-            if operation._op_outcome is not _PENDING:
+            if operation._op_outcome is not PENDING:
                 self.unwatch(operation)
             del turn["holder"]
         except BaseException:
@@ -88,14 +114,14 @@ class WatcherList:
                 del turn["holder"]
             raise
 
-    def _put(self, key: Hashable, operation: DelayedOperation) -> None:
+    def _put(self, key: Hashable, operation: W) -> None:
         """Put ``operation`` on the list of ``key``, and count it, unless it is there."""
         watchers = self.by_key.get(key)
         if watchers is None or id(operation) not in watchers:
             self._put_on_empty(key, operation)
             self.entries += 1
 
-    def _put_on_empty(self, key: Hashable, operation: DelayedOperation) -> None:
+    def _put_on_empty(self, key: Hashable, operation: W) -> None:
         """Put ``operation`` on the list of ``key``, although a finalizer may throw that away.
 
         The caller counts it, once.
@@ -108,7 +134,7 @@ class WatcherList:
             watchers = self.by_key.setdefault(key, {})
             watchers[identity] = operation
 
-    def _put_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
+    def _put_number(self, key: Hashable, operation: W, number: int) -> None:
         numbers_by_key = self.numbers_by_key
         waiting = numbers_by_key.get(key)
         if waiting is not None:
@@ -116,10 +142,10 @@ class WatcherList:
         while waiting is None or numbers_by_key.get(key) is not waiting:
             waiting = numbers_by_key.setdefault(key, ThresholdWatchers())
             waiting.add(operation, number)
-        if operation._op_outcome is not _PENDING:
+        if operation._op_outcome is not PENDING:
             self._take_number(key, operation, number)
 
-    def unwatch(self, operation: DelayedOperation) -> Exception | None:
+    def unwatch(self, operation: W) -> Exception | None:
         """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys).
 
         Returns:
@@ -147,14 +173,12 @@ class WatcherList:
             return error
         return None
 
-    def _take_numbers(
-        self, operation: DelayedOperation, thresholds: Mapping[Hashable, int]
-    ) -> None:
+    def _take_numbers(self, operation: W, thresholds: Mapping[Hashable, int]) -> None:
         for key, number in thresholds.items():
             if key in self.numbers_by_key:  # its number was not reached, nor that of all others
                 self._take_number(key, operation, number)
 
-    def _take_number(self, key: Hashable, operation: DelayedOperation, number: int) -> None:
+    def _take_number(self, key: Hashable, operation: W, number: int) -> None:
         waiting = self.numbers_by_key.get(key)
         if waiting is not None and waiting.remove(operation, number) and not waiting.by_number:
             self._drop_numbers(key)
@@ -165,21 +189,21 @@ class WatcherList:
             for operation, number in dropped.pairs():
                 self._put_number(key, operation, number)
 
-    def _drop_if_empty(self, key: Hashable, watchers: Watchers) -> None:
+    def _drop_if_empty(self, key: Hashable, watchers: Watchers[W]) -> None:
         if not watchers:
             dropped = self.by_key.pop(key, None)
             if dropped:
                 self._put_back(key, dropped)
 
-    def _put_back(self, key: Hashable, watchers: Watchers) -> None:
+    def _put_back(self, key: Hashable, watchers: Watchers[W]) -> None:
         """Put back who came, by a finalizer, while an empty list was being thrown away."""
         for operation in list(watchers.values()):
             self.entries -= 1
             self._put(key, operation)
-            if operation._op_outcome is not _PENDING:
+            if operation._op_outcome is not PENDING:
                 self.unwatch(operation)
 
-    def _search_and_unwatch(self, operation: DelayedOperation) -> None:
+    def _search_and_unwatch(self, operation: W) -> None:
         """Take ``operation`` off whatever list it is on: its keys can't be compared. O(all keys).
 
         If the list is empty then, it stays, until its key can be compared again.
@@ -197,12 +221,12 @@ class WatcherList:
                 if not waiting:
                     self._drop_numbers(key)
 
-    def operations_on(self, key: Hashable) -> list[DelayedOperation]:
+    def operations_on(self, key: Hashable) -> list[W]:
         """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
-    def take_reached(self, key: Hashable, value: int, taken: list[DelayedOperation]) -> None:
+    def take_reached(self, key: Hashable, value: int, taken: list[W]) -> None:
         """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
 
         An interrupt finds all there who will not be found here again.
@@ -222,12 +246,6 @@ class WatcherList:
             number = (operation._op_thresholds or {}).get(key)
             if number is not None:
                 self._put_number(key, operation, number)
-
-    def _pairs(self) -> Iterator[tuple[Hashable, DelayedOperation]]:
-        for key, watchers in self.by_key.items():
-            for identity, operation in watchers.items():
-                assert identity == id(operation)
-                yield key, operation
 
     def mend(self) -> None:
         """Put right what an interrupt left wrong, in a turn: empty lists, numbers, the count.
@@ -249,13 +267,16 @@ class WatcherList:
                     self.wait_anew(key)
         self.entries = sum(map(len, list(self.by_key.values())))
 
-    def _check(self) -> None:
-        """Assert all invariants, in a turn. O(entries)."""
-        assert self.entries == sum(1 for _ in self._pairs())
+    def check(self, operations: Iterable[W]) -> None:
+        """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
+        found = [(key, identity) for key in self.by_key for identity in self.by_key[key]]
+        expected = {(key, id(operation)) for operation in operations for key in operation._op_keys}
+        assert set(found) == expected, "the lists hold what is pending, under all its keys"
+        assert self.entries == len(found)
         assert all(self.by_key.values()), "an empty list is dropped"
         assert all(self.numbers_by_key.values()), "an empty list is dropped"
         for key, waiting in self.numbers_by_key.items():
-            waiting._check()
+            waiting.check()
             for operation, number in waiting.pairs():
                 assert id(operation) in self.by_key[key], "who waits for a number waits on its key"
                 assert (operation._op_thresholds or {})[key] == number

@@ -40,11 +40,11 @@ class KafkaExpiries:
     """
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
-        self._observer = purgatory._on_settled
+        self._observer = purgatory.on_settled
         self._after_fork()
         if purgatory.name == "Fetch":
             forking.protect(self)
-            purgatory._on_settled = self._observe
+            purgatory.on_settled = self._observe
 
     def by_fetcher_type(self) -> dict[str, int]:
         """Return a copy of the counts."""

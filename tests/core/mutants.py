@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TELLING = "purgatory.core.telling"
+SETTLING = "purgatory.core.settling"
+CHECKING = "purgatory.core.checking"
 OPERATION = "purgatory.core.delayed_operation"
+BOOKS = "purgatory.core.books"
 PURGATORY = "purgatory.core.delayed_operation_purgatory"
 WATCHERS = "purgatory.core.watchers"
 CLOSING = "purgatory.core.closing"
@@ -39,7 +43,7 @@ MUTANTS = [
     Mutant(
         "a check that meets a taken lock is skipped (KAFKA-6653)",
         "two_halves_of_a_condition",
-        PURGATORY,
+        CHECKING,
         """
          # operation.maybe_try_complete(), written out.
 +        if "server" in operation._op_claims:
@@ -50,19 +54,19 @@ MUTANTS = [
     Mutant(
         "a check is noted after the try of the lock, not before",
         "two_halves_of_a_condition",
-        PURGATORY,
+        CHECKING,
         """
          # operation.maybe_try_complete(), written out.
 +        free = "server" not in operation._op_claims
          operation._op_check_due = True
--        if operation._op_serve():
-+        if free and operation._op_serve():
+-        if operation._op_serve_as(me):
++        if free and operation._op_serve_as(me):
 """,
     ),
     Mutant(
         "the flags are not looked at after the release",
         "two_halves_of_a_condition",
-        OPERATION,
+        CHECKING,
         """
                      completed = self._op_serve_noted() or completed
                      del claims["server"]
@@ -73,7 +77,7 @@ MUTANTS = [
     Mutant(
         "the flag is cleared after the check, not before",
         "two_halves_of_a_condition",
-        OPERATION,
+        CHECKING,
         """
 -            self._op_check_due = False
              try:
@@ -86,7 +90,7 @@ MUTANTS = [
     Mutant(
         "no second check after the watching",
         "event_while_watching",
-        OPERATION,
+        CHECKING,
         """
 +        return False
 -        self._op_check_due = True
@@ -96,7 +100,7 @@ MUTANTS = [
     Mutant(
         "the flags are not looked at after the watching",
         "event_while_watching",
-        OPERATION,
+        CHECKING,
         """
 -                completed = self._op_serve() or completed
 +                pass
@@ -105,16 +109,16 @@ MUTANTS = [
     Mutant(
         "an operation is claimed by looking and then writing (KAFKA-17848)",
         "force_and_cancel",
-        OPERATION,
+        SETTLING,
         """
 -            if claims.setdefault("settler", me) is not me:
-+            if self._op_outcome is not _PENDING:
++            if self._op_outcome is not PENDING:
 """,
     ),
     Mutant(
         "who has lost the claim goes round until the winner's outcome shows",
         "cancel_and_expiry",
-        OPERATION,
+        SETTLING,
         """
 -                self._op_expiry_due = False
 -                self._op_verdict = None
@@ -123,9 +127,9 @@ MUTANTS = [
     Mutant(
         "expiry does not take the operation's lock (KAFKA-19312)",
         "two_halves_of_a_condition_and_expiry",
-        OPERATION,
+        CHECKING,
         """
-+        self._op_settle(_EXPIRED)
++        self._op_settle(EXPIRED)
 -        self._op_expiry_due = True
 -        self._op_serve()
 """,
@@ -133,9 +137,9 @@ MUTANTS = [
     Mutant(
         "an operation leaves the lists before its outcome is set",
         "force_while_watching",
-        OPERATION,
+        SETTLING,
         """
--                self._op_outcome = outcome  # anything may follow PENDING: no look at TRANSITIONS
+-                self._op_outcome = outcome  # anything may follow PENDING: no look at MOVES
              else:
 +                pass
 +            if False:
@@ -147,7 +151,7 @@ MUTANTS = [
     Mutant(
         "a completed operation stays on the timer",
         "event_while_watching",
-        OPERATION,
+        SETTLING,
         """
 -            TimerTask.cancel(self)
 +            pass
@@ -156,42 +160,41 @@ MUTANTS = [
     Mutant(
         "a waiter is not looked for after the outcome is told",
         "two_who_wait_and_one_who_forces",
-        OPERATION,
+        TELLING,
         """
 -        if self._op_is_over():
 -            self._op_tell()
 """,
     ),
     Mutant(
-        "a retry is put on the timer while the operation is still busy",
+        "nobody looks for a retry that came while the operation was busy",
         "users_lock_that_is_taken_until_retries_came",
-        OPERATION,
+        CHECKING,
         """
-                     self._op_retry = RetryTask(self)
-+                if found is None:
-+                    self._op_retry_later()
-
--                    self._op_retry_later()
-                     break
+-        return retry.is_due or self._op_books is None or self._op_books.is_closed
++        return True
 """,
     ),
     Mutant(
         "no retry where the user's lock is taken (KAFKA-8334)",
         "users_lock_and_event",
-        OPERATION,
+        CHECKING,
         """
--                    self._op_retry_later()
-                     break
+-                books.timer.add(retry)
++                pass
+
+-        return retry.is_due or self._op_books is None or self._op_books.is_closed
++        return True
 """,
     ),
     Mutant(
         "a retry stays on the timer for what was settled meanwhile",
         "users_lock_event_and_cancel",
-        OPERATION,
+        CHECKING,
         """
-+                pass
--                retry.cancel()
--                self._op_retry = None
+-            retry.cancel()
+-            self._op_retry = None
+             return True
 """,
     ),
     Mutant(
@@ -199,7 +202,7 @@ MUTANTS = [
         "force_while_watching",
         WATCHERS,
         """
--            if operation._op_outcome is not _PENDING:
+-            if operation._op_outcome is not PENDING:
 -                self.unwatch(operation)
              del turn["holder"]
 """,
@@ -216,15 +219,15 @@ MUTANTS = [
     Mutant(
         "the lists are changed without their lock by who leaves",
         "one_leaves_a_key_as_another_comes",
-        PURGATORY,
+        BOOKS,
         """
          identity = id(operation)
--        turn = self._turn
+-        turn = self.turn
 +        turn = {}
          try:
              if turn.setdefault("holder", me) is not me:
                  turn = turn.wait(me)
-             if identity in self._pending:
+             if identity in self.pending:
 """,
     ),
     Mutant(
@@ -239,20 +242,20 @@ MUTANTS = [
     Mutant(
         "nobody looks again after the timeout was started",
         "event_while_watching",
-        PURGATORY,
+        OPERATION,
         """
--        if operation._op_outcome is not _PENDING or not operation._op_keys:
+-        if self._op_outcome is not PENDING or not self._op_keys:
 +        if False:
 """,
     ),
     Mutant(
         "a closed purgatory takes operations in",
         "close_by_expiry_while_watching",
-        PURGATORY,
+        OPERATION,
         """
--                if self._closed:
+-                if books.is_closed:
 +                if False:
-                     self._counters.rejected += 1
+                     books.counters.rejected += 1
 """,
     ),
     Mutant(
@@ -266,20 +269,11 @@ MUTANTS = [
 """,
     ),
     Mutant(
-        "a retry stays on the timer for what was let go of meanwhile",
-        "close_by_leaving_while_the_users_lock_is_taken_and_event",
-        OPERATION,
-        """
--            if self._op_outcome is not _PENDING or self._op_was_let_go():
-+            if self._op_outcome is not _PENDING:
-""",
-    ),
-    Mutant(
         "a closing purgatory leaves operations on the lists",
         "close_by_leaving_while_watching",
-        CLOSING,
+        CHECKING,
         """
--            operation._op_keys = ()
+-            self._op_keys = ()
 """,
     ),
     Mutant(
@@ -290,11 +284,11 @@ MUTANTS = [
 -            known = values.get(key)
 -            if known is None or value > known:
 -                values[key] = value
-             if key in self._watchers.numbers_by_key:
+             if key in books.watchers.numbers_by_key:
 
              del turn["holder"]
 +            values[key] = max(value, values.get(key, value))
-             return _check_each(operations) if operations else 0
+             return check_each(operations, me) if operations else 0
 """,
     ),
     Mutant(
@@ -314,7 +308,7 @@ MUTANTS = [
         """
          operations: list[DelayedOperation] = []
          me = [get_ident()]
--        turn = self._turn
+-        turn = books.turn
 +        turn = {}
          try:
              if turn.setdefault("holder", me) is not me:
@@ -327,11 +321,11 @@ MUTANTS = [
         "cancel_while_watching_a_threshold",
         WATCHERS,
         """
--            if operation._op_outcome is not _PENDING:
+-            if operation._op_outcome is not PENDING:
 -                self.unwatch(operation)
              del turn["holder"]
 
--        if operation._op_outcome is not _PENDING:
+-        if operation._op_outcome is not PENDING:
 -            self._take_number(key, operation, number)
 """,
     ),
@@ -357,19 +351,19 @@ MUTANTS = [
     Mutant(
         "listeners are looked for before the outcome counts as told",
         "a_listener_comes_while_it_settles",
-        OPERATION,
+        SETTLING,
         """
--            self._op_settled = True
+-            self._op_stage = SETTLED
              if self._op_listeners is not None:
                  self._op_tell()
-+            self._op_settled = True
++            self._op_stage = SETTLED
              chain.length = length
 """,
     ),
     Mutant(
         "two who listen make two lists",
         "two_listeners_come_while_it_settles",
-        OPERATION,
+        TELLING,
         """
                  listeners = self._op_listeners
 -                if listeners is None:
@@ -380,9 +374,9 @@ MUTANTS = [
     Mutant(
         "who was let go of is not told",
         "a_listener_comes_while_it_is_let_go_of",
-        CLOSING,
+        CHECKING,
         """
--        operation._op_tell()  # nobody else will wake those who wait for it
+-        self._op_tell()  # nobody else will wake those who wait for it
 """,
     ),
 ]

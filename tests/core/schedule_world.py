@@ -201,13 +201,13 @@ class World(Setting):
     def assert_settled_is_off_the_timer(self) -> None:
         """Assert that the timer holds nothing of what was settled, or let go of by closing."""
         pending = any(operation.outcome is PENDING for operation in self.operations)
-        if not pending or self.purgatory._closed:
+        if not pending or self.purgatory.is_closed:
             assert self.timer.size == 0, f"{self.timer.size} tasks left on the timer"
 
     def assert_nothing_left(self) -> None:
         """Assert that no list or wheel holds anything, once every timeout has passed."""
         pending = [operation for operation in self.operations if operation.outcome is PENDING]
-        if pending and not self.purgatory._closed:
+        if pending and not self.purgatory.is_closed:
             self.pass_time(LONG_MS)
             for operation in pending:
                 self.assert_outcome(operation, EXPIRED)

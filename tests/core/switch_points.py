@@ -25,15 +25,14 @@ from tests.core.scheduler import Active, point, point_if_unguarded
 
 FLAGS = frozenset(
     {
-        "_closed",
+        "is_closed",
+        "_op_books",
         "_op_check_due",
         "_op_expiry_due",
         "_op_keys",
         "_op_listeners",
         "_op_outcome",
-        "_op_purgatory",
         "_op_retry",
-        "_op_settled",
         "_op_stage",
         "_op_thresholds",
         "_op_verdict",
@@ -45,8 +44,6 @@ FLAGS = frozenset(
 )
 GUARDED = frozenset(
     {
-        "_pending",
-        "_settling",
         "by_key",
         "by_number",
         "checks",
@@ -54,12 +51,15 @@ GUARDED = frozenset(
         "missed_wakeups",
         "numbers",
         "numbers_by_key",
+        "pending",
+        "settling",
     }
 )
 ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft", "setdefault"})
 LOCKED_FILES = frozenset(
     {
-        "closing.py",
+        "books.py",
+        "delayed_operation.py",
         "delayed_operation_purgatory.py",
         "threshold_watchers.py",
         "watchers.py",

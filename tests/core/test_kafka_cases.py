@@ -109,7 +109,7 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
             return self is other
 
     watched: list[int] = []
-    watch = setting.purgatory._watchers.watch
+    watch = setting.purgatory._books.watchers.watch
     with pytest.MonkeyPatch.context() as patch:
 
         def watch_and_count(operation: Probe) -> None:
@@ -117,7 +117,7 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
                 watch(operation)
                 watched.append(setting.purgatory.watched)
 
-            setting.purgatory._turn.run(watch_and_look)
+            setting.purgatory._books.turn.run(watch_and_look)
 
         patch.setattr(WatcherList, "watch", lambda _, operation: watch_and_count(operation))
         setting.purgatory.try_complete_else_watch(operation, ["first", Interfering(), "third"])

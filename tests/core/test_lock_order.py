@@ -81,8 +81,8 @@ def test_callbacks_in_the_purgatorys_turn_are_found() -> None:
         PURGATORY,
         """
 -            del turn["holder"]
--            return _check_each(operations)
-+            completed = _check_each(operations)
+-            return check_each(operations, me)
++            completed = check_each(operations, me)
 +            del turn["holder"]
 +            return completed
          except BaseException as error:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
-from purgatory.core import delayed_operation
+from purgatory.core import telling
 from purgatory.core.threshold_watchers import ThresholdWatchers
 from tests.core.probe import Probe, Setting
 
@@ -233,7 +233,7 @@ def test_a_threads_wait_that_is_interrupted_leaves_nothing(
             assert setting.purgatory.num_delayed == 1
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(delayed_operation, "Wake", Interrupted)
+    monkeypatch.setattr(telling, "Wake", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         setting.purgatory.wait_for_threshold("log", 3)
     setting.assert_empty()
@@ -282,7 +282,7 @@ def test_no_keys_and_no_thresholds_are_refused() -> None:
 
 def test_an_advance_that_concerns_nobody_looks_at_nobody() -> None:
     """Counted, not timed: the sorted numbers are looked at once, at their head."""
-    watchers = ThresholdWatchers()
+    watchers: ThresholdWatchers[DelayedOperation] = ThresholdWatchers()
     for number in range(1_000):
         watchers.add(Probe(), 10 + number)
 
@@ -295,18 +295,18 @@ def test_an_advance_that_concerns_nobody_looks_at_nobody() -> None:
 
 
 def test_what_left_is_swept_out_in_the_end() -> None:
-    watchers = ThresholdWatchers()
+    watchers: ThresholdWatchers[DelayedOperation] = ThresholdWatchers()
     probes = [Probe() for _ in range(1_000)]
     for number, probe in enumerate(probes):
         watchers.add(probe, number)
     for number, probe in enumerate(probes[:990]):
         watchers.remove(probe, number)
-        watchers._check()
+        watchers.check()
     assert len(watchers.numbers) < 60
     assert reached(watchers, 2_000) == probes[990:]
 
 
-def reached(watchers: ThresholdWatchers, value: int) -> list[DelayedOperation]:
+def reached(watchers: ThresholdWatchers[DelayedOperation], value: int) -> list[DelayedOperation]:
     """Return whom ``value`` reaches, in order."""
     taken: list[DelayedOperation] = []
     watchers.take_reached(value, taken)
@@ -318,7 +318,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.watchers = ThresholdWatchers()
+        self.watchers: ThresholdWatchers[DelayedOperation] = ThresholdWatchers()
         self.waiting: list[tuple[int, Probe]] = []
 
     @rule(number=st.integers(-5, 40))
@@ -346,7 +346,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @invariant()
     def holds_the_same(self) -> None:
-        self.watchers._check()
+        self.watchers.check()
         found = [(number, id(probe)) for probe, number in self.watchers.pairs()]
         assert sorted(found) == sorted((number, id(probe)) for number, probe in self.waiting)
         assert bool(self.watchers) == bool(self.waiting)

@@ -31,6 +31,20 @@ def users_lock_and_event() -> Program:
 
 
 @program
+def users_lock_that_stays_taken_and_two_events() -> Program:
+    world, lock = World(), threading.Lock()
+    operation = world.new("a", lock=lock)
+    lock.acquire()
+    threads = {"event": event(world, operation), "event too": event(world, operation)}
+
+    def cancel() -> None:
+        world.won(operation, operation.cancel())
+        world.assert_outcome(operation, CANCELLED)
+
+    return Program(world, threads, cancel)
+
+
+@program
 def users_lock_under_which_the_event_is_told() -> Program:
     lock = threading.Lock()
     world = World()

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 FRONT_DOORS = {"__init__", "__main__", "import_names", "pytest_plugin"}
 
 CIRCLES = {
-    "purgatory.core": 9,
     "purgatory.cluster": 16,
     "purgatory.simulation": 16,
 }

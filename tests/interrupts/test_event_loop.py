@@ -110,7 +110,7 @@ class Stage:
         core._check()
         self.go_on(100)  # past what an interrupt kept from being cancelled
         assert all(handle.cancelled() for handle in self.loop._scheduled)  # type: ignore[attr-defined]
-        assert not core._turn, "a turn did not end"
+        assert not core._books.turn, "a turn did not end"
         lock = core.timer._lock  # type: ignore[attr-defined]
         thread = threading.Thread(target=lambda: free.append(lock.acquire(False)))
         free: list[bool] = []

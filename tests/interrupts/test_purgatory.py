@@ -25,7 +25,8 @@ from purgatory import (
     PurgatoryFullError,
     core,
 )
-from purgatory.core import delayed_operation, retry_task
+from purgatory.core import checking, delayed_operation, retry_task, settling, telling
+from purgatory.core.life import SETTLED
 from tests.core.probe import LONG_MS, pass_time
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 from timer import InlineExecutor, ManualClock, SystemTimer
@@ -33,7 +34,9 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
-THE_OPERATION = (str(delayed_operation.__file__), str(retry_task.__file__))
+THE_OPERATION = tuple(
+    str(layer.__file__) for layer in (delayed_operation, checking, settling, telling, retry_task)
+)
 
 SHORT_MS = 50
 
@@ -53,7 +56,7 @@ CALLBACKS: dict[Outcome, list[list[str]]] = {
 """What may have been called. A callback that an interrupt keeps from beginning counts as begun."""
 
 
-WITH_A_LOCK = {"DelayedOperation.call_when_settled", "DelayedOperation._op_unlisten"}
+WITH_A_LOCK = {"Told.call_when_settled", "Told._op_unlisten"}
 """The functions with a ``with``: between its body and its ``__exit__`` no interrupt comes."""
 
 
@@ -142,14 +145,14 @@ class World:
         purgatory = self.purgatory
         purgatory._check()
         assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (0, 0, 0)
-        assert not purgatory._turn, "a turn did not end"
-        assert not purgatory._broken_off
+        assert not purgatory._books.turn, "a turn did not end"
+        assert not purgatory._books.broken_off
         assert not any(lock.locked() for lock in self.locks), "a user's lock stays taken"
-        taken = [one for one in self.made if one._op_purgatory is purgatory]
+        taken = [one for one in self.made if one._op_books is purgatory._books]
         for one in taken:
             assert one.outcome is not Outcome.PENDING, "it waits for ever"
             assert one.calls in CALLBACKS[one.outcome], (one.outcome, one.calls)
-            assert one._op_settled
+            assert one._op_stage == SETTLED
             assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
             assert one.wait(0) is one.outcome
             assert self.settled.count(id(one)) <= 1
@@ -438,7 +441,7 @@ def close_interrupted(policy: Any, first: int, step: int) -> None:
         purgatory = world.purgatory
         purgatory._check()
         assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
-        assert not purgatory._turn
+        assert not purgatory._books.turn
         assert purgatory._closing is None or not purgatory._closing._closers
         for one in world.made:
             assert one.told >= 1

@@ -87,7 +87,7 @@ def test_a_listener_that_fails_is_one_event(server: Server, logs: Logs) -> None:
 def test_a_reaper_that_is_started_anew_is_one_event(logs: Logs) -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         kill(purgatory)
-        purgatory._reaper_look_ns = 0  # as if a second had passed
+        purgatory._books.reaper_look_ns = 0  # as if a second had passed
         for _ in range(10):
             purgatory.try_complete_else_watch(Named(ready=True), ["key"])
         assert logs == [{"event": "reaper_restarted", "log_level": "error", "purgatory": "Produce"}]

@@ -1,0 +1,237 @@
+"""The books of a purgatory: what it shares with its operations, and with whoever closes it.
+
+Ground rules
+------------
+* The watch lists, what is pending, the counters and whether the purgatory is closed change in a
+  turn (see ``turn``), in which no user code runs, and no lock is waited for.
+* An operation is ``pending`` from before its first check until it is claimed, then it is in
+  ``settling`` until its callbacks are done. Closing waits for both to be empty, and lets nothing in
+  after that.
+* What an interrupt broke off stands in ``broken_off`` until it is finished: by whoever comes next.
+  It is noted without a call, since a call is where the next interrupt could come.
+* Where there is a ``max_pending``, ``placed`` are the identities of those that may wait: from after
+  their first check until they are settled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Any, Generic
+
+from purgatory.core.counters import WAIT_BOUNDS_NS, Counters
+from purgatory.core.errors import FAULTS
+from purgatory.core.fault_log import log_safely
+from purgatory.core.reaper import Reaper
+from purgatory.core.turn import Me
+from purgatory.core.watchers import W, WatcherList
+from timer import Timer
+from timer.safe_log import safe_repr
+
+LISTS = ((None,),)
+"""The note that the lists are to be mended, and that values may have been told to nobody."""
+
+_NS_PER_S = 1_000_000_000
+
+
+class Books(Generic[W]):
+    """All that is known of one purgatory's operations.
+
+    Args:
+        name: the purgatory's.
+        timer: expires the operations.
+        expires: whether they expire at all.
+        on_settled: told of each settled operation: what it is counted as, and its wait in ns.
+        max_pending: how many may wait at the same time, or None.
+    """
+
+    __slots__ = (
+        *("broken_off", "closing_error", "counters", "expires", "full_log_ns", "is_closed"),
+        *("max_pending", "name", "now_ns", "on_settled", "pending", "placed", "reaper"),
+        *("reaper_look_ns", "settling", "timer", "turn", "values", "watchers"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        timer: Timer,
+        expires: bool,
+        on_settled: Callable[[Any, str, int], object] | None,
+        max_pending: int | None,
+    ) -> None:
+        self.name = name
+        self.timer = timer
+        self.expires = expires
+        self.on_settled = on_settled
+        self.max_pending = max_pending
+        self.now_ns = timer.clock.now_ns
+        self.reaper: Reaper | None = None
+        self.is_closed = False
+        self.closing_error: BaseException | None = None
+        """What all get who are failed by closing, once that has begun."""
+        self.start_empty()
+
+    def start_empty(self) -> None:
+        """Forget all operations, and all that is known of keys."""
+        self.watchers: WatcherList[W] = WatcherList()
+        self.turn = self.watchers.turn
+        self.pending: dict[int, W] = {}
+        self.settling: dict[int, W] = {}
+        self.broken_off: list[tuple[W | None]] = []
+        self.placed: set[int] = set()
+        self.values: dict[Hashable, int] = {}
+        self.counters = Counters()
+        self.reaper_look_ns = 0
+        self.full_log_ns = 0
+
+    # Coming in.
+
+    def has_place_for(self, operation: W) -> bool:
+        """Give ``operation`` one of the places, until it is settled, if one is free."""
+        assert self.max_pending is not None
+        limit = self.max_pending
+
+        def place() -> bool:
+            self.placed.add(id(operation))
+            full = len(self.placed) > limit
+            if full or operation.is_completed:
+                self.placed.discard(id(operation))
+            return full
+
+        return not self.turn.run(place) or operation.is_completed
+
+    def log_full(self, operation: W) -> None:
+        """Log, once a second, that ``operation`` found no place."""
+        now_ns = self.now_ns()
+        if now_ns < self.full_log_ns:
+            return
+        self.full_log_ns = now_ns + _NS_PER_S
+        log_safely(
+            "warning",
+            "purgatory_full",
+            purgatory=self.name,
+            operation=safe_repr(operation),
+            limit=self.max_pending,
+        )
+
+    def look_after_reaper(self, now_ns: int) -> None:
+        """Once a second, on a thread that submits: see that the reaper lives."""
+        self.reaper_look_ns = now_ns + _NS_PER_S
+        if self.reaper is not None and self.reaper.restart_if_dead():
+            log_safely("error", "reaper_restarted", purgatory=self.name)
+
+    # Going out.
+
+    def unwatch(self, operation: W, me: Me) -> Exception | None:
+        """Take a claimed operation off all lists. O(keys).
+
+        Returns:
+            What a key raised when it was compared, if one did.
+        """
+        identity = id(operation)
+        turn = self.turn
+        try:
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            if identity in self.pending:
+                self.settling[identity] = operation
+                self.pending.pop(identity, None)
+            if self.max_pending is not None:
+                self.placed.discard(identity)
+            key_error = self.watchers.unwatch(operation)
+            del turn["holder"]
+        except BaseException:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            raise
+        if key_error is not None:
+            self.broken_off += LISTS
+        return key_error
+
+    def observe(self, operation: W, counted_as: str, wait_ns: int) -> None:
+        """Tell the observer."""
+        assert self.on_settled is not None
+        try:
+            self.on_settled(operation, counted_as, wait_ns)
+        except FAULTS as error:
+            log_safely(
+                "error",
+                "on_settled_failed",
+                purgatory=self.name,
+                operation=safe_repr(operation),
+                exc_info=error,
+            )
+
+    def count_settled(self, operation: W, counted_as: str, wait_ns: int, me: Me) -> None:
+        """Book a settled operation, whose callbacks are done, and forget it."""
+        identity = id(operation)
+        counters = self.counters
+        counter = counters.by_outcome.get(counted_as)
+        bucket = bisect_left(WAIT_BOUNDS_NS, wait_ns)
+        turn = self.turn
+        try:
+            if turn.setdefault("holder", me) is not me:
+                turn = turn.wait(me)
+            if identity in self.settling:
+                # Counted and forgotten without a call, hence without an interrupt in between.
+                del self.settling[identity]
+                if counter is None:
+                    counters.rejected += 1
+                else:
+                    counter.total += 1
+                    counter.bucket_counts[bucket] += 1
+                    counter.wait_sum_ns += wait_ns
+            del turn["holder"]
+        except BaseException:
+            if "holder" in turn and turn["holder"] is me:
+                del turn["holder"]
+            raise
+
+    def count_callback_error(self, stage: str) -> None:
+        """Count what a callback raised."""
+
+        def count() -> None:
+            self.counters.callback_errors[stage] += 1
+
+        self.turn.run(count)
+
+    def count_missed_wakeup(self) -> None:
+        """Count a condition that was found true by nothing but its expiry."""
+
+        def count() -> None:
+            self.counters.missed_wakeups += 1
+
+        self.turn.run(count)
+
+    # What it holds.
+
+    def oldest(self) -> W | None:
+        """Return the pending operation that came first, in a turn."""
+        while True:
+            try:
+                for operation in self.pending.values():
+                    if not operation.is_completed:
+                        return operation
+                return None
+            except RuntimeError:
+                continue  # a finalizer came in between and changed it
+
+    def mend(self) -> list[tuple[Hashable, int]]:
+        """Put the lists right, in a turn; return the values that may have been told to nobody."""
+        self.watchers.mend()
+        keys = self.watchers.numbers_by_key
+        with suppress(Exception):  # a key that can't be compared
+            return [(key, self.values[key]) for key in keys if key in self.values]
+        return []
+
+    def forget_notes(self, finished: list[tuple[W | None]]) -> None:
+        """Take what was finished off ``broken_off``, in a turn."""
+        identities = set(map(id, finished))
+        self.broken_off[:] = [note for note in self.broken_off if id(note) not in identities]
+
+    def check(self) -> None:
+        """Assert all invariants, in a turn; exact while no thread is inside. O(entries)."""
+        assert not any(operation.is_completed for operation in self.pending.values())
+        assert not self.settling
+        self.watchers.check(self.pending.values())
