@@ -409,7 +409,7 @@ class Cluster:
             if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
                 self._save_metadata()
             now_ms = time.time_ns() // 1_000_000
-            for broker in self.brokers.values():
+            for broker in self._brokers_at_work():
                 broker.apply_retention(now_ms)
                 await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
                 broker.shrink_isrs()
@@ -419,5 +419,9 @@ class Cluster:
         limits = self.config.limits
         while True:
             await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_LOOKS)
-            for broker in self.brokers.values():
+            for broker in self._brokers_at_work():
                 broker.cut_idle_connections()
+
+    def _brokers_at_work(self) -> list[Broker]:
+        """The brokers that do something: one that is paused does not even drop who lags."""
+        return [one for one in self.brokers.values() if not self.fault.is_paused(one.broker_id)]

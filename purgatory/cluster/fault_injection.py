@@ -23,7 +23,7 @@ from purgatory.core.fault_log import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import CutConnections, Fault, Kill, MessageFault, ShrinkIsr
+from purgatory.kafka.faults import CutConnections, Fault, Kill, MessageFault, Pause, ShrinkIsr
 from purgatory.kafka.faults_in_force import FaultsInForce
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         if isinstance(fault, MessageFault) and fault.api not in (None, *_APIS):
             known = ", ".join(_APIS)
             raise ClusterError(f"api={fault.api!r}: one of {known}, or left out for all")
-        if isinstance(fault, Kill) and self._cluster.live_broker(fault.broker) is None:
+        if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):
             self._check_follower(fault)
@@ -183,7 +183,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
                 f"there is no partition {topic_partition}; "
                 f"topics are {', '.join(controller.topics) or 'none'}"
             )
-        if fault.broker == state.leader or fault.broker not in state.replicas:
+        if not controller.is_replica_beside_leader(topic_partition, fault.broker):
             raise ClusterError(
                 f"broker {fault.broker} is no follower of {topic_partition}: its replicas "
                 f"are {state.replicas}, and broker {state.leader} leads"

@@ -306,13 +306,17 @@ class Controller:
     ) -> bool:
         """Agree to a leader's new ISR, or refuse it.
 
-        It is refused for an old epoch, with somebody who is gone, or where it can't be saved.
+        It is refused for an old epoch, with somebody who is gone or who comes in though a fault
+        bars it, or where it can't be saved.
         """
         state = self.state_of(topic_partition)
         if state is None or state.leader_epoch != leader_epoch:
             return False
         for broker in isr:
-            if broker not in self.live or self.bars_from_isr(topic_partition, broker):
+            comes_in = broker not in state.isr
+            if broker not in self.live or (
+                comes_in and self.bars_from_isr(topic_partition, broker)
+            ):
                 return False
         former, state.isr = state.isr, isr
         if self.on_change():
@@ -321,9 +325,15 @@ class Controller:
         return False
 
     def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Take a follower out of a partition's ISR."""
+        """Take a follower out of a partition's ISR.
+
+        The last one stays, also while nobody leads: it alone has everything, and nobody could lead
+        again without it.
+        """
         state = self.state_of(topic_partition)
-        if state is not None and broker_id in state.isr and broker_id != state.leader:
+        if state is None or broker_id == state.leader:
+            return
+        if broker_id in state.isr and len(state.isr) > 1:
             state.isr = tuple(member for member in state.isr if member != broker_id)
             self._tell([(topic_partition, state)])
 
@@ -335,6 +345,11 @@ class Controller:
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
+
+    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker is assigned a partition and does not lead it. O(replicas)."""
+        state = self.state_of(topic_partition)
+        return state is not None and broker_id in state.replicas and broker_id != state.leader
 
     def partitions(self) -> list[tuple[TopicPartition, PartitionState]]:
         """Return all partitions of all topics."""

@@ -110,6 +110,10 @@ class SimulatedController:
         silences = self._brokers[broker_id].silences
         self._engine.after(self._session_timeout_ns, self._session_expired, broker_id, silences)
 
+    def broker_gone(self, broker_id: int) -> None:
+        """A broker is taken for dead, at once: as where a broken connection tells of its death."""
+        self._controller.broker_down(broker_id)
+
     def broker_registered(self, broker_id: int) -> None:
         """A broker started, or came back from a pause: tell it its roles."""
         self._controller.broker_up(broker_id, self._links[broker_id])
@@ -119,7 +123,7 @@ class SimulatedController:
 
         Who leads then must have all that was acknowledged, so it is told where its logs end.
         """
-        self._controller.broker_down(broker_id)
+        self.broker_gone(broker_id)
         self._controller.take_stock(
             {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
         )
@@ -129,6 +133,10 @@ class SimulatedController:
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
         self._controller.note_committed(live)
 
+    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker is assigned a partition and does not lead it."""
+        return self._controller.is_replica_beside_leader(topic_partition, broker_id)
+
     def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Take a follower out of a partition's in-sync set."""
         self._controller.put_out_of_sync(topic_partition, broker_id)
@@ -136,7 +144,7 @@ class SimulatedController:
     def _session_expired(self, broker_id: int, silences: int) -> None:
         broker = self._brokers[broker_id]
         if broker.silences == silences and (not broker.alive or broker.paused):
-            self._controller.broker_down(broker_id)
+            self.broker_gone(broker_id)
 
     def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         return self._brokers[broker_id].faults.bars_from_isr(topic_partition, broker_id)

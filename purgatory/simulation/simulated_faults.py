@@ -58,11 +58,11 @@ class SimulatedFaults(FaultsInForce):
             engine.at(section.at_ms * NS_PER_MS, self.begin, section.fault)
 
     def begin(self, fault: Fault) -> BegunFault | None:
-        """Begin a fault; None where it changes nothing: the broker is dead already."""
+        """Begin a fault; None where there is none to be (`_makes_sense`)."""
         self.begun += 1
         for_s = {} if fault.for_s is None else {"for_s": fault.for_s}
         self._on_event(fault.kind, **fault.settings, **for_s)
-        if isinstance(fault, Kill | Pause) and not self._brokers[fault.broker].alive:
+        if not self._makes_sense(fault):
             return None
         if isinstance(fault, Kill):
             self._controller.note_committed()
@@ -81,6 +81,16 @@ class SimulatedFaults(FaultsInForce):
                     begun.uses += self._brokers[broker].cut_connections()
                 begun.end()
         return begun
+
+    def _makes_sense(self, fault: Fault) -> bool:
+        """Whether it changes anything: a dead broker can't be killed, nor a leader be put out."""
+        match fault:
+            case Kill(broker=broker) | Pause(broker=broker):
+                return self._brokers[broker].alive
+            case ShrinkIsr():
+                topic_partition = TopicPartition(fault.topic, fault.partition)
+                return self._controller.is_replica_beside_leader(topic_partition, fault.broker)
+        return True
 
     def loses_request(self, broker: int, api: str, client_id: str) -> bool:
         """Whether the network loses a request on its way; it counts as a strike."""

@@ -128,6 +128,8 @@ def test_a_killed_broker_answers_nobody_and_comes_back_after_its_time() -> None:
             assert leader not in isr_of(cluster, "orders")
             with pytest.raises(ClusterError, match="dead already"):
                 await cluster.fault.kill(leader)
+            with pytest.raises(ClusterError, match="dead already"):
+                cluster.fault.pause(leader)
         async with await RawClient.to(cluster, leader_of(cluster, "orders")) as client:
             assert await _append(client) == 0
         await eventually(lambda: not fault.active)

@@ -107,11 +107,32 @@ def test_the_isr_changes_as_the_leader_of_this_epoch_says_with_who_lives() -> No
     assert not controller.change_isr(_FIRST, 1, (1, 2, 3)), "another epoch"
     controller.broker_down(3)
     assert not controller.change_isr(_FIRST, 0, (1, 2, 3)), "it is dead"
+    controller.put_out_of_sync(_FIRST, 2)
     controller.bars_from_isr = lambda _, broker: broker == 2
     assert not controller.change_isr(_FIRST, 0, (1, 2)), "a fault keeps it out"
     assert not controller.change_isr(TopicPartition("none", 0), 0, (1,))
     assert not controller.change_isr(TopicPartition("t", 1), 0, (1,))
     assert not controller.change_isr(TopicPartition("t", -1), 0, (1,))
+
+
+def test_the_last_one_in_sync_is_not_put_out_though_nobody_leads() -> None:
+    controller = _controller()
+    controller.create_topic("t", 1, 3)
+    for broker in (3, 2, 1):
+        controller.broker_down(broker)
+    assert (_state(controller).leader, _state(controller).isr) == (NO_LEADER, (1,))
+    controller.put_out_of_sync(_FIRST, 1)
+    assert _state(controller).isr == (1,), "nobody could ever lead again"
+    controller.broker_up(1, _Broker())
+    assert _state(controller).leader == 1
+
+
+def test_who_is_barred_from_the_isr_bars_nobody_else_where_it_is_in_it() -> None:
+    controller = _controller()
+    controller.create_topic("t", 1, 3)
+    controller.bars_from_isr = lambda _, broker: broker == 1
+    assert controller.change_isr(_FIRST, 0, (1, 2))
+    assert controller.change_isr(_FIRST, 0, (1, 2, 3))
 
 
 def test_the_preferred_replica_leads_again_where_it_is_in_sync() -> None:
