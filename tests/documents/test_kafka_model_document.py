@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.documents.documents import ROOT, named_tests_of, run_python_of
+from tests.drivers.stories import STORIES
 
 DOCUMENT = ROOT / "docs" / "kafka-model.md"
 
@@ -27,3 +28,9 @@ def test_every_lettered_case_is_in_the_document() -> None:
         assert len(set(cases)) == count
         for case in cases:
             assert any(test.startswith(f"{case}_") for _, test in named)
+
+
+def test_the_stories_of_both_drivers_are_in_the_document() -> None:
+    section = DOCUMENT.read_text().partition("## Two drivers, the same decisions\n")[2]
+    table = section.partition("\n## ")[0].partition("|---|---|\n")[2]
+    assert table.splitlines() == [f"| {story.name} | {story.shows} |" for story in STORIES]

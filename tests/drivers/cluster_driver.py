@@ -1,0 +1,298 @@
+"""Plays a story in a cluster of sockets and a real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kio.records.readers import read_batch
+
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.broker import Broker
+from purgatory.kafka import ErrorCode, TopicPartition
+from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.faults import CountedFault, Fault
+from tests.cluster.wire_values import read_answer, record_batch, request_frame
+from tests.drivers.decisions import Decisions, PartitionDecisions, ReplicaState, decided
+from tests.drivers.driver import Answers
+from tests.drivers.steps import (
+    BROKERS,
+    MIN_INSYNC,
+    PARTITIONS,
+    TOPIC,
+    Begin,
+    End,
+    Produce,
+    Read,
+    Step,
+    Story,
+    WaitForLag,
+)
+
+_SHORT_LAG_MS = 500
+_NO_LAG_MS = 100_000_000
+_PATIENCE_S = 20.0
+_LOOK_S = 0.001
+_REST_S = 0.01
+"""How long nothing must change any more."""
+
+_PRODUCE, _FETCH = 0, 1
+_VERSIONS = {_PRODUCE: 9, _FETCH: 11}
+
+
+class ClusterDriver:
+    """A cluster on an event loop of its own, which runs only while a step is taken or settles.
+
+    Args:
+        story: what is to be played.
+        folder: where the logs are kept; None: in memory.
+    """
+
+    def __init__(self, story: Story, folder: Path | None = None) -> None:
+        self.answers = Answers()
+        self._lag_ms = _SHORT_LAG_MS if story.drops_laggards else _NO_LAG_MS
+        config = ClusterConfig(
+            brokers=len(BROKERS),
+            topics=[TopicSpec(TOPIC, PARTITIONS)],
+            min_insync_replicas=MIN_INSYNC,
+            replica_max_lag_ms=self._lag_ms,
+            data_dir=folder,
+        )
+        self._runner = asyncio.Runner()
+        self._cluster = Cluster(config)
+        self._begun: list[tuple[Fault, BegunFault]] = []
+        self._clients: dict[tuple[str, int], _Client] = {}
+        self._unnamed = itertools.count()
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._cluster.start())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._stop())
+        self._runner.close()
+
+    async def _stop(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+        await self._cluster.stop()
+
+    def take(self, step: Step) -> None:
+        """Have a step begin."""
+        self._runner.run(self._take(step))
+
+    def settle(self, expected: Decisions | None = None) -> Decisions:
+        """Wait until what was decided is as expected and stays so, or patience is over."""
+        return self._runner.run(self._settle(expected))
+
+    async def _take(self, step: Step) -> None:
+        match step:
+            case Produce():
+                await self._ask(step, step.client, _PRODUCE, _produce_values(step))
+            case Read():
+                await self._ask(step, "", _FETCH, _fetch_values(step))
+            case Begin():
+                await self._begin(step.fault)
+            case End():
+                next(begun for fault, begun in self._begun if fault == step.fault).end()
+            case WaitForLag():
+                await asyncio.sleep(self._lag_ms * 2.5 / 1_000)
+
+    async def _settle(self, expected: Decisions | None) -> Decisions:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    while self._decisions() != expected:
+                        await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_REST_S)
+                    if self._decisions() == expected:
+                        break
+        return self._decisions()
+
+    # What clients do.
+
+    async def _ask(
+        self, step: Produce | Read, client: str, api_key: int, values: dict[str, Any]
+    ) -> None:
+        number = self.answers.ask(step)
+        broker_id = step.broker
+        if broker_id is None:
+            broker_id = self._state(step.partition).leader
+        if broker_id < 0:
+            self.answers.take(number, "NO LEADER")
+            return
+        if isinstance(step, Produce) and step.acks == 0:
+            self.answers.take(number, "sent")
+        key = (client or str(next(self._unnamed)), broker_id)
+        known = self._clients.get(key)
+        if known is None or known.is_closed:
+            known = self._clients[key] = _Client(self.answers)
+        await known.ask(self._cluster.brokers[broker_id], number, api_key, values)
+
+    # What goes wrong.
+
+    async def _begin(self, fault: Fault) -> None:
+        try:
+            self._begun.append((fault, await self._cluster.fault.begin(fault)))
+        except ClusterError:
+            self.answers.refuse(fault.kind)
+
+    # What was decided.
+
+    def _state(self, partition: int) -> Any:
+        state = self._cluster.controller.state_of(TopicPartition(TOPIC, partition))
+        assert state is not None
+        return state
+
+    def _decisions(self) -> Decisions:
+        return Decisions(
+            [self._decided(number) for number in range(PARTITIONS)],
+            self.answers.texts,
+            [begun.uses for fault, begun in self._begun if isinstance(fault, CountedFault)],
+            self.answers.acknowledged,
+        )
+
+    def _decided(self, number: int) -> PartitionDecisions:
+        state = self._state(number)
+        topic_partition = TopicPartition(TOPIC, number)
+        return decided(
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            {
+                broker_id: self._replica_state(broker, topic_partition)
+                for broker_id, broker in self._cluster.brokers.items()
+            },
+        )
+
+    def _replica_state(self, broker: Broker, topic_partition: TopicPartition) -> ReplicaState | str:
+        if not broker.alive:
+            return "dead"
+        if self._cluster.fault.is_paused(broker.broker_id):
+            return "paused"
+        replica = broker.manager.partition(topic_partition)
+        assert replica is not None
+        batches = replica.log.read(0, 2**31) if replica.log.end_offset else ()
+        letters = "".join(_letters(batch.to_bytes()) for batch in batches)
+        return ReplicaState(letters, replica.high_watermark)
+
+
+class _Client:
+    """A connection to one broker, whose answers are read as they come.
+
+    Args:
+        answers: takes them.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self.is_closed = False
+        self._answers = answers
+        self._asked: dict[int, int] = {}
+        """The API of each request without an answer, by its number."""
+        self._reading: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter
+
+    async def ask(self, broker: Broker, number: int, api_key: int, values: dict[str, Any]) -> None:
+        """Send a request; where the broker is dead, the connection is lost."""
+        self._asked[number] = api_key
+        if self._reading is None:
+            try:
+                reader, self._writer = await asyncio.open_connection(broker.host, broker.port)
+            except ConnectionError:
+                self._lose_all()
+                return
+            self._reading = asyncio.create_task(self._read(reader))
+        frame = request_frame(api_key, _VERSIONS[api_key], number, values)
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+            self._writer.transport.abort()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                length = int.from_bytes(await reader.readexactly(4), "big")
+                self._take(await reader.readexactly(length))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self._lose_all()
+
+    def _take(self, frame: bytes) -> None:
+        number = int.from_bytes(frame[:4], "big")
+        api_key = self._asked.pop(number, None)
+        if api_key is None:
+            return  # it came before
+        body = read_answer(api_key, _VERSIONS[api_key], frame)[1]
+        [topic] = body.responses
+        if api_key == _FETCH:
+            [partition] = topic.partitions
+            records = bytes(partition.records or b"")
+            text = f"{ErrorCode(partition.error_code).name} {_letters_of_all(records)}"
+        else:
+            [partition] = topic.partition_responses
+            at = f" at {partition.base_offset}" if partition.base_offset >= 0 else ""
+            text = f"{ErrorCode(partition.error_code).name}{at}"
+        self._answers.take(number, text)
+
+    def _lose_all(self) -> None:
+        self.is_closed = True
+        asked, self._asked = self._asked, {}
+        for number in asked:
+            self._answers.take(number, "CONNECTION LOST")
+
+
+def _produce_values(step: Produce) -> dict[str, Any]:
+    values = [step.letter.encode()] * step.records
+    if step.producer is None:
+        records = record_batch(values)
+    else:
+        records = record_batch(values, step.producer, step.sequence, epoch=0)
+    data = [{"index": step.partition, "records": records}]
+    return {
+        "acks": step.acks,
+        "timeout": timedelta(milliseconds=step.timeout_ms),
+        "topic_data": [{"name": TOPIC, "partition_data": data}],
+    }
+
+
+def _fetch_values(step: Read) -> dict[str, Any]:
+    partition = {
+        "partition": step.partition,
+        "fetch_offset": 0,
+        "partition_max_bytes": 1 << 20,
+        "current_leader_epoch": -1,
+    }
+    return {
+        "replica_id": -1,
+        "max_wait": timedelta(0),
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "session_epoch": -1,
+        "topics": [{"topic": TOPIC, "partitions": [partition]}],
+    }
+
+
+def _letters(batch: bytes) -> str:
+    return "".join((record.value or b"").decode() for record in read_batch(batch, 0)[0].records)
+
+
+def _letters_of_all(batches: bytes) -> str:
+    letters, start = "", 0
+    while start < len(batches):
+        batch, size = read_batch(batches, start)
+        letters += "".join((record.value or b"").decode() for record in batch.records)
+        start += size
+    return letters

@@ -1,0 +1,127 @@
+"""What a driver's brokers and controller have decided: the same for both, or one of them is wrong.
+
+As lines they read:
+
+    leader 2 in epoch 1; in sync 2 3; 1 dead, 2 AB|C, 3 AB|
+    leader 2 in epoch 0; all in sync with D
+    A NONE at 0, B NONE at 1, C -, D NONE at 0
+
+Broker 2 leads the first partition; its log has the records A, B and C, of which A and B are below
+its high watermark. The produces A and B were acknowledged, C is not answered yet. In the second one
+all logs have D, and its commit is known to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """The records of a log, a letter each, and how many of them are committed, as it knows."""
+
+    records: str
+    high_watermark: int
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all of it is."""
+        return self.high_watermark == len(self.records)
+
+    def __str__(self) -> str:
+        return f"{self.records[: self.high_watermark]}|{self.records[self.high_watermark :]}"
+
+
+@dataclass(frozen=True)
+class PartitionDecisions:
+    """Who leads a partition, who is in sync, and what the replicas on brokers that run have.
+
+    While nobody leads, nobody says what is committed: a broker reads back its log from a disk, but
+    not how far it was committed.
+    """
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+    replicas: Mapping[int, ReplicaState | str]
+
+    def __str__(self) -> str:
+        leads = "no leader" if self.leader < 0 else f"leader {self.leader}"
+        return f"{leads} in epoch {self.epoch}; {self._where}"
+
+    @property
+    def _where(self) -> str:
+        led = self.led
+        states = set(self.replicas.values())
+        if led and states == {led} and led.is_committed and len(self.isr) == len(self.replicas):
+            return f"all in sync with {led.records or 'nothing'}"
+        in_sync = " ".join(map(str, self.isr))
+        replicas = ", ".join(f"{broker} {state}" for broker, state in self.replicas.items())
+        return f"in sync {in_sync}; {replicas}"
+
+    @property
+    def led(self) -> ReplicaState | None:
+        """What the leader has, if one runs."""
+        state = self.replicas.get(self.leader)
+        return state if isinstance(state, ReplicaState) else None
+
+
+def decided(
+    leader: int, epoch: int, isr: Sequence[int], replicas: Mapping[int, ReplicaState | str]
+) -> PartitionDecisions:
+    """Return what was decided of a partition, without the marks that nobody sets."""
+    if leader < 0:
+        replicas = {
+            broker: state if isinstance(state, str) else state.records or "nothing"
+            for broker, state in replicas.items()
+        }
+    return PartitionDecisions(leader, epoch, tuple(isr), replicas)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """All of it.
+
+    Args:
+        partitions: by number.
+        answers: of each step that asks something, in order.
+        strikes: how often each fault that counts them struck, in the order in which they began.
+        acknowledged: the partition and the records of each produce that all in sync have, as its
+            client was told.
+    """
+
+    partitions: Sequence[PartitionDecisions]
+    answers: Sequence[str]
+    strikes: Sequence[int]
+    acknowledged: Sequence[tuple[int, str]]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """It as text: a line for each partition, and one for the answers."""
+        return (*map(str, self.partitions), ", ".join(self.answers))
+
+
+class Rules:
+    """What must hold through a story, whatever was decided.
+
+    Args:
+        loses: the letters of acknowledged records that may be lost.
+    """
+
+    def __init__(self, loses: str) -> None:
+        self._loses = loses
+        self._high_watermarks: dict[tuple[int, int], int] = {}
+
+    def check(self, decisions: Decisions) -> None:
+        """Raise AssertionError if one is broken."""
+        for number, partition in enumerate(decisions.partitions):
+            led = partition.led
+            if led is None:
+                continue
+            before = self._high_watermarks.get((number, partition.epoch), 0)
+            assert led.high_watermark >= before, f"{number}: it went back from {before}"
+            self._high_watermarks[number, partition.epoch] = led.high_watermark
+            for of_partition, records in decisions.acknowledged:
+                if of_partition == number and records[0] not in self._loses:
+                    assert led.records.count(records[0]) >= len(records), (records, str(partition))

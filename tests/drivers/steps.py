@@ -1,0 +1,123 @@
+"""The steps of a story about a cluster, as plain data: what both drivers are told to do.
+
+Brokers are 1, 2 and 3. The topic has two partitions: broker 1 leads the first one at the start,
+broker 2 the second one, and all three copy both. A record is a letter: that of the step that
+produced it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from purgatory.kafka.faults import Fault
+
+TOPIC = "orders"
+PARTITIONS = 2
+BROKERS = (1, 2, 3)
+MIN_INSYNC = 2
+ALL = -1
+
+SHORT_MS = 60
+"""A timeout that is over before the next step."""
+
+MIDDLE_MS = 600
+"""One that is over when a follower that was behind all the time has left the ISR."""
+
+LONG_MS = 600_000
+"""A timeout that no story reaches."""
+
+
+@dataclass(frozen=True)
+class Produce:
+    """A client sends a batch.
+
+    Args:
+        letter: names the step, and is each of its records.
+        records: how many records are in the batch.
+        acks: -1 (all), 1 or 0.
+        timeout_ms: how long the leader may wait for followers.
+        partition: which.
+        broker: whom it is sent to; None: who leads by then.
+        producer: the id of an idempotent producer; None: it has none.
+        sequence: the number of its first record, with an idempotent producer.
+        client: those of one name share a connection to each broker; without one, it has its own.
+    """
+
+    letter: str
+    records: int = 1
+    acks: int = ALL
+    timeout_ms: int = LONG_MS
+    partition: int = 0
+    broker: int | None = None
+    producer: int | None = None
+    sequence: int = 0
+    client: str = ""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A consumer reads a partition from its first record on, at the leader or at ``broker``."""
+
+    partition: int = 0
+    broker: int | None = None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A fault begins."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class End:
+    """The fault that began as this one ends."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class WaitForLag:
+    """Time passes: whoever is behind has been so for longer than a member of the ISR may be."""
+
+
+Step = Produce | Read | Begin | End | WaitForLag
+
+
+UNTOUCHED = "leader 2 in epoch 0; all in sync with nothing"
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens to a cluster, and what it comes to.
+
+    After each step both drivers are left alone until nothing changes any more, and must have
+    decided the same; but not before a `WaitForLag`, which goes on from the middle of what happens.
+
+    Args:
+        name: of a few words.
+        shows: what it shows, in a sentence.
+        steps: what happens.
+        ends: what is decided of the first partition at the end, as text (`decisions`).
+        answers: all answers, as text.
+        second_ends: what is decided of the second partition.
+        loses: the letters of acknowledged records that may be gone at the end: no replica that was
+            in sync is intact.
+        drops_laggards: whether a follower that is behind leaves the ISR soon; else it never does.
+        on_disk: whether it is always played with logs on a disk, too; the others now and then.
+    """
+
+    name: str
+    shows: str
+    steps: tuple[Step, ...]
+    ends: str
+    answers: str
+    second_ends: str = UNTOUCHED
+    loses: str = ""
+    drops_laggards: bool = False
+    on_disk: bool = False
+
+    @property
+    def end_lines(self) -> tuple[str, ...]:
+        """What is decided at the end, as the decisions have it."""
+        return (self.ends, self.second_ends, self.answers)

@@ -1,0 +1,74 @@
+"""The simulation and the cluster decide the same, whatever goes wrong.
+
+What both share (the controller, replicas, followers' fetching, faults) is tested in tests/kafka.
+Here the same body plays each story through both, so that what one driver adds to it is seen.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from purgatory.cluster import replica_fetcher
+from purgatory.kafka import follower_session
+from purgatory.kafka.faults import KINDS
+from tests.drivers.cluster_driver import ClusterDriver
+from tests.drivers.decisions import Rules
+from tests.drivers.driver import Driver
+from tests.drivers.simulated_driver import SimulatedDriver
+from tests.drivers.steps import Begin, Story, WaitForLag
+from tests.drivers.stories import STORIES
+
+
+@pytest.fixture(autouse=True)
+def _impatient_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have followers learn of a high watermark in milliseconds, not in half a second."""
+    monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 10)
+    monkeypatch.setattr(follower_session, "LOOK_EVERY_MS", 10)
+
+
+def _play(story: Story, folder: Path | None) -> None:
+    with ExitStack() as stack:
+        simulated: Driver = stack.enter_context(SimulatedDriver(story))
+        in_cluster: Driver = stack.enter_context(ClusterDriver(story, folder))
+        rules = Rules(story.loses)
+        for step, next_step in zip(story.steps, [*story.steps[1:], None], strict=True):
+            simulated.take(step)
+            in_cluster.take(step)
+            if isinstance(next_step, WaitForLag):
+                continue
+            expected = simulated.settle()
+            decided = in_cluster.settle(expected)
+            assert decided.lines == expected.lines, f"after {step}"
+            assert decided == expected, f"after {step}"
+            rules.check(decided)
+        assert decided.lines == story.end_lines
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_both_drivers_decide_the_same(story: Story) -> None:
+    _play(story, None)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(story, id=story.name, marks=[] if story.on_disk else pytest.mark.exhaustive)
+        for story in STORIES
+    ],
+)
+def test_so_they_do_with_logs_on_a_disk(story: Story, tmp_path: Path) -> None:
+    _play(story, tmp_path / "data")
+
+
+def test_each_fault_is_in_a_story() -> None:
+    begun = {
+        step.fault.kind for story in STORIES for step in story.steps if isinstance(step, Begin)
+    }
+    assert begun == set(KINDS)
+
+
+def test_a_story_has_a_name_of_its_own() -> None:
+    assert len({story.name for story in STORIES}) == len(STORIES) >= 30
