@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,16 +20,15 @@ from purgatory.analysis.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.analysis.expiry import EXPIRY_ORDER, expiry
 from purgatory.analysis.latencies import latencies, latencies_order
 from purgatory.analysis.occupancy_job import MOST_POINTS, SERIES, bucket_width_us, occupancy
+from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
-from purgatory.analysis.result_folder import REPORT, check_output, output_folder, write_sorted
+from purgatory.analysis.result_folder import REPORT, write_sorted
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
-from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.quarantine import damaged_runs, write_quarantine
 from purgatory.analysis.traces.read_traces import TraceTables, tables_of
-from purgatory.analysis.traces.survey import Refused, Survey, Trace, survey
+from purgatory.analysis.traces.survey import Refused, Survey, Trace
 from purgatory.analysis.waits_job import waits, waits_order
 
 MOST_WINDOWS = 60
@@ -79,42 +79,28 @@ class Analysis:
 
 
 def analyze(
-    roots: Sequence[Path],
-    out: Path,
-    *,
-    master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
-    notes: Sequence[str] = (),
+    roots: Sequence[Path], out: Path, *, notes: Sequence[str] = (), **how: Unpack[Running]
 ) -> Analysis:
     """Analyze all traces in some folders, in a Spark session of its own.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make: Parquet in a folder per table, and `report.html`.
-        master: the Spark master.
-        overwrite: replace the results of an earlier analysis in `out`.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: a file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it goes into the table `quarantine`.
+        roots, out, how: as `opened_traces` takes them; `out` gets Parquet in a folder per table,
+            bad rows and files in `quarantine`, and `report.html`.
         notes: sections to stand in the report before those of the runs, as HTML.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
-    traces = found.traces
-    check_output(out, [trace.folder for trace in traces], overwrite)
-    small = sum(trace.rows["operations"] for trace in traces) <= MOST_SMALL_ROWS
-    with (
-        output_folder(out) as folder,
-        spark_session(master, small=small, progress=progress) as session,
-    ):
+    with opened_traces(roots, out, **how) as run:
+        assert run.folder is not None, "there is a folder to write into"
         result = write_results(
-            session, traces, folder, refused=found.refused, strict=strict, notes=notes
+            run.session,
+            run.found.traces,
+            run.folder,
+            refused=run.found.refused,
+            strict=run.strict,
+            notes=notes,
         )
     return replace(result, report=out / REPORT)
 

@@ -12,12 +12,12 @@ from pyspark.sql import functions as f
 from purgatory.analysis.hot_keys_job import HOT_KEYS_ORDER, KEY_SERIES, hot_keys, occupancy_of_keys
 from purgatory.analysis.littles_law_job import littles_law
 from purgatory.analysis.occupancy_job import SERIES, occupancy
+from purgatory.analysis.opened_traces import Running
 from purgatory.analysis.peaks_job import PEAKS_ORDER, peaks
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
-    Running,
     opened,
     run_faults,
     run_spans,
@@ -48,9 +48,8 @@ def tell_occupancy(
     """Compute what was parked over time in all traces in some folders, and write the tables.
 
     Args:
-        roots, out: as `opened` takes them.
+        roots, out, how: as `opened_traces` takes them.
         number: how many hot keys of each run and purgatory.
-        how: it runs, as `opened` takes it.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must

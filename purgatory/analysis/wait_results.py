@@ -10,12 +10,12 @@ from typing import Unpack
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from purgatory.analysis.opened_traces import Running
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.slowest_job import SLOWEST_ORDER, slowest
 from purgatory.analysis.waiting_runs import (
     MOST_SHOWN_RUNS,
     Ordered,
-    Running,
     opened,
     shown_rows,
     write_tables,
@@ -59,11 +59,10 @@ def tell_waits(
     """Compute the tables `waits` and `slowest` of all traces in some folders, and write them.
 
     Args:
-        roots, out: as `opened` takes them.
+        roots, out, how: as `opened_traces` takes them.
         window_us: as `waits` takes it.
         percentiles: as `waits` takes it.
         number: how many of the slowest operations of each run and purgatory.
-        how: it runs, as `opened` takes it.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must

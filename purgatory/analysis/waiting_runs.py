@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.analysis.occupancy_job import MOST_POINTS
-from purgatory.analysis.result_folder import Order, check_output, output_folder, write_sorted
+from purgatory.analysis.opened_traces import Running, opened_traces
+from purgatory.analysis.result_folder import Order, write_sorted
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
-from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
-from purgatory.analysis.traces.survey import Trace, spark_path, survey
+from purgatory.analysis.traces.survey import Trace, spark_path
 
 MOST_SHOWN_RUNS = 10
 """How many runs are shown on a terminal; the tables have them all."""
@@ -46,60 +45,27 @@ class Opened:
     folder: Path | None
 
 
-class Running(TypedDict, total=False):
-    """How a job runs, as `opened` takes it."""
-
-    master: str
-    overwrite: bool
-    progress: bool | None
-    mapping: Path | None
-    strict: bool
-
-
 @contextmanager
-def opened(
-    roots: Sequence[Path],
-    out: Path | None,
-    *,
-    master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
-) -> Iterator[Opened]:
+def opened(roots: Sequence[Path], out: Path | None, **how: Unpack[Running]) -> Iterator[Opened]:
     """A session with the operations of all traces in some folders, and the folder to write into.
 
     Bad rows and files are counted, and written into `quarantine` there; reads all operations.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with a folder of Parquet per table; None writes nothing.
-        master: the Spark master.
-        overwrite: replace earlier results in `out`.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is set aside and counted.
+        roots, out, how: as `opened_traces` takes them; `out` gets a folder of Parquet per table.
 
     Raises:
-        PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
-            in that case `out` is as it was.
+        PipelineError: as `opened_traces` raises it.
     """
-    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
-    if out is not None:
-        check_output(out, [trace.folder for trace in found.traces], overwrite)
-    small = sum(trace.rows["operations"] for trace in found.traces) <= MOST_SMALL_ROWS
-    with (
-        nullcontext() if out is None else output_folder(out) as folder,
-        spark_session(master, small=small, progress=progress) as session,
-    ):
-        tables = tables_of(session, found)
+    with opened_traces(roots, out, **how) as run:
+        tables = tables_of(run.session, run.found)
         bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
         counts = [row.asDict() for row in counts_of(bad).collect()]
-        if counts and strict:
+        if counts and run.strict:
             require_none(bad)
-        if counts and folder is not None:
-            bad.write.parquet(spark_path(folder / "quarantine"))
-        yield Opened(session, found.traces, tables.operations, counts, folder)
+        if counts and run.folder is not None:
+            bad.write.parquet(spark_path(run.folder / "quarantine"))
+        yield Opened(run.session, run.found.traces, tables.operations, counts, run.folder)
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from purgatory.analysis.spark.session import spark_session
 from purgatory.cli.main import main
 
-MODULES = ("analyze", "auditing.audit_results", "waiting_runs", "spark.session")
+MODULES = ("opened_traces", "spark.session")
 """The modules of `purgatory.analysis` from which commands take their session."""
 
 

@@ -75,7 +75,7 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
         assert master == "local[2]"
         yield spark
 
-    monkeypatch.setattr("purgatory.analysis.auditing.audit_results.spark_session", shared)
+    monkeypatch.setattr("purgatory.analysis.opened_traces.spark_session", shared)
 
 
 @pytest.mark.spark

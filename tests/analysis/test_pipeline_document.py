@@ -50,7 +50,7 @@ def printed(
     program = "\n".join(re.findall(r"^```python\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("purgatory.analysis.analyze.spark_session", shared_session)
+        patch.setattr("purgatory.analysis.opened_traces.spark_session", shared_session)
         patch.setattr("purgatory.analysis.spark.session.spark_session", shared_session)
         exec(compile(program, "docs/pipeline.md", "exec"), {"print": lines.append})
     return folder / "build" / "demo" / "notebook", lines

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis import waiting_runs
+from purgatory.analysis import opened_traces
 from purgatory.cli.main import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
     def opened(*_arguments: Any, **_settings: Any) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(waiting_runs, "spark_session", opened)
+    monkeypatch.setattr(opened_traces, "spark_session", opened)
 
 
 def _columns(folder: Path) -> dict[str, str]:

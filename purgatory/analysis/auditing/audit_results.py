@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -20,12 +20,11 @@ from purgatory.analysis.auditing.client_configuration import (
 )
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.errors import TraceError
-from purgatory.analysis.result_folder import check_output, output_folder, write_sorted
+from purgatory.analysis.opened_traces import Running, opened_traces
+from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
-from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.read_traces import tables_of
-from purgatory.analysis.traces.survey import Survey, Trace, survey
+from purgatory.analysis.traces.survey import Survey, Trace
 from purgatory.analysis.traces.trace_rows import read_table
 
 S = TypeVar("S", ProducerSettings, ConsumerSettings)
@@ -43,48 +42,37 @@ def audit_traces(
     roots: Sequence[Path],
     out: Path | None = None,
     *,
-    master: str = "local[*]",
-    overwrite: bool = False,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
+    **how: Unpack[Running],
 ) -> AuditedTraces:
     """Audit all traces in some folders, in a Spark session of its own.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with Parquet in `audit` and `witnesses`; None writes nothing.
-        master: the Spark master.
-        overwrite: replace earlier results in `out`.
+        roots, out, how: as `opened_traces` takes them; `out` gets Parquet in `audit` and
+            `witnesses`. The run of a row that is set aside is incomplete.
         expect: what is a violation even where a setting permits it, as `audit.audit` has it.
         witnesses: how many cases of each run and anomaly are written with their rows.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: a file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is left out, and its run is incomplete.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
-    traces = found.traces
-    small = sum(trace.rows["sends"] + trace.rows["reads"] for trace in traces) <= MOST_SMALL_ROWS
-    if out is None:
-        with spark_session(master, small=small, progress=progress) as session:
-            bad = _bad_rows(session, found, strict)
-            with trace_audit(session, traces, expect=expect, damaged=bad) as audited:
+    with opened_traces(roots, out, ("sends", "reads"), **how) as run:
+        bad = _bad_rows(run.session, run.found, run.strict)
+        if run.folder is None:
+            with trace_audit(run.session, run.found.traces, expect=expect, damaged=bad) as audited:
                 table = audited.audit.orderBy(*counts_order())
                 return AuditedTraces(table.toArrow().to_pylist(), bad)
-    check_output(out, [trace.folder for trace in traces], overwrite)
-    with (
-        output_folder(out) as folder,
-        spark_session(master, small=small, progress=progress) as session,
-    ):
-        bad = _bad_rows(session, found, strict)
-        write_audit(session, traces, folder, expect=expect, witnesses=witnesses, damaged=bad)
-        return AuditedTraces(pq.read_table(folder / "audit").to_pylist(), bad)
+        write_audit(
+            run.session,
+            run.found.traces,
+            run.folder,
+            expect=expect,
+            witnesses=witnesses,
+            damaged=bad,
+        )
+        return AuditedTraces(pq.read_table(run.folder / "audit").to_pylist(), bad)
 
 
 def _bad_rows(session: SparkSession, found: Survey, strict: bool) -> dict[str, int]:
