@@ -1,4 +1,4 @@
-"""What stands in for locks, events and sleeps, so that a scheduler can run the threads.
+"""What stands in for locks, turns and sleeps, so that a scheduler can run the threads.
 
 In a run, each operation is a switch point, and who would block lets others go on. Outside of one
 they simply work, for the one thread that there is.
@@ -104,60 +104,6 @@ class CooperativeTurn(dict[str, list[int]]):
         if scheduler is not None and not scheduler.aborting:
             scheduler.enter_guard(-1)
             scheduler.point()
-
-
-class CooperativeCondition:
-    """Stands in for ``threading.Condition`` where nobody waits on it."""
-
-    def __init__(self, lock: CooperativeLock | None = None) -> None:
-        self._lock = CooperativeRLock() if lock is None else lock
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._lock.release()
-
-    def notify_all(self) -> None:
-        """Wake nobody: nobody waits."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Refuse: no program here waits for the clock."""
-        raise NotImplementedError("a scheduled program does not wait on a condition")
-
-
-class CooperativeEvent:
-    """Stands in for ``threading.Event``; a wait has no time limit."""
-
-    def __init__(self) -> None:
-        self._set = False
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it is set."""
-        return self._set
-
-    def is_set(self) -> bool:
-        """Whether it is set, as ``threading``'s."""
-        point()
-        return self._set
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__} {'set' if self._set else 'not set'}"
-
-    def set(self) -> None:
-        """Let all go on who wait."""
-        point()
-        self._set = True
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set."""
-        scheduler = Active.scheduler
-        if scheduler is not None and timeout is None:
-            scheduler.point()
-            if not self._set:
-                scheduler.wait_for(self)
-        return self._set
 
 
 def sleep(seconds: float) -> None:

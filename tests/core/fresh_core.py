@@ -43,8 +43,6 @@ COOPERATIVE: StandIns = {
     "threading": {
         "Lock": cooperative_locks.CooperativeLock,
         "RLock": cooperative_locks.CooperativeRLock,
-        "Condition": cooperative_locks.CooperativeCondition,
-        "Event": cooperative_locks.CooperativeEvent,
         "TurnBase": cooperative_locks.CooperativeTurn,
     },
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},

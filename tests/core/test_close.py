@@ -303,6 +303,39 @@ def test_a_callback_may_close_under_a_lock_that_others_share(
     setting.assert_empty()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_callback_may_close_another_purgatory_under_a_lock_that_both_share(
+    setting: Setting, policy: ClosePolicy, logs: Logs
+) -> None:
+    lock, another = threading.Lock(), Setting()
+    other = another.submit(Probe(lock=lock), "a")
+    for finish in ("on_complete", "on_failure"):
+        other.hooks[finish] = lambda: lock.locked() or pytest.fail("called without its lock")
+    operation = setting.submit(Probe(lock=lock), "b")
+    operation.hooks["on_complete"] = lambda: another.purgatory.close(policy, timeout=30)
+    operation.ready = True
+    setting.purgatory.check_and_complete("b")
+    assert operation.outcome is Outcome.COMPLETED
+    assert other.outcome is OUTCOME_OF[policy]
+    assert other.finished == FINISHED_OF[policy]
+    assert not lock.locked()
+    assert not [log for log in logs if log["event"] == "close_timed_out"]
+    another.assert_empty()
+
+
+def test_a_close_by_what_is_called_because_the_users_lock_is_taken_does_not_wait_for_itself(
+    setting: Setting, logs: Logs
+) -> None:
+    lock = threading.Lock()
+    operation = setting.submit(Probe(lock=lock), "a")
+    with lock:
+        operation.safe_try_complete_or_else(lambda: setting.purgatory.close("fail", timeout=10))
+    setting.pass_time(100)
+    assert not [log for log in logs if log["event"] == "close_timed_out"]
+    assert (operation.outcome, operation.finished) == (Outcome.FAILED, ["on_failure"])
+    setting.assert_empty()
+
+
 def test_an_observer_may_close() -> None:
     purgatories: list[DelayedOperationPurgatory] = []
     observed = Setting(on_settled=lambda *_: purgatories[0].close())

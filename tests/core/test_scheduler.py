@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from tests.core.cooperative_locks import CooperativeEvent, CooperativeLock, monotonic, sleep
+from tests.core.cooperative_locks import CooperativeLock, monotonic, sleep
 from tests.core.explorer import all_schedules, random_schedules, run_program
 from tests.core.scheduler import Fixed, Run, fail, point
 
@@ -84,19 +84,21 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
     assert len({run.schedule for run in first}) > 1
 
 
-def test_threads_that_wait_for_each_others_events_and_sleeps_come_through() -> None:
+def test_threads_that_wait_for_each_others_locks_and_sleeps_come_through() -> None:
     def build() -> Threads:
-        event = CooperativeEvent()
+        lock = CooperativeLock()
+        lock.acquire()
 
         def wait() -> None:
-            if not event.wait():
-                fail("a wait ends with the event")
+            if not lock.acquire():
+                fail("a wait ends with the lock")
+            lock.release()
 
         def poll() -> None:
-            while not event.is_set():
+            while lock.locked():
                 sleep(0.5)
 
-        return {"wait": wait, "poll": poll, "set": event.set}
+        return {"wait": wait, "poll": poll, "release": lock.release}
 
     assert {run.failure for run in run_all(build, preemptions=1)} == {None}
 

@@ -101,6 +101,37 @@ def test_a_file_is_found_by_its_name() -> None:
     assert shared <= {"__init__.py", "errors.py"}
 
 
+def reaches_into_others(path: Path) -> Iterator[str]:
+    """The uses of private names, but of a file's own and of those that a class inherits."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {"_replace", "_value_"}  # what named tuples and enums make public
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                own.add(node.name)
+            case ast.Attribute(value=ast.Name("self" | "cls"), ctx=ast.Store()):
+                own.add(node.attr)
+            case ast.AnnAssign(target=ast.Name(name)):
+                own.add(name)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name("self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if name not in own and re.match("_[a-z]", name):
+                yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_no_file_of_the_core_reaches_into_another() -> None:
+    core = [path for module, path in modules().items() if folder_of(module) == "core"]
+    assert [reach for path in core for reach in reaches_into_others(path)] == []
+
+
+def test_a_reach_into_another_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "file.py"
+    path.write_text("def f(self, other):\n    self._mine\n    other._mine + other.__class__\n")
+    assert list(reaches_into_others(path)) == ["file.py:3 other._mine"]
+
+
 def test_what_is_packed_beside_the_code_is_there() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packed = settings["tool"]["setuptools"]["package-data"]

@@ -28,6 +28,7 @@ from purgatory import (
 from purgatory.core import checking, delayed_operation, retry_task, settling, telling
 from purgatory.core.life import SETTLED
 from tests.core.probe import LONG_MS, pass_time
+from tests.core.recorded_life import IN_THE_TABLE, recorded_moves
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 from timer import InlineExecutor, ManualClock, SystemTimer
 
@@ -452,6 +453,14 @@ def close_interrupted(policy: Any, first: int, step: int) -> None:
             world.park()
 
     interrupt_everywhere(scenario, first=first, step=step, where=CORE)
+
+
+@pytest.mark.parametrize("call", [check_what_raises, expire, cancel, fail_all, refuse])
+def test_an_interrupt_makes_no_move_that_is_not_in_the_table(call: Call) -> None:
+    with recorded_moves() as moves:
+        number = CALLS.index(call)
+        interrupt_everywhere(scenario_of(call, an_event), first=1 + number % 5, step=5, where=CORE)
+    assert moves <= IN_THE_TABLE
 
 
 def test_an_interrupt_in_a_chain_of_completions_is_finished() -> None:
