@@ -226,3 +226,11 @@ def test_a_broker_that_was_killed_just_now_answers_no_commit(here: Coordinating)
     here.broker.produces.close("leave")
     assert here.commit(5) == []
     here.broker.pass_time(60_000)
+
+
+def test_of_commits_that_are_replicated_together_the_last_one_stays(here: Coordinating) -> None:
+    here.lead(2, 0, 1)
+    answers = [here.commit(offset) for offset in range(40)]
+    here.broker.fetch(40, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    assert answers == [[{ORDERS: ErrorCode.NONE}]] * 40
+    assert here.groups.committed("hello")[ORDERS].offset == 39
