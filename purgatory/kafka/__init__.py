@@ -11,7 +11,7 @@ from purgatory.kafka.delayed_delete_records import (
 )
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchCase
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
-from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError
 from purgatory.kafka.groups.broker_groups import BrokerGroups
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
@@ -24,7 +24,6 @@ from purgatory.kafka.groups.committed_offset import (
 from purgatory.kafka.groups.group import Group, GroupState, Joining
 from purgatory.kafka.groups.group_answers import JoinAnswer, RosterEntry, SyncAnswer
 from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.groups.group_errors import GroupRefusal
 from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
 from purgatory.kafka.log import Log, LogConfig

@@ -1,4 +1,4 @@
-"""Kafka's error codes, with Kafka's numbers, and the exception that carries one inside the model;
+"""Kafka's error codes, with Kafka's numbers, and the exceptions that carry one inside the model;
 and what is raised where a cluster can't be what was asked.
 
 A request never raises one of the former at its caller: the replica manager turns them into the
@@ -58,6 +58,20 @@ class KafkaError(Exception):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+
+class GroupRefusal(Exception):
+    """A request that can't be done.
+
+    Args:
+        code: of the answer.
+        member_id: that a new member is to come again with, if that is why.
+    """
+
+    def __init__(self, code: ErrorCode, member_id: str = "") -> None:
+        super().__init__(code.name)
+        self.code = code
+        self.member_id = member_id
 
 
 class ClusterError(Exception):

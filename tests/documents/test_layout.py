@@ -83,8 +83,8 @@ def test_each_folder_imports_only_what_stands_above_it() -> None:
     assert not wrong
 
 
-def test_the_model_has_no_loop_no_clock_and_no_chance() -> None:
-    outside = {"asyncio", "datetime", "kio", "os", "pathlib", "random", "socket", "time", "uuid"}
+def test_the_model_has_no_loop_no_clock_and_no_files() -> None:
+    outside = {"asyncio", "datetime", "kio", "os", "pathlib", "socket", "time", "uuid"}
     wrong = [
         f"{module} imports {imported}"
         for module, path in modules().items()

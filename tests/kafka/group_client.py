@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-import pytest
-
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import (
     ErrorCode,
@@ -22,7 +20,6 @@ from purgatory.kafka import (
     SyncAnswer,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
-from purgatory.kafka.groups.group_errors import MemberIdRequired
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000
@@ -163,9 +160,9 @@ class GroupClient:
 
     def get_id(self) -> None:
         """Ask to join, and be given the id to join with."""
-        with pytest.raises(MemberIdRequired) as caught:
-            self.join(ids_first=True)
-        self.member_id = caught.value.member_id
+        answer = self.join(ids_first=True).answer
+        assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
+        self.member_id = answer.member_id
 
     def sync(self) -> Asked[SyncAnswer]:
         """Ask for an assignment. A leader assigns to each its own id."""
@@ -183,7 +180,8 @@ class GroupClient:
 
     def leave(self) -> ErrorCode:
         """Leave the group."""
-        return code_of(self.coordinator.leave, "g", self.member_id, self.instance_id)
+        [code] = self.coordinator.leave("g", [(self.member_id, self.instance_id)])
+        return code
 
 
 def joining(

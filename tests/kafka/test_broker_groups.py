@@ -108,9 +108,14 @@ def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
     assert code_of(here.groups.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
     assert here.groups.describe("hello").state is GroupState.STABLE
     assert here.delete() == [ErrorCode.NON_EMPTY_GROUP]
+    here.groups.take_role(PLACE._replace(partition=21), leads=True)
+    here.groups.take_role(PLACE._replace(partition=21), leads=False)
+    assert here.groups.describe("hello").state is GroupState.STABLE, "it is of partition 22"
     left = here.groups.leave("hello", [(joined.member_id, None), ("nobody", None)])
     assert left == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert here.groups.describe("hello").state is GroupState.EMPTY
+    assert here.delete() == [ErrorCode.NONE]
+    assert here.groups.describe("hello").state is GroupState.DEAD
 
 
 def test_what_a_member_may_not_is_answered(here: Coordinating) -> None:
@@ -175,7 +180,7 @@ def test_who_resigns_lets_go_of_its_groups_and_refuses_what_waits(here: Coordina
     here.follow(1, 2)
     assert waiting.code is ErrorCode.NOT_COORDINATOR
     assert here.groups.all_groups() == []
-    purgatories = here.groups.coordinator.purgatories
+    purgatories = here.groups.purgatories
     assert [purgatory.num_delayed for purgatory in purgatories] == [0, 0, 0]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from purgatory.kafka import ErrorCode, GroupState
-from tests.kafka.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, GroupWorld, code_of
+from tests.kafka.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, GroupWorld
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_an_id_that_is_not_used_in_time_is_forgotten_with_its_group(world: Group
     assert world.group.pending_members == {one.member_id}
     world.pass_time(1)
     assert world.coordinator.groups == {}
-    assert code_of(one.join) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert one.join().code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_id_that_was_given_can_be_given_back(world: GroupWorld) -> None:

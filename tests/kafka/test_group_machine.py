@@ -8,8 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from purgatory.kafka import GroupRefusal, GroupState, JoinAnswer, SyncAnswer
-from purgatory.kafka.groups.group_errors import MemberIdRequired
+from purgatory.kafka import ErrorCode, GroupRefusal, GroupState, JoinAnswer, SyncAnswer
 from tests.kafka.group_client import DELAY_MS, Asked, GroupClient, GroupWorld, joining
 
 _WISHES = [("range",), ("range", "sticky"), ("sticky", "range")]
@@ -60,16 +59,14 @@ class GroupMachine(RuleBasedStateMachine):
         client = self.seats[number]
         asked = Asked[JoinAnswer](partial(self._joined, client, lost))
         joined = joining(*wish, instance_id=client.instance_id)
-        try:
-            self.coordinator.join("g", client.member_id, joined, ids_first, asked)
-        except MemberIdRequired as required:
-            client.member_id = required.member_id
-        except GroupRefusal:
-            client.member_id = ""
-        else:
-            self.asked.append(asked)
+        self.coordinator.join("g", client.member_id, joined, ids_first, asked)
+        self.asked.append(asked)
 
     def _joined(self, client: GroupClient, lost: bool, answer: JoinAnswer) -> None:
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED and not lost:
+            client.member_id = answer.member_id
+        elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.member_id = ""
         if answer.error:
             return
         assert answer.generation >= self.newest
@@ -91,6 +88,7 @@ class GroupMachine(RuleBasedStateMachine):
         def synced(answer: SyncAnswer) -> None:
             if answer.error:
                 return
+            assert generation == self.newest, "of an old generation"
             in_generation, meant_for = answer.assignment.decode().split()
             assert int(in_generation) == generation
             # Who came back as a static member has the assignment of the id that it had before.
@@ -98,13 +96,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.assigned.add((generation, member_id))
 
         asked = Asked(synced)
-        try:
-            self.coordinator.sync(
-                "g", generation, member_id, client.instance_id, assignments, asked
-            )
-        except GroupRefusal:
-            return
-        assert generation == self.newest, "of an old generation"
+        self.coordinator.sync("g", generation, member_id, client.instance_id, assignments, asked)
         self.asked.append(asked)
 
     @rule(number=_seats)

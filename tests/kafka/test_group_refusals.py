@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from purgatory.kafka import ErrorCode, GroupState
+from purgatory.kafka import ErrorCode, GroupState, JoinAnswer, SyncAnswer
 from tests.kafka.group_client import (
     DELAY_MS,
     REBALANCE_MS,
@@ -22,14 +22,14 @@ def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
     world = GroupWorld()
     one, stranger = world.clients(2)
     world.stable(one)
-    assert code_of(stranger.join, "sticky") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code_of(stranger.join, kind="connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stranger.join("sticky").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert stranger.join(kind="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     stranger.member_id = "nobody"
-    assert code_of(stranger.join) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.join().code is ErrorCode.UNKNOWN_MEMBER_ID
     assert stranger.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
     one.generation += 1
     assert one.heartbeat() is ErrorCode.ILLEGAL_GENERATION
-    assert code_of(one.sync) is ErrorCode.ILLEGAL_GENERATION
+    assert one.sync().code is ErrorCode.ILLEGAL_GENERATION
     one.generation -= 1
     assert one.heartbeat() is ErrorCode.NONE
     world.check()
@@ -38,19 +38,23 @@ def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
 @pytest.mark.parametrize("session_ms", [99, 1_800_001, -1, 0])
 def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_ms: int) -> None:
     coordinator = GroupWorld().coordinator
-    code = code_of(coordinator.join, "g", "", joining(session_ms=session_ms), False, Asked())
-    assert code is ErrorCode.INVALID_SESSION_TIMEOUT
+    asked = Asked[JoinAnswer]()
+    coordinator.join("g", "", joining(session_ms=session_ms), False, asked)
+    assert asked.code is ErrorCode.INVALID_SESSION_TIMEOUT
     assert coordinator.groups == {}
 
 
 @pytest.mark.parametrize("group_id", ["", "g" * 32_768, "\N{SNOWMAN}" * 11_000])
 def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
     coordinator = GroupWorld().coordinator
+    joined, synced = Asked[JoinAnswer](), Asked[SyncAnswer]()
+    coordinator.join(group_id, "", joining(), False, joined)
+    coordinator.sync(group_id, 1, "m", None, {}, synced)
     codes = {
-        code_of(coordinator.join, group_id, "", joining(), False, Asked()),
-        code_of(coordinator.sync, group_id, 1, "m", None, {}, Asked()),
+        joined.code,
+        synced.code,
         code_of(coordinator.heartbeat, group_id, 1, "m", None),
-        code_of(coordinator.leave, group_id, "m", None),
+        code_of(coordinator.leave, group_id, [("m", None)]),
         code_of(coordinator.check_commit, group_id, -1, "", None),
     }
     assert codes == {ErrorCode.INVALID_GROUP_ID}
@@ -59,16 +63,17 @@ def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
 
 def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
     world = GroupWorld()
+    asked = Asked[JoinAnswer]()
     nothing = joining(kind="")._replace(protocols=())
-    code = code_of(world.coordinator.join, "g", "", nothing, False, Asked())
-    assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    world.coordinator.join("g", "", nothing, False, asked)
+    assert asked.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.coordinator.groups == {}
 
 
 def test_a_group_that_is_full_takes_nobody_else() -> None:
     world = GroupWorld(max_size=2)
     world.stable(*world.clients(2))
-    assert code_of(world.client().join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.client().join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_commits_are_taken_from_the_current_generation_and_from_nobody_s() -> None:
@@ -113,8 +118,8 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -
     assert (back.generation, one.heartbeat()) == (1, ErrorCode.NONE)
     assert back.sync().answer.assignment == two.member_id.encode(), "as before"
     assert two.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
-    assert code_of(two.sync) is ErrorCode.FENCED_INSTANCE_ID
-    assert code_of(two.join) is ErrorCode.FENCED_INSTANCE_ID
+    assert two.sync().code is ErrorCode.FENCED_INSTANCE_ID
+    assert two.join().code is ErrorCode.FENCED_INSTANCE_ID
     assert two.leave() is ErrorCode.FENCED_INSTANCE_ID
     assert len(world.group.members) == 2
 
@@ -136,7 +141,7 @@ def test_a_static_member_that_comes_back_before_the_assignment_gets_one() -> Non
     assert [join.code for join in joins] == [0, 0]
     joined = back.join()
     # The leader knows the old id alone: what it assigns would be lost.
-    assert code_of(one.sync) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.sync().code is ErrorCode.REBALANCE_IN_PROGRESS
     assert one.join().code is joined.code is ErrorCode.NONE
     one_s, back_s = one.sync(), back.sync()
     assert one_s.answer.assignment == one.member_id.encode()
@@ -186,7 +191,7 @@ def test_a_member_does_not_become_another_static_one(instance_id: str | None) ->
     one = world.client(instance_id)
     world.stable(one)
     one.instance_id = "another"
-    assert code_of(one.join) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert one.join().code is ErrorCode.UNKNOWN_MEMBER_ID
     assert list(world.group.members) == [one.member_id]
 
 

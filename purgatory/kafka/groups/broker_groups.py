@@ -1,29 +1,24 @@
 """The groups of one broker: those whose offsets are in partitions of the offsets' topic that it
 leads.
 
-What asks for an answer later has a ``respond``, and all its answers come by that, refusals too;
-what is answered at once is returned, or refused by a `GroupRefusal`.
-
 Ground rules: those of `GroupCoordinator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
     CommittedOffset,
     OffsetsCodec,
     partition_of,
 )
-from purgatory.kafka.groups.group import Group, GroupState, Joining
-from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
+from purgatory.kafka.groups.group import Group, GroupState
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
-from purgatory.kafka.groups.group_errors import GroupRefusal, MemberIdRequired
 from purgatory.kafka.groups.group_offsets import GroupOffsets
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
@@ -31,8 +26,8 @@ from purgatory.kafka.topic_partition import TopicPartition
 _MOST_METADATA_BYTES = 4096
 
 
-class BrokerGroups:
-    """Coordinates groups where this broker is their coordinator, and says where it is not.
+class BrokerGroups(GroupCoordinator):
+    """Coordinates groups and their offsets, and refuses those that another broker coordinates.
 
     Args:
         manager: where the records of committed offsets are.
@@ -57,7 +52,7 @@ class BrokerGroups:
         offsets_partitions: Callable[[], int],
         is_known: Callable[[TopicPartition], bool],
     ) -> None:
-        self.coordinator = GroupCoordinator(config, new_purgatory, new_member_id)
+        super().__init__(config, new_purgatory, new_member_id)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
@@ -81,77 +76,22 @@ class BrokerGroups:
             self.offsets.load(partition)
             return
         self.offsets.unload(partition)
-        for group_id in list(self.coordinator.groups):
+        for group_id in list(self.groups):
             if self.place_of(group_id) == topic_partition:
-                self.coordinator.forget(group_id)
+                self.forget(group_id)
+
+    def check_coordinated(self, group_id: str) -> None:
+        """Refuse what is no group's name, or a group that another broker coordinates.
+
+        Raises:
+            GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
+        """
+        self._partition(group_id)
+        super().check_coordinated(group_id)
 
     def delete_topic(self, topic: str) -> None:
         """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
         self.offsets.delete_topic(topic)
-
-    # Belonging to a group.
-
-    def join(
-        self,
-        group_id: str,
-        member_id: str,
-        joined: Joining,
-        ids_first: bool,
-        respond: RespondJoin,
-    ) -> None:
-        """Have a member join a group: as `GroupCoordinator.join`."""
-        try:
-            self._partition(group_id)
-            self.coordinator.join(group_id, member_id, joined, ids_first, respond)
-        except MemberIdRequired as required:
-            respond(JoinAnswer(required.code, required.member_id))
-        except GroupRefusal as refusal:
-            respond(JoinAnswer(refusal.code, member_id))
-
-    def sync(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        assignments: Mapping[str, bytes],
-        respond: RespondSync,
-    ) -> None:
-        """Take the leader's assignments, and give each member its own."""
-        try:
-            self._partition(group_id)
-            self.coordinator.sync(
-                group_id, generation, member_id, instance_id, assignments, respond
-            )
-        except GroupRefusal as refusal:
-            respond(SyncAnswer(refusal.code))
-
-    def heartbeat(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None
-    ) -> None:
-        """Take a sign of life.
-
-        Raises:
-            GroupRefusal: the member isn't in this generation, or is to join again.
-        """
-        self._partition(group_id)
-        self.coordinator.heartbeat(group_id, generation, member_id, instance_id)
-
-    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Let members go, each known by its member id, its instance id or both.
-
-        Raises:
-            GroupRefusal: another broker coordinates the group.
-        """
-        self._partition(group_id)
-        return [self._leave(group_id, *member) for member in members]
-
-    def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
-        try:
-            self.coordinator.leave(group_id, member_id, instance_id)
-        except GroupRefusal as refusal:
-            return refusal.code
-        return ErrorCode.NONE
 
     # How far groups have read.
 
@@ -174,7 +114,7 @@ class BrokerGroups:
         """
         try:
             partition = self._partition(group_id)
-            self.coordinator.check_commit(group_id, generation, member_id, instance_id)
+            self.check_commit(group_id, generation, member_id, instance_id)
         except GroupRefusal as refusal:
             respond(dict.fromkeys(offsets, refusal.code))
             return
@@ -211,7 +151,7 @@ class BrokerGroups:
 
     def all_groups(self) -> list[Group]:
         """Return the groups that are coordinated here, and those that left offsets only."""
-        groups = self.coordinator.groups
+        groups = self.groups
         left = [Group(group_id) for group_id in self.offsets.groups() if group_id not in groups]
         return [*groups.values(), *left]
 
@@ -222,7 +162,7 @@ class BrokerGroups:
             GroupRefusal: another broker coordinates the group.
         """
         self._partition(group_id)
-        group = self.coordinator.groups.get(group_id)
+        group = self.groups.get(group_id)
         if group is None:
             group = Group(group_id)
             if not self.offsets.of_group(group_id):
@@ -243,7 +183,7 @@ class BrokerGroups:
 
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.coordinator.forget(group_id)
+                self.forget(group_id)
             respond(code)
 
         self.offsets.delete(self._partition(group_id), group_id, deleted)

@@ -10,21 +10,21 @@ Ground rules
 * One thread at a time calls it, and the timer of its purgatories is moved on that thread.
 * What the purgatories call back changes groups at once, so a method that told a purgatory something
   looks at the group anew.
-* Each request that waits has a ``respond``, which is called once; never, if the purgatories are
-  closed first. It sends an answer on its way, and calls nothing here.
+* What may have to wait has a ``respond``, and is answered or refused by that, once; never, if the
+  purgatories are closed first. It sends an answer on its way, and calls nothing here. All else is
+  done at once, or refused by a `GroupRefusal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group import Group, GroupState, Joining, Member
 from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
 from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.groups.group_errors import GroupRefusal, MemberIdRequired, check_group_id
 from purgatory.kafka.groups.group_waits import (
     DelayedArrival,
     DelayedHeartbeat,
@@ -32,6 +32,8 @@ from purgatory.kafka.groups.group_waits import (
     DelayedSync,
     InitialDelayedJoin,
 )
+
+_LONGEST_GROUP_ID_BYTES = 2**15 - 1
 
 _log = Logger("purgatory.kafka")
 
@@ -63,6 +65,16 @@ class GroupCoordinator:
         """Where members wait."""
         return [self.rebalances, self.syncs, self.heartbeats]
 
+    def check_coordinated(self, group_id: str) -> None:
+        """Refuse what is no group's name.
+
+        Raises:
+            GroupRefusal: INVALID_GROUP_ID.
+        """
+        # Longer ones have no place in the records of committed offsets.
+        if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
+            raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
+
     def forget(self, group_id: str) -> None:
         """Coordinate a group no more: its members are told to look for another coordinator."""
         group = self.groups.pop(group_id, None)
@@ -93,12 +105,22 @@ class GroupCoordinator:
             member_id: from an earlier answer; "" for a new member.
             joined: what the member says of itself.
             ids_first: whether a new member is given an id first, and has to come again with it.
-            respond: takes the answer when the rebalance that it causes is through.
-
-        Raises:
-            GroupRefusal: it can't join; ``respond`` is not called then.
+            respond: takes the answer when the rebalance that it causes is through, or a refusal.
         """
-        check_group_id(group_id)
+        try:
+            self._join(group_id, member_id, joined, ids_first, respond)
+        except GroupRefusal as refusal:
+            respond(JoinAnswer(refusal.code, refusal.member_id or member_id))
+
+    def _join(
+        self,
+        group_id: str,
+        member_id: str,
+        joined: Joining,
+        ids_first: bool,
+        respond: RespondJoin,
+    ) -> None:
+        self.check_coordinated(group_id)
         config = self.config
         shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
         if not shortest <= joined.session_timeout_ms <= longest:
@@ -148,7 +170,7 @@ class GroupCoordinator:
             member_id = self._new_member_id(instance_id or joined.client_id)
             if ids_first and instance_id is None:
                 self._expect(group, member_id, joined.session_timeout_ms)
-                raise MemberIdRequired(member_id)
+                raise GroupRefusal(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif member_id in group.members and instance_id is None:
             return group.members[member_id]
         elif member_id not in group.pending_members:
@@ -279,12 +301,27 @@ class GroupCoordinator:
         assignments: Mapping[str, bytes],
         respond: RespondSync,
     ) -> None:
-        """Hand in the leader's assignment, and answer with the member's own.
+        """Hand in the leader's assignments, and give each member its own.
 
-        Raises:
-            GroupRefusal: the member isn't in this generation, or a rebalance began; ``respond`` is
-                not called then.
+        Args:
+            group_id, generation, member_id, instance_id: who asks.
+            assignments: the leader's, by member id.
+            respond: takes the answer when the leader has handed them in, or a refusal.
         """
+        try:
+            self._sync(group_id, generation, member_id, instance_id, assignments, respond)
+        except GroupRefusal as refusal:
+            respond(SyncAnswer(refusal.code))
+
+    def _sync(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        respond: RespondSync,
+    ) -> None:
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
             raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
@@ -328,21 +365,29 @@ class GroupCoordinator:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
-        """Leave a group.
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Let members go, each known by its member id, its instance id or both.
 
         Raises:
-            GroupRefusal: no such member.
+            GroupRefusal: the group is not coordinated here.
         """
-        group = self._group(group_id)
-        if instance_id is not None and not member_id:
-            member_id = group.static_members.get(instance_id, "")
-        if member_id in group.pending_members:
-            self.heartbeats.cancel_for_key(group.member_key(member_id))
-            self.expect_no_more(group, member_id)
-            return
-        _, member = self._member(group_id, member_id, instance_id)
-        self._remove(group, member, "left")
+        self.check_coordinated(group_id)
+        return [self._leave(group_id, *member) for member in members]
+
+    def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+        try:
+            group = self._group(group_id)
+            if instance_id is not None and not member_id:
+                member_id = group.static_members.get(instance_id, "")
+            if member_id in group.pending_members:
+                self.heartbeats.cancel_for_key(group.member_key(member_id))
+                self.expect_no_more(group, member_id)
+            else:
+                _, member = self._member(group_id, member_id, instance_id)
+                self._remove(group, member, "left")
+        except GroupRefusal as refusal:
+            return refusal.code
+        return ErrorCode.NONE
 
     def check_commit(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
@@ -352,7 +397,7 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: they may not.
         """
-        check_group_id(group_id)
+        self.check_coordinated(group_id)
         group = self.groups.get(group_id)
         if generation < 0 and not member_id:
             if group is not None and group.members:
@@ -370,7 +415,7 @@ class GroupCoordinator:
     # The parts of all these.
 
     def _group(self, group_id: str) -> Group:
-        check_group_id(group_id)
+        self.check_coordinated(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)

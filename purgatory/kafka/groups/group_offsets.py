@@ -95,7 +95,6 @@ class GroupOffsets:
     def unload(self, partition: int) -> list[str]:
         """Forget what another broker leads now; return the groups."""
         groups = self._loaded.pop(partition, set())
-        self._read_until.pop(partition, None)
         self._records.pop(partition, None)
         self._looked_until.pop(partition, None)
         for group_id in groups:
