@@ -9,12 +9,14 @@ CORE_TESTS := tests/timer tests/core tests/event_loop tests/interrupts
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
 SECONDS ?= 900
+SEED ?= 1
+HOURS ?=
 
 # Quiet down to errors: a package index has nothing to say to the person at the terminal.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core lint format bench soak pins clean FORCE
+.PHONY: help setup demo test test-all test-core lint format bench soak chaos pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -85,6 +87,9 @@ bench: $(READY) ## the benchmarks, as ratios measured in one run
 
 soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (make soak SECONDS=120)
 	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)
+
+chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
+	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
 
 pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
 	@rm -rf build/pins

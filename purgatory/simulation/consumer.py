@@ -295,7 +295,7 @@ class Consumer:
                                 offset,
                                 message.value_id,
                                 time_us,
-                                True,
+                                offset >= read_before or not group.section.deduplicates,
                             )
                         )
                 offset += 1

@@ -93,7 +93,7 @@ class GroupMember:
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._turn = 0
         self._life = 0
-        self._wants_to_join = False
+        self._at_next_poll: Callable[[], object] | None = None
         self._committed: dict[TopicPartition, int] = {}
 
     # Coming and going.
@@ -102,7 +102,7 @@ class GroupMember:
         """Join the group for the first time, or come back."""
         if self.state is MemberState.AWAY:
             self._life += 1
-            self._wants_to_join = False
+            self._at_next_poll = None
             self._join()
             stay_ns = self.group.stay_ns()
             if stay_ns:
@@ -111,17 +111,17 @@ class GroupMember:
 
     def _go(self, life: int) -> None:
         """Its time is over: another one takes its place after a while."""
-        if life != self._life:
+        if life != self._life or self.state is MemberState.AWAY:
             return
-
-        def go(_: object = None) -> None:
-            self._leave()
-            self._engine.after(self.group.away_ns(), self.start)
-
         if self.state is MemberState.MEMBER:
-            self._commit(go)
+            self._when_idle(partial(self._commit_and, self._go_away))
         else:
-            go()
+            self._go_away()
+
+    def _go_away(self) -> None:
+        self._leave()
+        self.member_id = ""  # who comes is another process
+        self._engine.after(self.group.away_ns(), self.start)
 
     def _leave(self) -> None:
         if self.state is MemberState.AWAY:
@@ -133,7 +133,7 @@ class GroupMember:
         self.state = MemberState.AWAY
         self.generation = -1
         self._turn += 1
-        self._wants_to_join = False
+        self._at_next_poll = None
         self.consumer.assign({})
 
     # What the consumer tells.
@@ -146,18 +146,22 @@ class GroupMember:
 
     def came_to_poll(self) -> None:
         """The consumer is through with its work."""
-        if self._wants_to_join:
-            self._wants_to_join = False
-            if self.state is MemberState.AWAY:
-                self.start()
-            else:
-                self._commit_and_join()
+        wanted, self._at_next_poll = self._at_next_poll, None
+        if wanted is not None:
+            wanted()
+
+    def _when_idle(self, function: Callable[[], object]) -> None:
+        """Call this now, or when the consumer is through with its work."""
+        if self.consumer.works:
+            self._at_next_poll = function
+        else:
+            function()
 
     def _expel(self, turn: int) -> None:
         if turn == self._turn and self.state is MemberState.MEMBER and self.consumer.works:
             self.group.counts.expelled += 1
             self._leave()
-            self._wants_to_join = True
+            self._at_next_poll = self.start
 
     # Joining.
 
@@ -181,7 +185,6 @@ class GroupMember:
             self.member_id, self.generation = answer.member_id, answer.generation
             assignments: Mapping[str, bytes] = {}
             if answer.leader_id == answer.member_id:
-                self.group.counts.rebalances += 1
                 members = sorted(entry.member_id for entry in answer.roster)
                 assignments = _deal_out(self.group.topic_partitions, members)
             self._ask(
@@ -201,7 +204,8 @@ class GroupMember:
         else:
             given = _partitions(answer.assignment)
             mine = [place for place in self.group.topic_partitions if place.partition in given]
-            self.group.watch.given(self, (*term, self.generation), mine)
+            if self.group.watch.given(self, (*term, self.generation), mine):
+                self.group.counts.rebalances += 1
             self._fetch_offsets(mine)
 
     def _fetch_offsets(self, mine: Sequence[TopicPartition]) -> None:
@@ -247,30 +251,26 @@ class GroupMember:
         if self.state is not MemberState.MEMBER:
             return
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            if self.consumer.works:
-                self._wants_to_join = True
-            else:
-                self._commit_and_join()
+            self._when_idle(partial(self._commit_and, self._join))
         elif error in _OUT:
             self._refused(error)
 
     def _commit_sometimes(self, turn: int) -> None:
         if turn == self._turn and self.state is MemberState.MEMBER:
-            self._commit(lambda _: None)
+            self._commit(lambda _: None, self.consumer.processed)
             self._engine.after(self._commit_ns, self._commit_sometimes, turn)
 
-    def _commit_and_join(self) -> None:
-        def join(_: object) -> None:
-            self.consumer.assign({})
-            self._join()
+    def _commit_and(self, then: Callable[[], object]) -> None:
+        """Give all partitions back, commit how far they were worked through, and go on."""
+        processed = self.consumer.processed
+        self.consumer.assign({})
+        self._commit(lambda _: then(), processed)
 
-        self._commit(join)
-
-    def _commit(self, then: Answered) -> None:
+    def _commit(self, then: Answered, processed: Mapping[TopicPartition, int]) -> None:
         """Commit what was worked through and is not committed."""
         offsets = {
             place: offset
-            for place, offset in self.consumer.processed.items()
+            for place, offset in processed.items()
             if offset != self._committed.get(place)
         }
         if not offsets:

@@ -29,24 +29,28 @@ class GroupWatch:
     def __init__(self, group_id: str, invariants: Invariants) -> None:
         self._group_id = group_id
         self._invariants = invariants
-        self._term: Term = ()
-        self._owners: dict[tuple[Term, TopicPartition], str] = {}
+        self._owners: dict[Term, dict[TopicPartition, str]] = {}
         self._commits: list[Mapping[TopicPartition, int]] = []
         self._acknowledged: dict[TopicPartition, int] = {}
 
-    def given(self, member: GroupMember, term: Term, mine: Sequence[TopicPartition]) -> None:
-        """A member was given partitions: nobody else may have them in the same generation."""
-        if term != self._term:
-            self._term = term
-            self._owners = {key: one for key, one in self._owners.items() if key[0] == term}
+    def given(self, member: GroupMember, term: Term, mine: Sequence[TopicPartition]) -> bool:
+        """A member was given partitions: nobody else may have them in the same generation.
+
+        Returns:
+            Whether it is the first one of that generation.
+        """
+        is_new = term not in self._owners
+        owners = self._owners.setdefault(term, {})
         for place in mine:
-            owner = self._owners.setdefault((term, place), member.member_id)
+            owner = owners.setdefault(place, member.member_id)
             if owner != member.member_id and member.joining.instance_id is None:
                 self._invariants.violated(
                     "two members of a generation have the same partition",
                     f"{place} of group {self._group_id!r}: {owner} and {member.member_id}, "
                     f"generation {term[-1]}",
                 )
+
+        return is_new
 
     def commit_sent(self, offsets: Mapping[TopicPartition, int]) -> int:
         """A commit is under way; return its number."""

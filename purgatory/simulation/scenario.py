@@ -228,6 +228,9 @@ class ConsumersSection(Section):
     those that have to join again."""
     commit_interval_ms: PositiveMilliseconds = 5_000
     """How often a member commits how far it is through with its work."""
+    deduplicates: bool = False
+    """Whether the group keeps with its results how far they go, so that a record that is read again
+    is not applied again."""
     stay_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """After how long a member leaves, and another one comes; 0: never."""
     away_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)

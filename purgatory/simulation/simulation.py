@@ -28,7 +28,7 @@ from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import arrivals_path
-from purgatory.simulation.scenario_file import LoadedScenario
+from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_controller import SimulatedController
 from purgatory.simulation.simulated_faults import SimulatedFaults
@@ -69,6 +69,7 @@ class Simulation:
 
     Raises:
         ArrivalsError: a request log cannot be used.
+        ScenarioError: it has groups, and is to be run in real time.
         TraceError: the trace cannot be written there.
     """
 
@@ -107,6 +108,11 @@ class Simulation:
         self._rows = trace = _takers(self.trace, publisher)
         self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)
         self.runtime = make_runtime(self.recorder)
+        if self.runtime.threaded and scenario.has_groups:
+            raise ScenarioError(
+                f"{loaded.source}: consumers with a membership: groups are coordinated on one "
+                "thread, so they are simulated in virtual time only"
+            )
         self.engine = self.runtime.engine
         self.invariants = Invariants(scenario.seed, self.now_ns)
         self.ledger = Ledger(self.invariants)

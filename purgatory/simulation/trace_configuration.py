@@ -32,8 +32,16 @@ def producers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def consumers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
-    """One entry for each consumer group; they share the partitions once and for all: `assign`."""
+    """One entry for each consumer group.
+
+    Its consumers share the partitions once and for all (`assign`), or a coordinator does it again
+    and again (`subscribe`).
+    """
     return [
-        {"group": section.group, "assignment": "assign", "isolation": section.isolation}
+        {
+            "group": section.group,
+            "assignment": "assign" if section.membership == "none" else "subscribe",
+            "isolation": section.isolation,
+        }
         for section in scenario.consumers
     ]

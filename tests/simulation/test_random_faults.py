@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.random_faults import random_fault
+from tests.chaos.random_faults import random_fault
 from tests.simulation.running import run_scenario
 
 GROUPS = {

@@ -10,19 +10,19 @@ from purgatory.simulation.scenario_faults import FAULT_KINDS
 Table = dict[str, object]
 
 
-def random_fault(random: Random, brokers: int, at_ms: int, kind: str | None = None) -> Table:
+def random_fault(random: Random, brokers: int, at_ms: int, longest_ms: int = 1_000) -> Table:
     """One fault that ends by itself.
 
     Args:
         random: from where chance comes.
         brokers: how many there are.
         at_ms: when it begins.
-        kind: any by default.
+        longest_ms: how long it lasts at most.
     """
-    kind = kind or random.choice(list(FAULT_KINDS))
+    kind = random.choice(list(FAULT_KINDS))
     table: Table = {"kind": kind, "at_ms": at_ms, **_ARGUMENTS[kind](random, brokers)}
     if kind != "cut_connections":
-        table["duration_ms"] = random.randint(50, 1_000)
+        table["duration_ms"] = random.randint(min(50, longest_ms), longest_ms)
     return table
 
 

@@ -1,0 +1,129 @@
+"""A scenario by chance: some hours of a small cluster, with light traffic and many faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from purgatory.simulation.scenario import Scenario
+from purgatory.simulation.scenario_file import LoadedScenario
+from tests.chaos.random_faults import Table, random_fault
+
+FAULTS_PER_HOUR = 60
+LONGEST_FAULT_MS = 60_000
+MS_PER_HOUR = 3_600_000
+
+
+def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
+    """A scenario of one seed.
+
+    Args:
+        seed: from which all chance comes.
+        hours: how long records arrive, in hours of virtual time.
+    """
+    random = Random(seed)
+    brokers = random.choice([3, 3, 4, 5])
+    replicas = random.choice([2, 3])
+    duration_ms = round(hours * MS_PER_HOUR)
+    document = {
+        "name": "chaos",
+        "seed": seed,
+        "duration_ms": duration_ms,
+        "drain_ms": 600_000,
+        "cluster": {
+            "brokers": brokers,
+            "session_timeout_ms": random.choice([100, 2_000, 9_000]),
+            "replica_lag_time_max_ms": random.choice([5_000, 30_000]),
+        },
+        "topic": {
+            "partitions": random.choice([1, 2, 4]),
+            "replication_factor": replicas,
+            "min_insync_replicas": random.randint(1, replicas),
+            "retention_bytes": 2**40,
+        },
+        "followers": {"fetch_max_wait_ms": 10_000},
+        "network": {"delay_ms": random.choice([0.2, {"p50": 0.5, "p75": 2.0}])},
+        "producers": [_producers(random, group) for group in _PRODUCERS],
+        "consumers": [_consumers(random, group) for group in ("none", "dynamic", "static")],
+        "faults": (
+            _damage(random, brokers, duration_ms)
+            if random.random() < 0.25
+            else _faults(random, brokers, duration_ms)
+        ),
+    }
+    scenario = Scenario.model_validate(document)
+    return LoadedScenario(scenario, Path(), f"chaos {seed}")
+
+
+_PRODUCERS: dict[str, Table] = {
+    "all": {"acks": "all"},
+    "idempotent": {"acks": "all", "idempotence": True},
+    "one-in-flight": {"acks": "all", "max_in_flight": 1},
+    "one": {"acks": 1},
+    "none": {"acks": 0},
+}
+"""The groups of producers, and what they promise: see `promises`."""
+
+
+def _producers(random: Random, group: str) -> Table:
+    return {
+        "group": group,
+        "rate": 0.05,
+        "batch_size": random.choice([1, 10]),
+        "linger_ms": random.choice([0, 50]),
+        "timeout_ms": random.choice([1_000, 10_000]),
+        "request_timeout_ms": random.choice([2_000, 15_000]),
+        "retry_backoff_ms": 500,
+        "delivery_timeout_ms": 10**9,
+        "keys": 20,
+        **_PRODUCERS[group],
+    }
+
+
+def _consumers(random: Random, membership: str) -> Table:
+    table: Table = {
+        "group": f"{membership}-readers",
+        "count": random.randint(1, 3),
+        "max_wait_ms": 10_000,
+        "membership": membership,
+        "deduplicates": True,
+    }
+    if membership != "none":
+        table |= {
+            "session_timeout_ms": random.choice([10_000, 45_000]),
+            "heartbeat_interval_ms": random.choice([3_000, 9_000]),
+            "commit_interval_ms": random.choice([5_000, 20_000]),
+            "max_poll_interval_ms": random.choice([20_000, 60_000]),
+            "poll_interval_ms": random.choice([0.0, {"p50": 20.0, "p75": 80.0}]),
+        }
+    if random.random() < 0.5 and membership != "none":
+        table |= {"stay_ms": {"p50": 300_000.0, "p75": 600_000.0}, "away_ms": 5_000.0}
+    return table
+
+
+def _faults(random: Random, brokers: int, duration_ms: int) -> list[Table]:
+    count = max(1, round(FAULTS_PER_HOUR * duration_ms / MS_PER_HOUR))
+    times = sorted(random.randrange(duration_ms) for _ in range(count))
+    faults = [random_fault(random, brokers, at_ms, longest_ms=LONGEST_FAULT_MS) for at_ms in times]
+    # What groups ask is struck too.
+    for fault in faults:
+        if "api" in fault:
+            fault["api"] = random.choice(_APIS)
+    return faults
+
+
+def _damage(random: Random, brokers: int, duration_ms: int) -> list[Table]:
+    """Disks that lose the ends of logs: of one broker at a time, so that others are intact."""
+    return [
+        {
+            "kind": "kill",
+            "broker": random.randrange(brokers),
+            "at_ms": at_ms,
+            "lost_records": random.choice([0, 1, 10, 1_000]),
+            "duration_ms": random.randint(10, 30_000),
+        }
+        for at_ms in range(30_000, duration_ms, 120_000)
+    ]
+
+
+_APIS = ("produce", "fetch", "join_group", "sync_group", "heartbeat", "offset_commit")
