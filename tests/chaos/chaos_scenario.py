@@ -9,8 +9,8 @@ from purgatory.simulation.scenario import Scenario
 from purgatory.simulation.scenario_file import LoadedScenario
 from tests.chaos.random_faults import Table, random_fault
 
-FAULTS_PER_HOUR = 60
-LONGEST_FAULT_MS = 60_000
+FAULTS_PER_HOUR = 180
+LONGEST_FAULT_MS = 40_000
 MS_PER_HOUR = 3_600_000
 
 
@@ -41,7 +41,7 @@ def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
             "min_insync_replicas": random.randint(1, replicas),
             "retention_bytes": 2**40,
         },
-        "followers": {"fetch_max_wait_ms": 10_000},
+        "followers": {"fetch_max_wait_ms": 20_000},
         "network": {"delay_ms": random.choice([0.2, {"p50": 0.5, "p75": 2.0}])},
         "producers": [_producers(random, group) for group in _PRODUCERS],
         "consumers": [_consumers(random, group) for group in ("none", "dynamic", "static")],
@@ -68,7 +68,7 @@ _PRODUCERS: dict[str, Table] = {
 def _producers(random: Random, group: str) -> Table:
     return {
         "group": group,
-        "rate": 0.05,
+        "rate": 0.08,
         "batch_size": random.choice([1, 10]),
         "linger_ms": random.choice([0, 50]),
         "timeout_ms": random.choice([1_000, 10_000]),
@@ -84,7 +84,7 @@ def _consumers(random: Random, membership: str) -> Table:
     table: Table = {
         "group": f"{membership}-readers",
         "count": random.randint(1, 3),
-        "max_wait_ms": 10_000,
+        "max_wait_ms": 20_000,
         "membership": membership,
         "deduplicates": True,
     }
@@ -102,9 +102,15 @@ def _consumers(random: Random, membership: str) -> Table:
 
 
 def _faults(random: Random, brokers: int, duration_ms: int) -> list[Table]:
+    """Most faults begin while another one lasts: it takes two to do harm."""
     count = max(1, round(FAULTS_PER_HOUR * duration_ms / MS_PER_HOUR))
-    times = sorted(random.randrange(duration_ms) for _ in range(count))
-    faults = [random_fault(random, brokers, at_ms, longest_ms=LONGEST_FAULT_MS) for at_ms in times]
+    faults: list[Table] = []
+    while len(faults) < count:
+        at_ms = random.randrange(duration_ms)
+        for _ in range(random.choice([1, 2, 2, 3])):
+            fault = random_fault(random, brokers, at_ms, longest_ms=LONGEST_FAULT_MS)
+            faults.append(fault)
+            at_ms = min(duration_ms - 1, at_ms + random.randint(0, 10_000))
     # What groups ask is struck too.
     for fault in faults:
         if "api" in fault:

@@ -251,6 +251,12 @@ class ControllerMachine(RuleBasedStateMachine):
         agreed = self.controller.change_isr(key, state.leader_epoch, isr)
         assert agreed == (set(isr) <= self.controller.live.keys())
 
+    @rule(broker=st.integers(1, 4), data=st.data())
+    def put_out_of_sync(self, broker: int, data: st.DataObject) -> None:
+        partitions = self.controller.partitions()
+        if partitions:
+            self.controller.put_out_of_sync(data.draw(st.sampled_from(partitions))[0], broker)
+
     @rule()
     def prefer(self) -> None:
         self.controller.elect_preferred()

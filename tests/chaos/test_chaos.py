@@ -1,0 +1,88 @@
+"""Chaos in small: minutes of it hold, what is broken on purpose is found, a seed repeats it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from purgatory.kafka import ProducerStates, TopicPartition
+from purgatory.kafka.controller import Controller, PartitionState
+from purgatory.kafka.groups.group_offsets import GroupOffsets
+from tests.chaos.chaos import run_hour
+from tests.chaos.chaos_scenario import chaos_scenario
+
+HOURS = 0.1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_promises_hold_for_minutes_of_chaos(seed: int) -> None:
+    summary, problems = run_hour(seed, HOURS)
+    assert problems == []
+    assert summary is not None and summary["faults"] and summary["drained"]
+
+
+def test_a_seed_gives_the_same_hour_again() -> None:
+    first, second = (run_hour(3, HOURS)[0] for _ in range(2))
+    assert first == second
+    assert chaos_scenario(3, HOURS) == chaos_scenario(3, HOURS) != chaos_scenario(4, HOURS)
+
+
+def _elect_whoever_lives(
+    self: Controller, topic_partition: TopicPartition, state: PartitionState
+) -> None:
+    """Take the last replica that lives for a clean leader, in sync or not."""
+    living = [broker for broker in state.replicas if broker in self.live]
+    state.leader_epoch += 1
+    state.leader = living[-1] if living else -1
+    if living:
+        state.isr = (state.leader,)
+    self.on_elected(topic_partition, state)
+
+
+def _load_nothing(self: GroupOffsets, partition: int) -> None:
+    """Begin to coordinate with no offsets, whatever was committed."""
+    self._loaded[partition] = set()
+
+
+def _find_no_duplicate(self: ProducerStates, *_: object) -> None:
+    """Take what a producer sends again for something new."""
+
+
+BROKEN: Mapping[str, tuple[object, str, Callable[..., object]]] = {
+    "a leader that was out of sync": (Controller, "_elect", _elect_whoever_lives),
+    "copies that nobody recognises": (ProducerStates, "find_duplicate", _find_no_duplicate),
+    "a coordinator that reads no offsets": (GroupOffsets, "load", _load_nothing),
+}
+"""Parts of the model, and what stands in their place."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*BROKEN[name])
+    assert any(run_hour(seed, HOURS)[1] for seed in range(40))
+
+
+def test_the_command_tells_what_was_run_and_at_what_rate() -> None:
+    command = [sys.executable, "-m", "tests.chaos.chaos", "--seed", "5", "--hours", "0.05"]
+    ran = subprocess.run([*command, "--no-audit"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("chaos from seed 5: 0.05 hours of a cluster in ")
+    assert ran.stdout.endswith("promises broken: 0\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--hours", "1"], "--seed"),
+        (["--seed", "x"], "--seed"),
+        (["--seed", "1", "--hours", "0"], "--hours"),
+    ],
+)
+def test_what_is_typed_wrongly_is_told(typed: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "tests.chaos.chaos", *typed]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and said in ran.stderr
+    assert "Traceback" not in ran.stderr
