@@ -17,6 +17,8 @@ HOLD_NOTHING = {
     "AsyncPurgatory.submit": "3.12's second way out of an await",
     "AsyncPurgatory.wait": "3.12's second way out of an await",
     "AsyncPurgatory.wait_for_threshold": "3.12's second way out of an await",
+    "<genexpr>": "at import, of the table of an operation's life",
+    "Closing._closer": "a comprehension, which puts a local back",
     "Closing._drained": "a coroutine; its caller gives back",
     "Closing._give_up_on": "a comprehension, which puts a local back",
     "Closing._leave.<locals>.leave": "a comprehension, which puts a local back",
@@ -33,9 +35,11 @@ HOLD_NOTHING = {
     "SystemTimer._check": "a comprehension, which puts a local back",
     "TimerTaskList._waiting": "a comprehension, which puts a local back",
     "WatcherList.unwatch": "passes over a key that can't be compared",
+    "_after.<locals>.<genexpr>": "at import, of the table of an operation's life",
     "_chains": "a generator",
     "_level": "a comprehension, which puts a local back",
     "_make_all_calls": "a generator: whatever breaks it off ends it",
+    "locks_held": "a generator",
     "_with_linked": "cuts tracebacks, and holds nothing",
 }
 """The functions in which a jump is left out, and why that does no harm."""
