@@ -36,15 +36,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class Books(Generic[W]):
-    """All that is known of one purgatory's operations.
-
-    Args:
-        name: the purgatory's.
-        timer: expires the operations.
-        expires: whether they expire at all.
-        on_settled: told of each settled operation: what it is counted as, and its wait in ns.
-        max_pending: how many may wait at the same time, or None.
-    """
+    """All that is known of one purgatory's operations; its arguments are the purgatory's."""
 
     __slots__ = (
         *("broken_off", "closing_error", "counters", "expires", "full_log_ns", "is_closed"),

@@ -62,7 +62,7 @@ class DelayedOperation(Checked):
 
     _timer_may_run_again = True  # what is settled once passes over what was done
 
-    # All are set here: four calls of super().__init__ would cost as much as a check.
+    # All layers' attributes are set here: else each would be one more call.
     def __init__(self, delay_ms: int, lock: LockLike | None = None) -> None:
         self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
         self._timer_entry = None

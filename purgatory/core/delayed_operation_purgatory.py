@@ -437,20 +437,6 @@ class DelayedOperationPurgatory:
             log_safely("info", "purgatory_closed", purgatory=self.name, pending=settled)
         return settled if first else 0
 
-    def _stop_intake(self, policy: ClosePolicy) -> Closing:
-        check_policy(policy)
-        books = self._books
-        closing = Closing(books, policy)
-
-        def stop_intake() -> Closing:
-            books.is_closed = True
-            if self._closing is None:
-                books.closing_error = closing.error
-                self._closing = closing
-            return self._closing
-
-        return books.turn.run(stop_intake)
-
     def _end_threads(self, deadline_s: float) -> None:
         if self.reaper is not None:
             self.reaper.stop_soon()
@@ -515,4 +501,15 @@ def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:
 
 def stop_intake(purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> Closing:
     """Take nothing more, and return how the purgatory closes: the first policy counts."""
-    return purgatory._stop_intake(policy)
+    check_policy(policy)
+    books = purgatory._books
+    closing = Closing(books, policy)
+
+    def stop_intake() -> Closing:
+        books.is_closed = True
+        if purgatory._closing is None:
+            books.closing_error = closing.error
+            purgatory._closing = closing
+        return purgatory._closing
+
+    return books.turn.run(stop_intake)
