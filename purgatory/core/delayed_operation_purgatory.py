@@ -122,9 +122,10 @@ class DelayedOperationPurgatory:
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
         keys = checked_keys(keys, thresholds)
-        if self._books.broken_off:
+        books = self._books
+        if books.broken_off:
             self._finish_broken_off()
-        return submit(operation, self._books, keys, thresholds)
+        return submit(operation, books, keys, thresholds)
 
     def future(
         self,
@@ -244,9 +245,7 @@ class DelayedOperationPurgatory:
             TypeError: the key is not hashable.
         """
         check_hashable(key)
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
+        books = self._mended_books()
 
         def forget() -> None:
             books.values.pop(key, None)
@@ -317,9 +316,8 @@ class DelayedOperationPurgatory:
 
     def _waiting_on(self, key: Hashable) -> list[DelayedOperation]:
         check_hashable(key)
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return self._books.turn.run(lambda: self._books.watchers.operations_on(key))
+        books = self._mended_books()
+        return books.turn.run(lambda: books.watchers.operations_on(key))
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
@@ -337,23 +335,17 @@ class DelayedOperationPurgatory:
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return self._books.watchers.entries
+        return self._mended_books().watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return len(self._books.watchers.by_key)
+        return len(self._mended_books().watchers.by_key)
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return len(self._books.pending)
+        return len(self._mended_books().pending)
 
     @property
     def max_pending(self) -> int | None:
@@ -366,9 +358,7 @@ class DelayedOperationPurgatory:
 
         O(1), but for those before it that left since another one came.
         """
-        if self._books.broken_off:
-            self._finish_broken_off()
-        books = self._books
+        books = self._mended_books()
         oldest = books.turn.run(books.oldest)
         return 0 if oldest is None else max(0, books.now_ns() - submitted_ns(oldest))
 
@@ -403,9 +393,8 @@ class DelayedOperationPurgatory:
     @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return self._books.turn.run(self._books.counters.snapshot)
+        books = self._mended_books()
+        return books.turn.run(books.counters.snapshot)
 
     # Closing.
 
@@ -458,6 +447,11 @@ class DelayedOperationPurgatory:
 
     # After an interrupt, and a fork.
 
+    def _mended_books(self) -> Books[DelayedOperation]:
+        if self._books.broken_off:
+            self._finish_broken_off()
+        return self._books
+
     def _finish_broken_off(self) -> None:
         """Finish what an interrupt broke off. O(entries), and what the operations' callbacks cost.
 
@@ -488,9 +482,8 @@ class DelayedOperationPurgatory:
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
-        if self._books.broken_off:
-            self._finish_broken_off()
-        self._books.turn.run(self._books.check)
+        books = self._mended_books()
+        books.turn.run(books.check)
 
 
 def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:
