@@ -209,17 +209,19 @@ class GroupMember:
             self._fetch_offsets(mine)
 
     def _fetch_offsets(self, mine: Sequence[TopicPartition]) -> None:
-        self._ask(OffsetFetch, partial(self._take_up, mine))
+        acknowledged = self.group.watch.acknowledged()
+        self._ask(OffsetFetch, partial(self._take_up, mine, acknowledged))
 
     def _take_up(
         self,
         mine: Sequence[TopicPartition],
+        acknowledged: Mapping[TopicPartition, int],
         answer: Mapping[TopicPartition, int] | ErrorCode | None,
     ) -> None:
         if answer is None or isinstance(answer, ErrorCode):
             self._later(self._fetch_offsets, mine)
             return
-        self.group.watch.fetched(self, answer, mine)
+        self.group.watch.fetched(self, answer, mine, acknowledged)
         self.state = MemberState.MEMBER
         self._committed = {place: answer.get(place, 0) for place in mine}
         self.consumer.assign(self._committed)

@@ -62,15 +62,20 @@ class GroupWatch:
         for place in self._commits[number]:
             self._acknowledged[place] = max(number, self._acknowledged.get(place, -1))
 
+    def acknowledged(self) -> Mapping[TopicPartition, int]:
+        """Return the number of the last commit of each partition that was acknowledged."""
+        return dict(self._acknowledged)
+
     def fetched(
         self,
         member: GroupMember,
         offsets: Mapping[TopicPartition, int],
         mine: Sequence[TopicPartition],
+        acknowledged: Mapping[TopicPartition, int],
     ) -> None:
-        """A member was told how far the group has read."""
+        """A member was told how far the group has read; ``acknowledged`` is from when it asked."""
         for place in mine:
-            least = self._acknowledged.get(place)
+            least = acknowledged.get(place)
             if least is None:
                 continue
             permitted = {commit[place] for commit in self._commits[least:] if place in commit}
