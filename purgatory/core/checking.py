@@ -2,9 +2,9 @@
 
 How a check is never lost, and never waits
 ------------------------------------------
-Whoever wants something of an operation first *notes* it (a flag: check, expire or fail), then
-*tries* the operation's lock. Who gets it serves all that is noted, releases the lock, and then
-*looks* at the flags again::
+A call that wants something of an operation first *notes* it (a flag: check, expire or fail), then
+*tries* the operation's lock. If it gets the lock, it serves all that is noted, releases the lock,
+and then *looks* at the flags again::
 
     requester:  note   try ..........          fails: the holder has yet to look
     holder:     ...... serve   release   look
@@ -22,9 +22,10 @@ Ground rules
   of the flags, so when it is taken the flags stay set, and the server puts a retry on the timer,
   unless one is there: 1 ms ahead, then 2, 4 and so on, until it finds the lock free. A retry that
   comes while there is a server leaves everything to that, which looks for it once it is none.
-* Nothing of ours touches an operation that was let go: who lets it go becomes its server for good.
-  In the lists' turn it loses its keys; who puts it on a list or on the timer meanwhile looks at
-  those. Last it is no longer pending: until then, the next close lets it go again.
+* Nothing of ours touches an operation that was let go: the close that lets it go becomes its server
+  for good. In the lists' turn it loses its keys; a call that puts it on a list or on the timer
+  meanwhile looks at those. Last it is no longer pending: until then, the next close lets it go
+  again.
 * A claim has the number of its thread: so a close finds what its own thread is in the middle of.
 """
 
@@ -235,8 +236,8 @@ class Checked(Settled):
 
         One that came before has left it to the server.
         """
-        # Put on the timer first, then looked: who settles it sets the outcome first, who lets go of
-        # it takes its keys first, and then looks for a retry to cancel.
+        # Put on the timer first, then looked: the settler sets the outcome first, and a close that
+        # lets go of it takes its keys first; then both look for a retry to cancel.
         if self._op_outcome is not PENDING or self._op_was_let_go():
             retry.cancel()
             self._op_retry = None

@@ -3,7 +3,7 @@
 Ground rules
 ------------
 * The first call sets the policy; every call settles what it finds by it, so that one that was
-  interrupted is finished by the next. Who is closing changes in the purgatory's turn.
+  interrupted is finished by the next. The list of closes under way changes in the purgatory's turn.
 * Whoever closes waits for the operations that other threads are busy with; never for those that its
   own thread is busy with, further down the stack: they go on when it returns. Two callbacks that
   close do not wait for each other either, so that neither waits for ever.

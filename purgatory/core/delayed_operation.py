@@ -12,8 +12,8 @@ Ground rules
 * Attributes start with ``_op_``: users derive from this class, and theirs must not collide.
 * A submission that raises leaves nothing behind: the operation is cancelled, unless another call
   submitted it before.
-* Who puts an operation on the timer looks at it afterwards: settled meanwhile, or let go of, which
-  takes its keys.
+* The call that puts an operation on the timer looks afterwards whether it was settled meanwhile, or
+  let go of, which takes its keys.
 """
 
 from __future__ import annotations

@@ -185,9 +185,9 @@ class DelayedOperationPurgatory:
     def advance(self, key: Hashable, value: int) -> int:
         """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
 
-        A value below an earlier one changes nothing: values only rise, until ``forget``. Who waits
-        on ``key`` for any event, rather than for a number, is not checked. O(k log n) where k of n
-        have their number reached, amortized; O(1) where none has. Never blocks.
+        A value below an earlier one changes nothing: values only rise, until ``forget``. An
+        operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
+        where k of n have their number reached, amortized; O(1) where none has. Never blocks.
 
         Returns:
             How many operations this call completed.

@@ -20,10 +20,10 @@ class Reaper(Protocol):
         """Its heartbeat, by the timer's clock."""
 
     def restart_if_dead(self) -> bool:
-        """Have it live, and say whether it had died."""
+        """Start it anew if it had died, and say whether it had."""
 
     def stop_soon(self) -> None:
-        """Have it end; don't wait for it."""
+        """Tell it to end; don't wait for it."""
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for its end, at most ``timeout_s``."""

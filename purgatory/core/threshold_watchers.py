@@ -1,7 +1,7 @@
 """The operations that wait until the value of one key has reached a number.
 
-Scanning all who wait at each event is what makes ten thousand parked requests on one partition
-dear. Here they stand by the number they wait for: an event finds those it concerns, and no others.
+With ten thousand requests parked on one partition, it costs too much to look at all of them at each
+event. Here they stand by the number they wait for: an event finds those it concerns, and no others.
 
 Ground rules
 ------------

@@ -8,8 +8,8 @@ Why no lock
   often, each section then costs a switch of threads: together they get a fifth of what one gets.
 
 So whose turn it is stands in a dict, taken by ``dict.setdefault``: one step of the interpreter,
-after which the item itself says who took it, whatever came next. Who finds it taken sleeps a
-moment, and tries again::
+after which the item itself says who took it, whatever came next. A thread that finds it taken
+sleeps a moment, and tries again::
 
     me = [get_ident()]
     turn = self._turn

@@ -13,13 +13,13 @@ Ground rules
   purgatory on this very thread; hence a turn lets its own thread in. So there is no looking at a
   map and then changing it: each step is one call of the dict's (``setdefault``, ``pop``), and what
   it found is looked at afterwards.
-* Who stands on a list is the truth; ``entries`` is a count of it, an empty list is a leftover, and
+* What stands on a list is the truth; ``entries`` is a count of it, an empty list is a leftover, and
   a number is one that the heap of its key has lost. What an interrupt leaves wrong of these,
   ``mend`` puts right.
 * An operation stands in ``by_key`` under all its keys. If it waits for a number, it also stands in
   ``numbers_by_key``, until that number was reached.
-* Only what is PENDING stays on a list. Who settles an operation sets its outcome first and then
-  takes it off all its keys; who puts it there looks at its outcome afterwards.
+* Only what is PENDING stays on a list. The settler of an operation sets its outcome first and then
+  takes it off all its keys; the call that puts it there looks at its outcome afterwards.
 * Operations are held by identity: users may give theirs an ``__eq__``.
 """
 
