@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from purgatory.cli.main import app
-from purgatory.simulation import load_scenario, parse_scenario
+from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.scenario_faults import FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
 from purgatory.trace.table_rows import ROWS
@@ -107,3 +107,11 @@ def test_its_program_runs() -> None:
 def test_scenarios_named_in_commands_ship() -> None:
     for name in re.findall(r"purgatory simulate ([a-z-]+)(?!\S)", TEXT):
         assert load_scenario(name).scenario.name == name
+
+
+def test_the_table_of_the_rebalance_storm_is_what_its_run_prints() -> None:
+    shown = re.findall(r"^    │ (hasty|patient) +│(.*)│$", TEXT, re.MULTILINE)
+    summary = Simulation(load_scenario("rebalance-storm")).run()
+    names = ("joins", "rebalances", "expelled", "commits", "reread")
+    ran = {row["group"]: [f"{row[name]:,}" for name in names] for row in summary["consumers"]}
+    assert {group: [one.strip() for one in cells.split("│")] for group, cells in shown} == ran
