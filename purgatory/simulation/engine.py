@@ -119,6 +119,9 @@ class VirtualEngine(Engine):
     def now_ns(self) -> int:
         return self._now_ns
 
+    def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+        self.at(self._now_ns + delay_ns, function, *args)
+
     def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
         if time_ns < self._now_ns:
             time_ns = self._now_ns

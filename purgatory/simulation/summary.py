@@ -40,9 +40,12 @@ def waits_summary(waits: Waits) -> dict[str, float | int | None]:
 def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """Per purgatory and kind: operations by outcome, and the waits of all that were settled."""
     rows = []
-    present = {key[0] for key in recorded}
-    of_groups = [(name, ("member",)) for name in GROUP_PURGATORIES if name in present]
-    for purgatory, kinds in (*TABLE_ROWS, *of_groups):
+    known = {(purgatory, kind) for purgatory, kinds in TABLE_ROWS for kind in kinds}
+    asked = {(key[0], key[1]) for key in recorded} - known
+    in_order = sorted(
+        asked, key=lambda row: ((*PURGATORIES, *GROUP_PURGATORIES).index(row[0]), row)
+    )
+    for purgatory, kinds in (*TABLE_ROWS, *((name, (kind,)) for name, kind in in_order)):
         chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
         rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
     return rows
