@@ -149,11 +149,15 @@ class Broker:
         self._runtime.suspend_process(self.process)
 
     def resume(self) -> None:
-        """Go on: first what should have expired, then what arrived, in order."""
+        """Go on: first what should have expired, then what it was told, then what it was asked.
+
+        So nobody is refused for a role that was given to it in the meantime.
+        """
         self.paused = False
         self._runtime.resume_process(self.process)
         backlog, self._backlog = self._backlog, deque()
-        for function, args in backlog:
+        asked = (self.receive, self._execute_next)
+        for function, args in sorted(backlog, key=lambda entry: entry[0] in asked):
             function(*args)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
