@@ -104,7 +104,9 @@ class ClusterDriver:
             case Begin():
                 await self._begin(step.fault)
             case End():
-                next(begun for fault, begun in self._begun if fault == step.fault).end()
+                for fault, begun in self._begun:
+                    if fault == step.fault:
+                        begun.end()
             case WaitForLag():
                 await asyncio.sleep(self._lag_ms * 2.5 / 1_000)
 

@@ -2,13 +2,13 @@
 
 As lines they read:
 
-    leader 2 in epoch 1; in sync 2 3; 1 dead, 2 AB|C, 3 AB|
+    leader 2 in epoch 1; in sync 2 3; 1 A, 2 AB|C, 3 AB|
     leader 2 in epoch 0; all in sync with D
     A NONE at 0, B NONE at 1, C -, D NONE at 0
 
-Broker 2 leads the first partition; its log has the records A, B and C, of which A and B are below
-its high watermark. The produces A and B were acknowledged, C is not answered yet. In the second one
-all logs have D, and its commit is known to all.
+Broker 2 leads the first partition, and 1 is out of sync. The log of 2 has the records A, B and C;
+A and B are below its high watermark. The produces A and B were acknowledged, C is not answered yet.
+In the second one all logs have D, and its commit is known to all.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ReplicaState:
 class PartitionDecisions:
     """Who leads a partition, who is in sync, and what the replicas on brokers that run have.
 
-    While nobody leads, nobody says what is committed: a broker reads back its log from a disk, but
-    not how far it was committed.
+    What one out of sync takes for committed is of no account, nor what anybody does while nobody
+    leads: from its disk a broker reads back its log, but not how far it was committed.
     """
 
     leader: int
@@ -70,13 +70,17 @@ class PartitionDecisions:
 def decided(
     leader: int, epoch: int, isr: Sequence[int], replicas: Mapping[int, ReplicaState | str]
 ) -> PartitionDecisions:
-    """Return what was decided of a partition, without the marks that nobody sets."""
-    if leader < 0:
-        replicas = {
-            broker: state if isinstance(state, str) else state.records or "nothing"
+    """Return what was decided of a partition, without the marks that nobody goes by."""
+    counts = isr if leader >= 0 else ()
+    return PartitionDecisions(
+        leader,
+        epoch,
+        tuple(isr),
+        {
+            broker: state if isinstance(state, str) or broker in counts else state.records or "-"
             for broker, state in replicas.items()
-        }
-    return PartitionDecisions(leader, epoch, tuple(isr), replicas)
+        },
+    )
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ class SimulatedDriver:
             case Begin():
                 self._begin(step.fault)
             case End():
-                next(begun for fault, begun in self._begun if fault == step.fault).end()
+                for fault, begun in self._begun:
+                    if fault == step.fault:
+                        begun.end()
             case WaitForLag():
                 self._advance(self._lag_ms * 5 // 2)
 

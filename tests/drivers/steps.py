@@ -7,6 +7,7 @@ produced it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from purgatory.kafka.faults import Fault
@@ -71,7 +72,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class End:
-    """The fault that began as this one ends."""
+    """Those that began as this fault end; none, where it was refused or is over."""
 
     fault: Fault
 
@@ -92,7 +93,8 @@ class Story:
     """What happens to a cluster, and what it comes to.
 
     After each step both drivers are left alone until nothing changes any more, and must have
-    decided the same; but not before a `WaitForLag`, which goes on from the middle of what happens.
+    decided the same. Steps that stand together in a tuple follow each other at once: what one
+    begins is under way when the next one comes.
 
     Args:
         name: of a few words.
@@ -109,13 +111,19 @@ class Story:
 
     name: str
     shows: str
-    steps: tuple[Step, ...]
+    steps: tuple[Step | tuple[Step, ...], ...]
     ends: str
     answers: str
     second_ends: str = UNTOUCHED
     loses: str = ""
     drops_laggards: bool = False
     on_disk: bool = False
+
+    @property
+    def rounds(self) -> Iterator[tuple[Step, ...]]:
+        """The steps between which both are left alone."""
+        for one in self.steps:
+            yield one if isinstance(one, tuple) else (one,)
 
     @property
     def end_lines(self) -> tuple[str, ...]:

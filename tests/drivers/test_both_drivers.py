@@ -15,10 +15,11 @@ from purgatory.cluster import replica_fetcher
 from purgatory.kafka import follower_session
 from purgatory.kafka.faults import KINDS
 from tests.drivers.cluster_driver import ClusterDriver
-from tests.drivers.decisions import Rules
+from tests.drivers.decisions import Decisions, Rules
 from tests.drivers.driver import Driver
+from tests.drivers.random_stories import random_story
 from tests.drivers.simulated_driver import SimulatedDriver
-from tests.drivers.steps import Begin, Story, WaitForLag
+from tests.drivers.steps import Begin, Story
 from tests.drivers.stories import STORIES
 
 
@@ -29,27 +30,27 @@ def _impatient_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_session, "LOOK_EVERY_MS", 10)
 
 
-def _play(story: Story, folder: Path | None) -> None:
+def _play(story: Story, folder: Path | None = None) -> Decisions:
+    """Play a story through both, compare them after each step, and return what they came to."""
     with ExitStack() as stack:
         simulated: Driver = stack.enter_context(SimulatedDriver(story))
         in_cluster: Driver = stack.enter_context(ClusterDriver(story, folder))
         rules = Rules(story.loses)
-        for step, next_step in zip(story.steps, [*story.steps[1:], None], strict=True):
-            simulated.take(step)
-            in_cluster.take(step)
-            if isinstance(next_step, WaitForLag):
-                continue
+        for steps in story.rounds:
+            for step in steps:
+                simulated.take(step)
+                in_cluster.take(step)
             expected = simulated.settle()
             decided = in_cluster.settle(expected)
-            assert decided.lines == expected.lines, f"after {step}"
-            assert decided == expected, f"after {step}"
+            assert decided.lines == expected.lines, f"after {steps}"
+            assert decided == expected, f"after {steps}"
             rules.check(decided)
-        assert decided.lines == story.end_lines
+    return decided
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_both_drivers_decide_the_same(story: Story) -> None:
-    _play(story, None)
+    assert _play(story).lines == story.end_lines
 
 
 @pytest.mark.parametrize(
@@ -60,15 +61,32 @@ def test_both_drivers_decide_the_same(story: Story) -> None:
     ],
 )
 def test_so_they_do_with_logs_on_a_disk(story: Story, tmp_path: Path) -> None:
-    _play(story, tmp_path / "data")
+    assert _play(story, tmp_path / "data").lines == story.end_lines
 
 
 def test_each_fault_is_in_a_story() -> None:
     begun = {
-        step.fault.kind for story in STORIES for step in story.steps if isinstance(step, Begin)
+        step.fault.kind
+        for story in STORIES
+        for steps in story.rounds
+        for step in steps
+        if isinstance(step, Begin)
     }
     assert begun == set(KINDS)
 
 
 def test_a_story_has_a_name_of_its_own() -> None:
     assert len({story.name for story in STORIES}) == len(STORIES) >= 30
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 150), marks=pytest.mark.exhaustive)]
+)
+def test_so_they_do_whatever_happens(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            decided = _play(random_story(seed))
+            assert all("; all in sync with " in str(one) for one in decided.partitions), decided
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
