@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from purgatory.kafka import TopicPartition
+from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
-from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
-
-if TYPE_CHECKING:
-    from purgatory.simulation.commit_watch import CommitWatch
-    from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import SimulatedController
+from purgatory.simulation.simulated_controller import SimulatedController
 
 
 class DeleteRecordsRequest(Request):
@@ -40,7 +38,7 @@ class DeleteRecordsRequest(Request):
     def watch_keys(self) -> tuple[TopicPartition, ...]:
         return (self.topic_partition,)
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         offsets = {self.topic_partition: self.offset}
         broker.manager.delete_records(self._timeout_ms, offsets, self.respond)
 
@@ -69,7 +67,7 @@ class Administrator:
         scenario: Scenario,
         engine: Engine,
         controller: SimulatedController,
-        brokers: list[Broker],
+        brokers: Sequence[Server],
         watch: CommitWatch,
     ) -> None:
         self._section = section

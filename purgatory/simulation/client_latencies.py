@@ -11,14 +11,10 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from purgatory.simulation.engine import NS_PER_US
+from purgatory.simulation.messages import Batch, Message
+from purgatory.simulation.network import Request
 from purgatory.simulation.wait_counts import Waits
-
-if TYPE_CHECKING:
-    from purgatory.simulation.messages import Batch, Message
-    from purgatory.simulation.produce_request import ProduceRequest
 
 SPANS = ("record", "attempt", "network", "queue", "wait", "broken")
 """What is timed. `record`: from its arrival at the producer until it's acknowledged. `attempt`:
@@ -38,7 +34,7 @@ class Latencies:
             self.by_span.values()
         )
 
-    def answered(self, request: ProduceRequest, batch: Batch, now_ns: int) -> None:
+    def answered(self, request: Request, batch: Batch, now_ns: int) -> None:
         """The answer to an attempt of each record of a batch came. O(1)."""
         sent_us, now_us = batch.sent_ns // NS_PER_US, now_ns // NS_PER_US
         served_us = request.received_ns // NS_PER_US

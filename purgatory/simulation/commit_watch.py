@@ -10,15 +10,12 @@ watermark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from purgatory.kafka import RecordBatch, ReplicaManager, TopicPartition
 from purgatory.kafka.log import Log
+from purgatory.simulation.invariants import Invariants
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.messages import Batch
-
-if TYPE_CHECKING:
-    from purgatory.simulation.invariants import Invariants
 
 _ALL = -1
 _READ_BYTES = 2**62
@@ -129,7 +126,7 @@ class CommitWatch:
             if not isinstance(batch.tag, Batch):
                 continue
             lost = self._ledger.withdrawn(batch.tag)
-            if clean and lost and batch.tag.queue.producer.group.acks == _ALL:
+            if clean and lost and batch.tag.queue.books.acks == _ALL:
                 self._invariants.acknowledged_lost(lost[0], topic_partition)
         watched.audited = kept
 

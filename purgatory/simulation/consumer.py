@@ -9,60 +9,23 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from purgatory.kafka import (
     ErrorCode,
-    FetchIsolation,
-    FetchParams,
     PartitionFetch,
     PartitionFetchResponse,
     RecordBatch,
     TopicPartition,
 )
-from purgatory.simulation.distributions import sampler, stream
-from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
-from purgatory.simulation.group_member import GroupMember
-from purgatory.simulation.group_watch import GroupWatch
-from purgatory.simulation.invariants import Invariants
+from purgatory.simulation.consumer_group import ConsumerGroup
+from purgatory.simulation.engine import NS_PER_MS, NS_PER_US
 from purgatory.simulation.messages import Batch
-from purgatory.simulation.network import Connection, Request
-from purgatory.simulation.scenario import ConsumersSection, Scenario
-from purgatory.simulation.simulated_groups import offsets_partition_of
+from purgatory.simulation.network import Request, Server
 from purgatory.trace.table_rows import ReadRow
 
-if TYPE_CHECKING:
-    from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import SimulatedController
-
 _BACKOFF_NS = 100 * NS_PER_MS
-_ISOLATION = {
-    "read_uncommitted": FetchIsolation.HIGH_WATERMARK,
-    "read_committed": FetchIsolation.TXN_COMMITTED,
-}
-
-
-@dataclass
-class ConsumerCounts:
-    """What a group of consumers read.
-
-    `polls` are answers, of which `empty_polls` brought nothing; `skipped` counts offsets that were
-    deleted before they were read, `reread` the records that a member of the group had read before.
-    `joins` counts requests to join, `rebalances` the generations of the group, `expelled` the
-    members that worked for too long.
-    """
-
-    polls: int = 0
-    empty_polls: int = 0
-    records: int = 0
-    skipped: int = 0
-    reread: int = 0
-    joins: int = 0
-    rebalances: int = 0
-    expelled: int = 0
-    commits: int = 0
 
 
 class ConsumerFetch(Request):
@@ -87,7 +50,7 @@ class ConsumerFetch(Request):
     def watch_keys(self) -> tuple[TopicPartition, ...]:
         return tuple(self.fetches)
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         params = self.session.consumer.group.params
         broker.manager.fetch_records(params, self.fetches, self.respond)
 
@@ -144,9 +107,18 @@ class FetchSession:
         for topic_partition in self.consumer.fetches_to(self.broker_id):
             self.consumer.look_for_leader(topic_partition)
 
-    def _go_on(self) -> None:
-        self._busy = False
-        self.fetch()
+
+class Membership(Protocol):
+    """A consumer's part in its group, where a coordinator deals out the partitions."""
+
+    def start(self) -> None:
+        """Join the group."""
+
+    def works_for(self, work_ns: int) -> None:
+        """The consumer has read something, and is busy with it for so long."""
+
+    def came_to_poll(self) -> None:
+        """The consumer is through with its work."""
 
 
 class Consumer:
@@ -160,7 +132,8 @@ class Consumer:
     def __init__(self, group: ConsumerGroup, number: int) -> None:
         self.group = group
         self.number = number
-        self.member: GroupMember | None = None
+        self.member: Membership | None = None
+        """None: the partitions are dealt out once and for all."""
         self.assignment = 0
         """How often it was given partitions."""
         self.positions: dict[TopicPartition, int] = {}
@@ -170,6 +143,14 @@ class Consumer:
         self._leaders: dict[TopicPartition, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._polls = 0
+
+    def start(self) -> None:
+        """Join the group, or read what was dealt out to it."""
+        if self.member is not None:
+            self.member.start()
+        else:
+            mine = self.group.topic_partitions[self.number :: self.group.section.count]
+            self.assign(dict.fromkeys(mine, 0))
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from here, and no others any more."""
@@ -204,6 +185,14 @@ class Consumer:
             self.processed.update(until)
         if self.member is not None and not self._works:
             self.member.came_to_poll()
+
+    def has_read(self, committed: Mapping[TopicPartition, int]) -> bool:
+        """Whether it has read up to the given offsets; as a member, whether the group has."""
+        if self.member is not None:
+            return self.group.has_read(committed)
+        return all(
+            position >= committed.get(place, 0) for place, position in self.positions.items()
+        )
 
     def fetches_to(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
         """What to ask a broker for."""
@@ -301,99 +290,3 @@ class Consumer:
                 offset += 1
         self.positions[topic_partition] = batches[-1].next_offset
         group.read_until[topic_partition] = max(read_before, batches[-1].next_offset)
-
-
-class ConsumerGroup:
-    """Consumers that share the partitions among them: dealt out once, or by a group's coordinator.
-
-    Args:
-        section: the settings.
-        scenario: the run's settings.
-        engine: runs the events.
-        controller: tells who leads.
-        brokers: all brokers, by number.
-        invariants: is told if the group breaks its promises.
-        write: takes rows of the trace's `reads`; None writes none.
-    """
-
-    def __init__(
-        self,
-        section: ConsumersSection,
-        scenario: Scenario,
-        engine: Engine,
-        controller: SimulatedController,
-        brokers: list[Broker],
-        invariants: Invariants,
-        write: Callable[[ReadRow], None] | None,
-    ) -> None:
-        self.section = section
-        self.name = section.group
-        self.engine = engine
-        self.controller = controller
-        self.counts = ConsumerCounts()
-        self.write = write
-        self.params = FetchParams(
-            max_wait_ms=section.max_wait_ms,
-            min_bytes=section.min_bytes,
-            max_bytes=section.max_bytes,
-            isolation=_ISOLATION[section.isolation],
-        )
-        self._brokers = brokers
-        name = (scenario.seed, "consumers", section.group)
-        self._delay_ns = sampler(scenario.network.delay_ms, stream(*name, "network"), NS_PER_MS)
-        self.interval_ns = sampler(section.poll_interval_ms, stream(*name, "interval"), NS_PER_MS)
-        self.stay_ns = sampler(section.stay_ms, stream(*name, "stay"), NS_PER_MS)
-        self.away_ns = sampler(section.away_ms, stream(*name, "away"), NS_PER_MS)
-        self.topic_partitions = controller.topic_partitions
-        self.read_until: dict[TopicPartition, int] = {}
-        """How far any of the consumers has read."""
-        self.watch = GroupWatch(section.group, invariants)
-        self.consumers = [Consumer(self, number) for number in range(section.count)]
-        if section.membership != "none":
-            place = offsets_partition_of(section.group)
-            for consumer in self.consumers:
-                instance = f"{section.group}-{consumer.number}"
-                is_static = section.membership == "static"
-                consumer.member = GroupMember(consumer, instance if is_static else None, place)
-
-    def start(self) -> None:
-        """Let all consumers begin."""
-        for consumer in self.consumers:
-            if consumer.member is not None:
-                consumer.member.start()
-            else:
-                mine = self.topic_partitions[consumer.number :: self.section.count]
-                consumer.assign(dict.fromkeys(mine, 0))
-
-    def coordinator_of(self, place: TopicPartition) -> int:
-        """The broker that coordinates the group, or -1."""
-        return self.controller.assignment_of(place).leader
-
-    def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:
-        """A connection from one of the consumers to a broker.
-
-        Args:
-            broker_id: the broker.
-            timeout_ms: how long an answer is waited for; 0: as long as the section says.
-        """
-        return Connection(
-            self.engine,
-            self._brokers[broker_id],
-            self._delay_ns,
-            timeout_ms or self.section.request_timeout_ms,
-            self.name,
-        )
-
-    def has_read(self, committed: dict[TopicPartition, int]) -> bool:
-        """Whether the group has read up to the given offsets."""
-        if self.section.membership != "none":
-            return all(
-                self.read_until.get(place, 0) >= committed[place]
-                for place in self.topic_partitions
-                if place in committed
-            )
-        return all(
-            position >= committed.get(topic_partition, 0)
-            for consumer in self.consumers
-            for topic_partition, position in consumer.positions.items()
-        )

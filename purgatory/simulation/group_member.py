@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.kafka import ErrorCode, JoinAnswer, Joining, SyncAnswer, TopicPartition
+from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.group_requests import (
     Answered,
+    AskedAs,
     GroupRequest,
     Heartbeat,
     JoinGroup,
@@ -33,10 +35,8 @@ from purgatory.simulation.group_requests import (
     OffsetFetch,
     SyncGroup,
 )
-
-if TYPE_CHECKING:
-    from purgatory.simulation.consumer import Consumer
-    from purgatory.simulation.network import Connection
+from purgatory.simulation.network import Connection
+from purgatory.simulation.simulated_groups import offsets_partition_of
 
 _BACKOFF_NS = 100 * NS_PER_MS
 _COMMIT_TIMEOUT_MS = 5_000
@@ -67,23 +67,22 @@ class GroupMember:
 
     Args:
         consumer: fetches what it is given.
-        instance_id: by which it is known if it comes back; None for a dynamic member.
-        place: the partition whose leader coordinates the group.
     """
 
-    def __init__(self, consumer: Consumer, instance_id: str | None, place: TopicPartition) -> None:
+    def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.group = consumer.group
-        self.group_id = consumer.group.name
-        self.place = place
         self.state = MemberState.AWAY
         self.member_id = ""
         self.generation = -1
         section = self._section = consumer.group.section
+        self.place = offsets_partition_of(section.group)
+        """The partition whose leader coordinates the group."""
+        self.is_static = section.membership == "static"
         self.joining = Joining(
             client_id=section.group,
             client_host="/simulated",
-            instance_id=instance_id,
+            instance_id=f"{section.group}-{consumer.number}" if self.is_static else None,
             session_timeout_ms=section.session_timeout_ms,
             rebalance_timeout_ms=section.max_poll_interval_ms,
             protocol_type="consumer",
@@ -127,7 +126,7 @@ class GroupMember:
         if self.state is MemberState.AWAY:
             return
         # A static member just stops: it is expected back until its session is over.
-        if self.joining.instance_id is None:
+        if not self.is_static:
             self._ask(LeaveGroup, lambda _: None)
             self.member_id = ""
         self.state = MemberState.AWAY
@@ -204,7 +203,8 @@ class GroupMember:
         else:
             given = _partitions(answer.assignment)
             mine = [place for place in self.group.topic_partitions if place.partition in given]
-            if self.group.watch.given(self, (*term, self.generation), mine):
+            term = (*term, self.generation)
+            if self.group.watch.given(self.member_id, self.is_static, term, mine):
                 self.group.counts.rebalances += 1
             self._fetch_offsets(mine)
 
@@ -221,7 +221,7 @@ class GroupMember:
         if answer is None or isinstance(answer, ErrorCode):
             self._later(self._fetch_offsets, mine)
             return
-        self.group.watch.fetched(self, answer, mine, acknowledged)
+        self.group.watch.fetched(self.member_id, answer, mine, acknowledged)
         self.state = MemberState.MEMBER
         self._committed = {place: answer.get(place, 0) for place in mine}
         self.consumer.assign(self._committed)
@@ -305,7 +305,10 @@ class GroupMember:
             return
         connection = self._connection(coordinator, is_join=kind is JoinGroup)
         take = partial(self._answered, turn, answered)
-        connection.send(kind(self, connection, take, timeout_ms, *arguments))
+        asked_as = AskedAs(
+            self.group.name, self.member_id, self.generation, self.joining, self.place
+        )
+        connection.send(kind(asked_as, connection, take, timeout_ms, *arguments))
 
     def _answered(self, turn: int, answered: Answered, answer: Any) -> None:
         if turn == self._turn:

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from purgatory.kafka import BrokerGroups, CommittedOffset, ErrorCode, GroupRefusal, TopicPartition
-from purgatory.simulation.network import Connection, Request
-
-if TYPE_CHECKING:
-    from purgatory.simulation.group_member import GroupMember
-    from purgatory.simulation.simulated_broker import Broker
+from purgatory.kafka import (
+    BrokerGroups,
+    CommittedOffset,
+    ErrorCode,
+    GroupRefusal,
+    Joining,
+    TopicPartition,
+)
+from purgatory.simulation.network import Connection, Request, Server
 
 Answered = Callable[[Any], object]
+
+
+class AskedAs(NamedTuple):
+    """As what a member asks: `place` is the partition whose leader coordinates its group."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    joining: Joining
+    place: TopicPartition
 
 
 class GroupRequest(Request):
     """A member's request.
 
     Args:
-        member: who asks.
+        asked_as: who asks, as what it is when it does.
         connection: to the coordinator.
         answered: takes the answer; None if the connection broke before it came.
         timeout_ms: how long the coordinator may let it wait.
     """
 
-    __slots__ = ("_answered", "_timeout_ms", "asked_as", "member")
+    __slots__ = ("_answered", "_timeout_ms", "asked_as")
     kind = "member"
     waits: ClassVar[bool] = False
 
     def __init__(
-        self, member: GroupMember, connection: Connection, answered: Answered, timeout_ms: int
+        self, asked_as: AskedAs, connection: Connection, answered: Answered, timeout_ms: int
     ) -> None:
         super().__init__(connection)
-        self.member = member
-        self.asked_as = (member.member_id, member.generation)
+        self.asked_as = asked_as
         self.may_wait = self.waits
         self._answered = answered
         self._timeout_ms = timeout_ms
@@ -45,7 +57,7 @@ class GroupRequest(Request):
 
     @property
     def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.member.place,)
+        return (self.asked_as.place,)
 
     def deliver(self, answer: Any) -> None:
         self._answered(answer)
@@ -61,9 +73,9 @@ class JoinGroup(GroupRequest):
     api = "join_group"
     purgatory = "Rebalance"
 
-    def execute(self, broker: Broker) -> None:
-        member = self.member
-        _groups(broker).join(member.group_id, self.asked_as[0], member.joining, True, self.respond)
+    def execute(self, broker: Server) -> None:
+        asked = self.asked_as
+        _groups(broker).join(asked.group_id, asked.member_id, asked.joining, True, self.respond)
 
 
 class SyncGroup(GroupRequest):
@@ -75,25 +87,25 @@ class SyncGroup(GroupRequest):
 
     def __init__(
         self,
-        member: GroupMember,
+        asked_as: AskedAs,
         connection: Connection,
         answered: Answered,
         timeout_ms: int,
         assignments: Mapping[str, bytes],
     ) -> None:
-        super().__init__(member, connection, answered, timeout_ms)
+        super().__init__(asked_as, connection, answered, timeout_ms)
         self.assignments = assignments
 
-    def execute(self, broker: Broker) -> None:
-        member_id, generation = self.asked_as
-        led = broker.manager.partition(self.member.place)
+    def execute(self, broker: Server) -> None:
+        asked = self.asked_as
+        led = broker.manager.partition(asked.place)
         # A generation means something to the coordinator alone that it is of.
         term = (broker.id, broker.process_number, -1 if led is None else led.leader_epoch)
         _groups(broker).sync(
-            self.member.group_id,
-            generation,
-            member_id,
-            self.member.joining.instance_id,
+            asked.group_id,
+            asked.generation,
+            asked.member_id,
+            asked.joining.instance_id,
             self.assignments,
             lambda answer: self.respond((answer, term)),
         )
@@ -106,13 +118,12 @@ class Heartbeat(GroupRequest):
     api = "heartbeat"
     purgatory = "Heartbeat"
 
-    def execute(self, broker: Broker) -> None:
-        member_id, generation = self.asked_as
-        instance_id = self.member.joining.instance_id
+    def execute(self, broker: Server) -> None:
+        asked = self.asked_as
+        instance_id = asked.joining.instance_id
+        heartbeat = _groups(broker).heartbeat
         self.respond(
-            _code(
-                _groups(broker).heartbeat, self.member.group_id, generation, member_id, instance_id
-            )
+            _code(heartbeat, asked.group_id, asked.generation, asked.member_id, instance_id)
         )
 
 
@@ -123,8 +134,9 @@ class LeaveGroup(GroupRequest):
     api = "leave_group"
     purgatory = "Heartbeat"
 
-    def execute(self, broker: Broker) -> None:
-        self.respond(_code(_groups(broker).leave, self.member.group_id, [(self.asked_as[0], None)]))
+    def execute(self, broker: Server) -> None:
+        asked = self.asked_as
+        self.respond(_code(_groups(broker).leave, asked.group_id, [(asked.member_id, None)]))
 
 
 class OffsetFetch(GroupRequest):
@@ -134,9 +146,9 @@ class OffsetFetch(GroupRequest):
     api = "offset_fetch"
     purgatory = "Fetch"
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         try:
-            committed = _groups(broker).committed(self.member.group_id)
+            committed = _groups(broker).committed(self.asked_as.group_id)
         except GroupRefusal as refusal:
             self.respond(refusal.code)
         else:
@@ -153,28 +165,28 @@ class OffsetCommit(GroupRequest):
 
     def __init__(
         self,
-        member: GroupMember,
+        asked_as: AskedAs,
         connection: Connection,
         answered: Answered,
         timeout_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> None:
-        super().__init__(member, connection, answered, timeout_ms)
+        super().__init__(asked_as, connection, answered, timeout_ms)
         self.offsets = offsets
 
-    def execute(self, broker: Broker) -> None:
-        member_id, generation = self.asked_as
+    def execute(self, broker: Server) -> None:
+        asked = self.asked_as
         _groups(broker).commit(
-            self.member.group_id,
-            generation,
-            member_id,
-            self.member.joining.instance_id,
+            asked.group_id,
+            asked.generation,
+            asked.member_id,
+            asked.joining.instance_id,
             {place: CommittedOffset(offset, -1, "") for place, offset in self.offsets.items()},
             self.respond,
         )
 
 
-def _groups(broker: Broker) -> BrokerGroups:
+def _groups(broker: Server) -> BrokerGroups:
     assert broker.groups is not None, "brokers coordinate groups where there are any"
     return broker.groups
 

@@ -6,13 +6,9 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation.invariants import Invariants
-
-if TYPE_CHECKING:
-    from purgatory.simulation.group_member import GroupMember
 
 Term = tuple[int, ...]
 """A generation of one coordinator, in one time of its being that."""
@@ -33,7 +29,9 @@ class GroupWatch:
         self._commits: list[Mapping[TopicPartition, int]] = []
         self._acknowledged: dict[TopicPartition, int] = {}
 
-    def given(self, member: GroupMember, term: Term, mine: Sequence[TopicPartition]) -> bool:
+    def given(
+        self, member_id: str, is_static: bool, term: Term, mine: Sequence[TopicPartition]
+    ) -> bool:
         """A member was given partitions: nobody else may have them in the same generation.
 
         Returns:
@@ -42,11 +40,11 @@ class GroupWatch:
         is_new = term not in self._owners
         owners = self._owners.setdefault(term, {})
         for place in mine:
-            owner = owners.setdefault(place, member.member_id)
-            if owner != member.member_id and member.joining.instance_id is None:
+            owner = owners.setdefault(place, member_id)
+            if owner != member_id and not is_static:
                 self._invariants.violated(
                     "two members of a generation have the same partition",
-                    f"{place} of group {self._group_id!r}: {owner} and {member.member_id}, "
+                    f"{place} of group {self._group_id!r}: {owner} and {member_id}, "
                     f"generation {term[-1]}",
                 )
 
@@ -68,7 +66,7 @@ class GroupWatch:
 
     def fetched(
         self,
-        member: GroupMember,
+        member_id: str,
         offsets: Mapping[TopicPartition, int],
         mine: Sequence[TopicPartition],
         acknowledged: Mapping[TopicPartition, int],
@@ -83,5 +81,5 @@ class GroupWatch:
                 self._invariants.violated(
                     "an acknowledged commit of offsets is lost",
                     f"{place} of group {self._group_id!r}: {self._commits[least][place]} was "
-                    f"acknowledged, {member.member_id} is told {offsets.get(place)}",
+                    f"acknowledged, {member_id} is told {offsets.get(place)}",
                 )

@@ -14,14 +14,11 @@ raise. So it is noted, and raised by the run at the next millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation.engine import NS_PER_MS
-
-if TYPE_CHECKING:
-    from purgatory.simulation.messages import Message
-    from purgatory.simulation.network import Request
+from purgatory.simulation.messages import Message
+from purgatory.simulation.network import Request
 
 OVERDUE_MS = 1_000
 """How long after its timeout a request may be open before it counts as never answered."""
@@ -102,5 +99,5 @@ class Invariants:
 
 
 def _named(message: Message) -> str:
-    producer = message.queue.producer
-    return f"record {message.sequence} of producer {producer.number} in {producer.group.name!r}"
+    queue = message.queue
+    return f"record {message.sequence} of producer {queue.producer_number} in {queue.books.name!r}"

@@ -13,37 +13,10 @@ log or queue holds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from purgatory.simulation.invariants import Invariants
-    from purgatory.simulation.messages import Batch, Message
+from purgatory.simulation.invariants import Invariants
+from purgatory.simulation.messages import Batch, Message
 
 _ALL = -1
-
-
-@dataclass
-class GroupCounts:
-    """What became of one producer group's records.
-
-    `acknowledged`: an answer said that they are stored. `unanswered`: sent with acks=0.
-    `failed`: given up, of which `unknown` may be stored all the same. `requests` counts the
-    produce requests sent, and `retries` the batches that were sent again.
-    """
-
-    records: int = 0
-    requests: int = 0
-    retries: int = 0
-    acknowledged: int = 0
-    unanswered: int = 0
-    failed: int = 0
-    unknown: int = 0
-    unsettled: int = 0
-    committed: int = 0
-    duplicates: int = 0
-    reorderings: int = 0
-    lost: int = 0
 
 
 class Ledger:
@@ -58,23 +31,23 @@ class Ledger:
 
     def acknowledged(self, message: Message) -> None:
         """The producer was told that the message is stored; with acks=0, it was sent."""
-        group = message.queue.producer.group
+        books = message.queue.books
         if message.acked:
             return
         message.acked = True
-        if group.acks == 0:
-            group.counts.unanswered += 1
+        if books.acks == 0:
+            books.counts.unanswered += 1
         else:
-            group.counts.acknowledged += 1
+            books.counts.acknowledged += 1
         if message.copies == 0:
-            group.counts.lost += 1
-            if group.acks == _ALL and not message.queue.unclean:
+            books.counts.lost += 1
+            if books.acks == _ALL and not message.queue.unclean:
                 self._invariants.acknowledged_without_commit(message)
 
     def committed(self, batch: Batch) -> None:
         """A batch of messages is below the high watermark now."""
         queue = batch.queue
-        counts = queue.producer.group.counts
+        counts = queue.books.counts
         for message in batch.messages:
             message.copies += 1
             if message.copies > 1:
@@ -94,7 +67,7 @@ class Ledger:
         Returns:
             The messages of it that were acknowledged and have no other copy.
         """
-        counts = batch.queue.producer.group.counts
+        counts = batch.queue.books.counts
         batch.queue.unclean = True
         lost = []
         for message in batch.messages:

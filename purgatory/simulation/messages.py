@@ -1,22 +1,25 @@
-"""What producers send: messages, and the batches they travel in.
+"""What producers send: messages, the batches they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
 batches are the tags of the record batches in the brokers' logs. So the simulation can tell of each
 record in a log which message it is, and whether there was a copy of it before.
+
+Ground rules: everything runs on the engine's thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
 
-from purgatory.kafka import RecordBatch
+from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
-
-if TYPE_CHECKING:
-    from purgatory.simulation.partition_queue import PartitionQueue
+from purgatory.simulation.group_books import GroupBooks
 
 VALUE_ID_BITS = 40
 """A value id is the producer's number and, in the lower bits, the message's own number."""
+
+FOREVER_NS = 2**62
+"""A time that never comes."""
 
 
 class Message:
@@ -38,7 +41,7 @@ class Message:
     @property
     def value_id(self) -> int:
         """What stands for the message's content: no other message of the run has the same."""
-        return (self.queue.producer.number << VALUE_ID_BITS) | self.sequence
+        return (self.queue.producer_number << VALUE_ID_BITS) | self.sequence
 
 
 class Batch:
@@ -75,7 +78,7 @@ class Batch:
         messages = self.messages
         if self.base_sequence < 0:
             return RecordBatch(0, len(messages), self.size_bytes, tag=self)
-        producer_id = self.queue.producer.number
+        producer_id = self.queue.producer_number
         return RecordBatch(
             0,
             len(messages),
@@ -85,3 +88,54 @@ class Batch:
             base_sequence=self.base_sequence,
             tag=self,
         )
+
+
+class PartitionQueue:
+    """What one producer has for one partition: what waits, is in flight, or is to be repeated.
+
+    It is data with hardly a rule of its own: `producer` says what is done with it.
+    """
+
+    __slots__ = (
+        "attempted",
+        "books",
+        "epoch",
+        "failed",
+        "highest_committed",
+        "in_flight",
+        "looking",
+        "must_renumber",
+        "next_sequence",
+        "not_before_ns",
+        "partition",
+        "producer_number",
+        "topic_partition",
+        "unclean",
+        "waiting",
+        "waking_ns",
+    )
+
+    def __init__(
+        self, producer_number: int, books: GroupBooks, topic_partition: TopicPartition
+    ) -> None:
+        self.producer_number = producer_number
+        self.books = books
+        self.topic_partition = topic_partition
+        self.partition = topic_partition.partition
+        self.waiting: deque[Message] = deque()
+        self.failed: deque[Batch] = deque()
+        self.attempted: dict[Batch, None] = {}
+        """Batches in flight, oldest first."""
+        self.in_flight = 0
+        self.not_before_ns = 0
+        self.waking_ns = FOREVER_NS
+        self.next_sequence = 0
+        self.epoch = 0
+        self.must_renumber = False
+        self.looking = False
+        self.highest_committed = -1
+        self.unclean = False
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.waiting and not self.failed

@@ -15,15 +15,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
+from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
 from purgatory.kafka.faults_in_force import AS_USUAL
 from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.network_faults import NetworkFaults
 
-if TYPE_CHECKING:
-    from purgatory.kafka import TopicPartition
-    from purgatory.simulation.simulated_broker import Broker
+
+class Server(Protocol):
+    """A broker, as those see it who send it requests."""
+
+    id: int
+    process_number: int
+    """How many processes it has had, this one included."""
+    manager: ReplicaManager
+    groups: BrokerGroups | None
+    faults: NetworkFaults
+    connections: list[Connection]
+
+    def receive(self, request: Request) -> None:
+        """Work on a request, or put it behind its connection's other ones."""
+
+    def respond(self, request: Request, answer: Any) -> None:
+        """Take the answer to a request, on whichever thread it was settled."""
+
+    def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """See what has become committed of partitions."""
+
+    def submit(self, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)` in the broker's process: now, after a pause, or never."""
 
 
 class Request(ABC):
@@ -78,7 +100,7 @@ class Request(ABC):
         """The partitions that it is about, on which it waits. O(partitions)."""
 
     @abstractmethod
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         """Have the broker's replica manager work on it; the answer goes to `self.respond`."""
 
     @abstractmethod
@@ -127,7 +149,7 @@ class Connection:
     def __init__(
         self,
         engine: Engine,
-        broker: Broker,
+        broker: Server,
         delay_ns: Callable[[], int],
         timeout_ms: int = 0,
         client_id: str = "",

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from purgatory import DelayedOperation
 from purgatory.simulation.engine import NS_PER_US
+from purgatory.simulation.network import Request
 from purgatory.simulation.wait_counts import Waits
 from purgatory.trace.table_rows import OperationRow
-
-if TYPE_CHECKING:
-    from purgatory.simulation.network import Request
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """What an operation can be counted as; `pending`: open at the end of the run."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
 from purgatory.simulation.messages import Batch
-from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.producer_group import ProducerGroup
 
-if TYPE_CHECKING:
-    from purgatory.simulation.producer import Producer
-    from purgatory.simulation.simulated_broker import Broker
+Answer = dict[TopicPartition, PartitionProduceResponse]
+
+
+class Sender(Protocol):
+    """The producer that a request comes from."""
+
+    group: ProducerGroup
+
+    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+        """The broker's answer arrived."""
+
+    def disconnected(self, request: ProduceRequest) -> None:
+        """The connection broke before the answer came."""
 
 
 class ProduceRequest(Request):
@@ -21,7 +32,7 @@ class ProduceRequest(Request):
     purgatory = "Produce"
     kind = "producer"
 
-    def __init__(self, producer: Producer, connection: Connection, batches: list[Batch]) -> None:
+    def __init__(self, producer: Sender, connection: Connection, batches: list[Batch]) -> None:
         super().__init__(connection)
         self.producer = producer
         self.batches = batches
@@ -36,7 +47,7 @@ class ProduceRequest(Request):
     def watch_keys(self) -> tuple[TopicPartition, ...]:
         return tuple([batch.queue.topic_partition for batch in self.batches])
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         group = self.producer.group
         respond = self.respond if group.acks else self._respond_without_acks
         if broker.faults.active and broker.faults.refuses_produce(broker.id):
@@ -49,13 +60,13 @@ class ProduceRequest(Request):
         if self.answers or len(entries) > 1:
             broker.look(entries)
 
-    def _respond_without_acks(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+    def _respond_without_acks(self, answer: Answer) -> None:
         """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""
         self.respond(answer)
         if any(response.error is not ErrorCode.NONE for response in answer.values()):
             self.connection.broken()
 
-    def deliver(self, answer: dict[TopicPartition, PartitionProduceResponse]) -> None:
+    def deliver(self, answer: Answer) -> None:
         self.producer.answered(self, answer)
 
     def fail(self) -> None:

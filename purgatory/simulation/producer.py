@@ -17,18 +17,15 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.kafka import ErrorCode, PartitionProduceResponse
 from purgatory.simulation.engine import NS_PER_US
-from purgatory.simulation.messages import Batch, Message
+from purgatory.simulation.messages import FOREVER_NS, Batch, Message, PartitionQueue
 from purgatory.simulation.network import Connection
-from purgatory.simulation.partition_queue import FOREVER_NS, PartitionQueue
-from purgatory.simulation.produce_request import ProduceRequest
+from purgatory.simulation.produce_request import Answer, ProduceRequest
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.trace.table_rows import SendRow
-
-if TYPE_CHECKING:
-    from purgatory.simulation.producer_group import ProducerGroup
 
 _ACKNOWLEDGED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _LOST_NUMBERS = frozenset(
@@ -91,7 +88,7 @@ class Producer:
         partition = group.partition_of(key, sequence, self.number)
         queue = self._queues.get(partition)
         if queue is None:
-            queue = PartitionQueue(self, group.topic_partitions[partition])
+            queue = PartitionQueue(self.number, group.books, group.topic_partitions[partition])
             self._queues[partition] = queue
         group.counts.records += 1
         message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
@@ -123,7 +120,8 @@ class Producer:
     def _connection(self, broker_id: int) -> Connection:
         connection = self._connections.get(broker_id)
         if connection is None:
-            connection = self._connections[broker_id] = self.group.connect(broker_id, self)
+            connection = self.group.connect(broker_id, partial(self._look_for_leaders, broker_id))
+            self._connections[broker_id] = connection
         return connection
 
     def _take_batches(self, broker_id: int) -> list[Batch]:
@@ -234,7 +232,7 @@ class Producer:
 
     # Leaders.
 
-    def look_for_leaders(self, broker_id: int) -> None:
+    def _look_for_leaders(self, broker_id: int) -> None:
         """The connection to a broker broke: ask who leads what that one led."""
         for queue in self._queues.values():
             if self._leaders[queue.partition] == broker_id:
@@ -278,9 +276,7 @@ class Producer:
 
     # Answers.
 
-    def answered(
-        self, request: ProduceRequest, answer: dict[TopicPartition, PartitionProduceResponse]
-    ) -> None:
+    def answered(self, request: ProduceRequest, answer: Answer) -> None:
         """The broker's answer arrived."""
         for batch in request.batches:
             queue = batch.queue

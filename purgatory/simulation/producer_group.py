@@ -1,4 +1,4 @@
-"""A group of producers that are alike, and what they share: settings, chances, counts.
+"""What a group of producers that are alike share: settings, chances, counts.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from purgatory.simulation.client_latencies import Latencies
 from purgatory.simulation.distributions import (
@@ -18,27 +18,23 @@ from purgatory.simulation.distributions import (
     table_sampler,
 )
 from purgatory.simulation.engine import NS_PER_MS, Engine
-from purgatory.simulation.ledger import GroupCounts, Ledger
-from purgatory.simulation.network import Connection
-from purgatory.simulation.producer import Producer
+from purgatory.simulation.group_books import GroupBooks, GroupCounts
+from purgatory.simulation.ledger import Ledger
+from purgatory.simulation.network import Connection, Server
 from purgatory.simulation.scenario import ProducersSection, Scenario
+from purgatory.simulation.simulated_controller import SimulatedController
 from purgatory.trace.table_rows import SendRow
-
-if TYPE_CHECKING:
-    from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import SimulatedController
 
 _MOST_KEYS_IN_TABLE = 100_000
 """Up to how many keys their partitions are looked up, not computed each time."""
 
 
 class ProducerGroup:
-    """Producers that are alike, and what they share: settings, chances, counts.
+    """What producers that are alike share: settings, chances, counts.
 
     Args:
         section: the settings.
         scenario: the run's settings.
-        first_number: the number of its first producer.
         engine: runs the events.
         controller: tells who leads.
         brokers: all brokers, by number.
@@ -50,22 +46,22 @@ class ProducerGroup:
         self,
         section: ProducersSection,
         scenario: Scenario,
-        first_number: int,
         engine: Engine,
         controller: SimulatedController,
-        brokers: list[Broker],
+        brokers: Sequence[Server],
         ledger: Ledger,
         write: Callable[[SendRow], None] | None,
     ) -> None:
         self.section = section
         self.name = section.group
+        self.acks = -1 if section.acks == "all" else section.acks
         self.counts = GroupCounts()
+        self.books = GroupBooks(self.name, self.acks, self.counts)
         self.latencies = Latencies()
         self.engine = engine
         self.controller = controller
         self.ledger = ledger
         self.write = write
-        self.acks = -1 if section.acks == "all" else section.acks
         self.max_in_flight = section.max_in_flight
         self.idempotence = section.idempotence
         self.batch_size = section.batch_size
@@ -86,7 +82,6 @@ class ProducerGroup:
         self.next_size = sampler(section.record_bytes, self.stream("sizes"))
         self.next_key = self._key_sampler()
         self.partition_of = self._partitioner()
-        self.producers = [Producer(self, first_number + index) for index in range(section.count)]
 
     def stream(self, purpose: str) -> Any:
         """The group's stream of chance for one purpose."""
@@ -106,7 +101,7 @@ class ProducerGroup:
         gap_ns = table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
         return gap_ns, gap_ns
 
-    def connect(self, broker_id: int, producer: Producer) -> Connection:
+    def connect(self, broker_id: int, on_break: Callable[[], None]) -> Connection:
         """A connection from one of the producers to a broker."""
         return Connection(
             self.engine,
@@ -114,7 +109,7 @@ class ProducerGroup:
             self._delay_ns,
             self.section.answer_timeout_ms,
             self.name,
-            lambda: producer.look_for_leaders(broker_id),
+            on_break,
         )
 
     def _key_sampler(self) -> Callable[[], int]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory import DelayedOperationPurgatory
+from purgatory.kafka import TopicPartition
 from purgatory.simulation.engine import Engine, VirtualClock, VirtualEngine
+from purgatory.simulation.operation_recorder import OperationRecorder
 from timer import Clock, InlineExecutor, SystemTimer
-
-if TYPE_CHECKING:
-    from purgatory.kafka import TopicPartition
-    from purgatory.simulation.operation_recorder import OperationRecorder
 
 PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
 """The names of the purgatories that each broker has, in the order of the tables."""

@@ -13,24 +13,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
 from purgatory.kafka.controller import LogEnd
 from purgatory.kafka.log import Log, LogConfig
+from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.engine import NS_PER_MS
-from purgatory.simulation.invariants import OVERDUE_MS
+from purgatory.simulation.invariants import OVERDUE_MS, Invariants
+from purgatory.simulation.network import Connection, Request
+from purgatory.simulation.network_faults import NetworkFaults
+from purgatory.simulation.runtime import Process, Runtime
+from purgatory.simulation.scenario import Scenario
+from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.simulated_groups import simulated_groups
-
-if TYPE_CHECKING:
-    from purgatory.simulation.commit_watch import CommitWatch
-    from purgatory.simulation.invariants import Invariants
-    from purgatory.simulation.network import Connection, Request
-    from purgatory.simulation.runtime import Process, Runtime
-    from purgatory.simulation.scenario import Scenario
-    from purgatory.simulation.simulated_controller import SimulatedController
-    from purgatory.simulation.simulated_faults import SimulatedFaults
-    from purgatory.simulation.simulated_follower import Followers
 
 
 class Broker:
@@ -59,9 +55,10 @@ class Broker:
         self.silences = 0
         self.connections: list[Connection] = []
         self.open_requests: dict[Request, None] = {}
-        self.controller: SimulatedController
+        self.change_isr: Callable[[TopicPartition, int, tuple[int, ...]], bool]
+        """Asks the controller for another in-sync set of a partition that it leads."""
         self.groups: BrokerGroups | None = None
-        self.faults: SimulatedFaults
+        self.faults: NetworkFaults
         self.followers: Followers
         self.manager: ReplicaManager
         self.process: Process
@@ -95,7 +92,7 @@ class Broker:
                 max_batch_bytes=2**31 - 1,
             ),
             logs=self._logs,
-            on_isr_change=self._isr_change,
+            on_isr_change=self.change_isr,
         )
         self._logs = {}
         if self._scenario.has_groups:
@@ -268,8 +265,3 @@ class Broker:
             self.look(self._runtime.topic_partitions)
         period_ns = self._scenario.cluster.replica_lag_time_max_ms * NS_PER_MS // 2
         self._engine.after(max(1, period_ns), self._expire_isr, process_number)
-
-    def _isr_change(
-        self, topic_partition: TopicPartition, leader_epoch: int, wanted: tuple[int, ...]
-    ) -> bool:
-        return self.controller.change_isr(topic_partition, leader_epoch, wanted)

@@ -6,25 +6,21 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CutConnections, Fault, Kill, Pause, ShrinkIsr
-from purgatory.kafka.faults_in_force import FaultsInForce
 from purgatory.simulation.distributions import stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.network_faults import NetworkFaults
 from purgatory.simulation.scenario import Scenario
-from purgatory.simulation.scenario_faults import LoseRequests
-
-if TYPE_CHECKING:
-    from purgatory.simulation.simulated_broker import Broker
-    from purgatory.simulation.simulated_controller import SimulatedController
+from purgatory.simulation.simulated_broker import Broker
+from purgatory.simulation.simulated_controller import SimulatedController
 
 _NS_PER_S = 1_000_000_000
 
 
-class SimulatedFaults(FaultsInForce):
+class SimulatedFaults(NetworkFaults):
     """Puts faults into a simulated cluster.
 
     Args:
@@ -91,14 +87,6 @@ class SimulatedFaults(FaultsInForce):
                 topic_partition = TopicPartition(fault.topic, fault.partition)
                 return self._controller.is_replica_beside_leader(topic_partition, fault.broker)
         return True
-
-    def loses_request(self, broker: int, api: str, client_id: str) -> bool:
-        """Whether the network loses a request on its way; it counts as a strike."""
-        return any(
-            isinstance(begun.fault, LoseRequests)
-            and self._strikes(begun, begun.fault, broker, api, client_id)
-            for begun in list(self.active)
-        )
 
     def _ended(self, begun: BegunFault) -> None:
         super()._ended(begun)

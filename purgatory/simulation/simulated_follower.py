@@ -10,19 +10,15 @@ answer that came before stays in its hands until that is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from purgatory.kafka import FetchParams, PartitionFetch, TopicPartition
 from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
 from purgatory.simulation.distributions import sampler, stream
-from purgatory.simulation.engine import NS_PER_MS
-from purgatory.simulation.network import Connection, Request
-
-if TYPE_CHECKING:
-    from purgatory.simulation.engine import Engine
-    from purgatory.simulation.scenario import Scenario
-    from purgatory.simulation.simulated_broker import Broker
+from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.scenario import Scenario
 
 _BACKOFF_NS = BACKOFF_MS * NS_PER_MS
 
@@ -48,7 +44,7 @@ class FollowerFetch(Request):
     def watch_keys(self) -> tuple[TopicPartition, ...]:
         return tuple(self.fetches)
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         broker.manager.fetch_records(self.fetcher.params, self.fetches, self.respond)
         broker.look(self.fetches)
 
@@ -77,7 +73,7 @@ class Fetcher:
         followers: the settings and chances that all fetchers of the broker share.
     """
 
-    def __init__(self, broker: Broker, leader: Broker, followers: Followers) -> None:
+    def __init__(self, broker: Server, leader: Server, followers: Followers) -> None:
         self.broker = broker
         self.leader_id = leader.id
         self.params = followers.params
@@ -158,7 +154,7 @@ class Followers:
     """
 
     def __init__(
-        self, broker: Broker, brokers: list[Broker], engine: Engine, scenario: Scenario
+        self, broker: Server, brokers: Sequence[Server], engine: Engine, scenario: Scenario
     ) -> None:
         section, seed = scenario.followers, scenario.seed
         self.engine = engine

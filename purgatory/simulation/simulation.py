@@ -12,15 +12,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import Arrivals, read_arrivals
 from purgatory.simulation.commit_watch import CommitWatch
-from purgatory.simulation.consumer import ConsumerGroup
+from purgatory.simulation.consumer import Consumer
+from purgatory.simulation.consumer_group import ConsumerGroup
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.group_member import GroupMember
 from purgatory.simulation.invariants import Invariants, InvariantViolation
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.operation_recorder import OperationRecorder
@@ -191,26 +194,29 @@ class Simulation:
         )
         runtime.topic_partitions = tuple(self.controller.assignments)
         for broker in self.brokers:
-            broker.controller = self.controller
+            broker.change_isr = self.controller.change_isr
             broker.followers = Followers(broker, self.brokers, self.engine, scenario)
 
     def _build_clients(self) -> None:
         scenario, trace = self.scenario, self._rows
         self.producer_groups: list[ProducerGroup] = []
-        number = 0
+        self.producers: dict[str, list[Producer]] = {}
+        """By the name of their group."""
+        numbers = count()
         for section in scenario.producers:
             group = ProducerGroup(
                 section,
                 scenario,
-                number,
                 self.engine,
                 self.controller,
                 self.brokers,
                 self.ledger,
                 None if trace is None else trace.send,
             )
-            number += section.count
             self.producer_groups.append(group)
+            self.producers[group.name] = [
+                Producer(group, next(numbers)) for _ in range(section.count)
+            ]
         self.consumer_groups = [
             ConsumerGroup(
                 section,
@@ -223,6 +229,14 @@ class Simulation:
             )
             for section in scenario.consumers
         ]
+        self.consumers = [
+            Consumer(group, number)
+            for group in self.consumer_groups
+            for number in range(group.section.count)
+        ]
+        for consumer in self.consumers:
+            if consumer.group.section.membership != "none":
+                consumer.member = GroupMember(consumer)
 
     # Running.
 
@@ -240,8 +254,8 @@ class Simulation:
                 self._start_rate(group)
             else:
                 _play(self, group, self.arrivals[group.name])
-        for consumers in self.consumer_groups:
-            consumers.start()
+        for consumer in self.consumers:
+            consumer.start()
         if self.scenario.delete_records is not None:
             Administrator(
                 self.scenario.delete_records,
@@ -264,7 +278,7 @@ class Simulation:
             if time_ns < end_ns:
                 engine.at(time_ns, arrive, producer, time_ns)
 
-        for producer in group.producers:
+        for producer in self.producers[group.name]:
             first_ns = start_ns()
             if first_ns < end_ns:
                 engine.at(first_ns, arrive, producer, first_ns)
@@ -299,7 +313,7 @@ class Simulation:
         self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._look_for_end)
 
     def _is_drained(self) -> bool:
-        if not all(one.is_idle for group in self.producer_groups for one in group.producers):
+        if not all(one.is_idle for group in self.producers.values() for one in group):
             return False
         if any(request.kind in ("producer", "admin") for request in self._open_requests()):
             return False
@@ -313,7 +327,7 @@ class Simulation:
             if partition is None or partition.high_watermark < partition.log_end_offset:
                 return False
             committed[topic_partition] = partition.high_watermark
-        return all(group.has_read(committed) for group in self.consumer_groups)
+        return all(consumer.has_read(committed) for consumer in self.consumers)
 
     def _open_requests(self) -> Iterator[Any]:
         for broker in self.brokers:
@@ -330,7 +344,7 @@ class Simulation:
         for broker in self.brokers:
             broker.note_open("pending")
         for group in self.producer_groups:
-            for producer in group.producers:
+            for producer in self.producers[group.name]:
                 producer.write_unsettled()
             counts = group.counts
             settled = counts.acknowledged + counts.unanswered + counts.failed
@@ -375,11 +389,13 @@ class Simulation:
 
 def _play(run: Simulation, group: ProducerGroup, log: Arrivals) -> None:
     """Let a recorded log's rows arrive, in turn at the group's producers; one event at a time."""
-    engine, times, sizes, producers = run.engine, log.times_ns, log.sizes, group.producers
-    end_ns, count = run.duration_ms * NS_PER_MS, len(group.producers)
+    engine, times, sizes = run.engine, log.times_ns, log.sizes
+    end_ns, producers = run.duration_ms * NS_PER_MS, run.producers[group.name]
 
     def arrive(index: int) -> None:
-        producers[index % count].arrive(group.next_size() if sizes is None else sizes[index])
+        producers[index % len(producers)].arrive(
+            group.next_size() if sizes is None else sizes[index]
+        )
         index += 1
         if index < len(times) and times[index] < end_ns:
             engine.at(times[index], arrive, index)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from purgatory.simulation.arrivals import Arrivals
+from purgatory.simulation.consumer_group import ConsumerGroup
 from purgatory.simulation.operation_recorder import OUTCOMES, WaitsKey
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import GROUP_PURGATORIES, PURGATORIES
 from purgatory.simulation.wait_counts import Waits
-
-if TYPE_CHECKING:
-    from purgatory.simulation.arrivals import Arrivals
-    from purgatory.simulation.consumer import ConsumerGroup
-    from purgatory.simulation.producer_group import ProducerGroup
 
 _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 

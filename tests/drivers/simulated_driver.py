@@ -21,9 +21,8 @@ from purgatory.kafka.faults import CountedFault, Fault, Kill
 from purgatory.simulation import Simulation
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.messages import Batch
-from purgatory.simulation.network import Connection, Request
-from purgatory.simulation.produce_request import ProduceRequest
-from purgatory.simulation.producer import Producer
+from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.produce_request import ProduceRequest, Sender
 from purgatory.simulation.scenario import (
     ClusterSection,
     FollowersSection,
@@ -148,7 +147,7 @@ class SimulatedDriver:
         connection = self._connection(step.client, broker)
         client = _ProducingClient(self.answers, number, step)
         batch = cast(Batch, client)
-        connection.send(ProduceRequest(cast(Producer, client), connection, [batch]))
+        connection.send(ProduceRequest(cast(Sender, client), connection, [batch]))
 
     def _read(self, step: Read) -> None:
         number = self.answers.ask(step)
@@ -264,7 +263,7 @@ class _ReadRequest(Request):
     def watch_keys(self) -> tuple[TopicPartition, ...]:
         return (self._topic_partition,)
 
-    def execute(self, broker: Broker) -> None:
+    def execute(self, broker: Server) -> None:
         fetches = {self._topic_partition: PartitionFetch(0)}
         broker.manager.fetch_records(FetchParams(max_wait_ms=0), fetches, self.respond)
 
