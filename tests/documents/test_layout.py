@@ -17,7 +17,6 @@ FRONT_DOORS = {"__init__", "__main__", "import_names", "pytest_plugin"}
 
 CIRCLES = {
     "purgatory.cluster": 16,
-    "purgatory.simulation": 4,
 }
 """How many files of a folder import each other in a circle, most of them for types alone."""
 
