@@ -1,6 +1,7 @@
 """A cluster that real Kafka clients talk to."""
 
-from purgatory.cluster.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.cluster_config import ClusterConfig, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control import Control

@@ -16,14 +16,11 @@ import shutil
 import ssl
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from purgatory.cluster.api import HANDLERS
-from purgatory.cluster.api.sasl import BEFORE_AUTHENTICATION
-from purgatory.cluster.errors import BadRequestError
+from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
@@ -46,12 +43,12 @@ from purgatory.kafka.controller import LogEnd, PartitionState
 from purgatory.kafka.errors import ClusterError
 from timer import SystemClock
 
-if TYPE_CHECKING:
-    from purgatory.cluster.cluster import Cluster
-
 _log = Logger("purgatory.cluster")
 
 NO_LEADER = -1
+
+Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
+"""Answers a request that came to a broker by a connection."""
 
 
 class Broker:
@@ -61,9 +58,12 @@ class Broker:
         cluster: whose.
         broker_id: from 1 on.
         port: where it listens; 0 lets the system choose.
+        handler: answers clients' requests to it.
     """
 
-    def __init__(self, cluster: Cluster, broker_id: int, port: int) -> None:
+    def __init__(
+        self, cluster: ClusterMetadata, broker_id: int, port: int, handler: Handler
+    ) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
         self.host = cluster.config.host
@@ -71,6 +71,7 @@ class Broker:
         self.alive = False
         self.lost_records = 0
         """How many of the last records of each of its logs are gone when it comes back."""
+        self._handler = handler
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._held = HeldBytes()
@@ -318,7 +319,7 @@ class Broker:
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = ReplicaFetcher(self, leader_id, self.cluster.fault)
+            fetcher = ReplicaFetcher(self, leader_id, self.cluster)
             self._fetchers[leader_id] = fetcher
         return fetcher
 
@@ -363,13 +364,7 @@ class Broker:
     async def _serve(self, request: Request, connection: Connection) -> Answer:
         if self.cluster.fault.active:
             await self.cluster.fault.pass_pause(self.broker_id)
-        unknown_user = self.cluster.config.users is not None and connection.user is None
-        if unknown_user and request.api_key not in BEFORE_AUTHENTICATION:
-            raise BadRequestError(f"{request.api_name} before the client said who it is")
-        handler = HANDLERS.get(request.api_key)
-        if handler is None:
-            raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
-        return await handler(self, request, connection)
+        return await self._handler(self, request, connection)
 
     async def _send(self, connection: Connection, request: Request, frame: bytes) -> None:
         arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)

@@ -10,26 +10,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Self
 
+from purgatory.cluster.api import answer
 from purgatory.cluster.broker import Broker
+from purgatory.cluster.cluster_config import ClusterConfig
+from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.protocol.connection import Limits
-from purgatory.cluster.protocol.rounds import Rounds
-from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import OFFSETS_TOPIC, GroupConfig, LogConfig
-from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 
-_LEAST_MEMORY_BYTES = 4 * 1024 * 1024
-_LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
-_SEGMENTS_IN_SHARE = 64
 _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
 put back by somebody, or by a file system after the loss of power, and that must not cost records.
@@ -40,69 +33,7 @@ _IDLE_LOOKS = 10
 _log = Logger("purgatory.cluster")
 
 
-@dataclass(frozen=True)
-class TopicSpec:
-    """A topic that is there from the start.
-
-    Args:
-        name: of letters, digits, dots, dashes and underscores.
-        partitions: how many, at least 1.
-        replication: how many replicas each has; None: three, or as many as there are brokers.
-    """
-
-    name: str
-    partitions: int = 1
-    replication: int | None = None
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """What a cluster is to be.
-
-    Args:
-        brokers: how many; their ids are 1, 2, 3 ...
-        host: where they listen.
-        first_port: of broker 1; the others have the ports after it. 0 lets the system choose.
-        topics: that are there from the start.
-        min_insync_replicas: how many must be in sync for acks=all.
-        follower_lag_ms: how long a follower takes for what it fetched.
-        replica_max_lag_ms: who did not catch up for so long leaves the ISR.
-        auto_create_topics: whether asking for a topic makes it.
-        default_partitions: of topics that are made so.
-        max_partitions: how many all topics may have that clients make.
-        offsets_partitions: of the topic that holds the groups' committed offsets.
-        groups: what consumer groups are allowed.
-        users: passwords by user, for SASL/PLAIN; None: nobody is asked.
-        data_dir: where logs and metadata are kept; None keeps them in memory.
-        fsync: when what is written there is forced onto the disk.
-        memory_bytes: what the logs of all brokers may take together, where they are in memory.
-        retention_ms: how long records are kept; None keeps them.
-        log_config: segments and retention.
-        limits: what a client may ask.
-    """
-
-    brokers: int = 3
-    host: str = "127.0.0.1"
-    first_port: int = 0
-    topics: Sequence[TopicSpec] = ()
-    min_insync_replicas: int = 1
-    follower_lag_ms: float = 0
-    replica_max_lag_ms: int = 30_000
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    max_partitions: int = 10_000
-    offsets_partitions: int = 4
-    groups: GroupConfig = field(default_factory=GroupConfig)
-    users: Mapping[str, str] | None = None
-    data_dir: Path | None = None
-    fsync: Fsync = Fsync.NEVER
-    memory_bytes: int = 1024 * 1024 * 1024
-    retention_ms: int | None = None
-    log_config: LogConfig = field(default_factory=LogConfig)
-    limits: Limits = field(default_factory=Limits)
-
-
-class Cluster:
+class Cluster(ClusterMetadata):
     """Brokers, the controller, and what lies between them.
 
     ``async with Cluster(config) as cluster`` starts and stops it.
@@ -115,40 +46,18 @@ class Cluster:
     def __init__(
         self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
     ) -> None:
-        self.config = config = config or ClusterConfig()
-        self.trace = trace
-        if config.brokers < 1:
-            raise ClusterError(f"a cluster of {config.brokers} brokers: it takes at least 1")
-        self.memory_share_bytes = config.memory_bytes // config.brokers
-        if self.memory_share_bytes < _LEAST_MEMORY_BYTES:
-            raise ClusterError(
-                f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
-                f"least {_LEAST_MEMORY_BYTES}"
-            )
-        self.log_config = config.log_config
-        if config.data_dir is None:
-            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, self.memory_share_bytes // _SEGMENTS_IN_SHARE)
-            segment_bytes = min(config.log_config.segment_bytes, most)
-            self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
-        self.cluster_id = "purgatory"
-        self.rounds = Rounds()
-        ids = range(1, config.brokers + 1)
-        self.controller = Controller(ids)
-        self.brokers = {
-            broker_id: Broker(
-                self, broker_id, config.first_port and config.first_port + broker_id - 1
-            )
-            for broker_id in ids
+        super().__init__(config or ClusterConfig(), trace)
+        first_port = self.config.first_port
+        self.brokers: Mapping[int, Broker] = {
+            broker_id: Broker(self, broker_id, first_port and first_port + broker_id - 1, answer)
+            for broker_id in range(1, self.config.brokers + 1)
         }
         self.fault = Faults(self)
         self.controller.bars_from_isr = self.fault.bars_from_isr
         self.controller.on_topic_deleted = self._forget_topic
-        self._next_producer_id = 1_000
         self._chores: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: ssl.SSLContext | None = None
-        self._lock: FolderLock | None = None
-        self._unsaved = False
         self._stopped = False
         self._reviving: set[int] = set()
 
@@ -181,41 +90,6 @@ class Cluster:
             loop.create_task(self._do_chores()),
             loop.create_task(self._cut_idle_connections()),
         ]
-
-    def _load_metadata(self) -> None:
-        folder = self.config.data_dir
-        if folder is None:
-            return
-        self._lock = FolderLock(folder)
-        self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
-        self.controller.on_change = self._save_metadata
-
-    def _save_metadata(self) -> bool:
-        """Save, and say whether it is saved.
-
-        Where the disk refuses it, it is tried again with the next change, produce and chore.
-        """
-        folder = self.config.data_dir
-        assert folder is not None
-        try:
-            save_metadata(folder, self.controller, self._next_producer_id)
-        except OSError as error:
-            if not self._unsaved:
-                _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)
-            self._unsaved = True
-        else:
-            if self._unsaved:
-                _log.info("metadata_saved", folder=str(folder))
-            self._unsaved = False
-        return not self._unsaved
-
-    def is_saved(self) -> bool:
-        """Whether a restart would find what the controller decided; tries to save it, if not.
-
-        Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
-        be one of brokers that lack it.
-        """
-        return not self._unsaved or self._save_metadata()
 
     def _take_stock(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
@@ -273,88 +147,6 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         """What a client is given: "127.0.0.1:9092,127.0.0.1:9093"."""
         return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
-
-    @property
-    def default_replication(self) -> int:
-        """How many replicas a topic has that says nothing of it."""
-        return min(3, self.config.brokers)
-
-    def setting(self, name: str) -> str | None:
-        """Return what this cluster has of its own for a setting of topics, as text, or None."""
-        config = self.config
-        own = {
-            "min.insync.replicas": config.min_insync_replicas,
-            "retention.ms": config.retention_ms,
-            "segment.bytes": self.log_config.segment_bytes,
-            "retention.bytes": config.log_config.retention_bytes,
-            "max.message.bytes": config.log_config.max_batch_bytes,
-            "flush.messages": 1 if self._forces_each_batch else None,
-        }
-        value = own.get(name)
-        return None if value is None else str(value)
-
-    @property
-    def _forces_each_batch(self) -> bool:
-        return self.config.data_dir is not None and self.config.fsync is Fsync.ALWAYS
-
-    def broker_settings(self) -> Mapping[str, str]:
-        """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
-        config, groups = self.config, self.config.groups
-        values: Mapping[str, object] = {
-            "auto.create.topics.enable": config.auto_create_topics,
-            "default.replication.factor": self.default_replication,
-            "delete.topic.enable": True,
-            "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
-            "group.max.session.timeout.ms": groups.max_session_timeout_ms,
-            "group.max.size": groups.max_size,
-            "group.min.session.timeout.ms": groups.min_session_timeout_ms,
-            "num.partitions": config.default_partitions,
-            "offsets.topic.num.partitions": config.offsets_partitions,
-            "replica.lag.time.max.ms": config.replica_max_lag_ms,
-            "socket.request.max.bytes": config.limits.frame_bytes,
-        }
-        return {name: str(value).lower() for name, value in values.items()}
-
-    def settings_of(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's own settings."""
-        known = self.controller.topics.get(topic)
-        return {} if known is None else known.configs
-
-    def has_room_for(self, partitions: int) -> bool:
-        """Whether clients may make so many partitions more."""
-        return self.controller.partition_count + partitions <= self.config.max_partitions
-
-    def live_broker(self, broker_id: int) -> Broker | None:
-        """Return a broker that lives, or None."""
-        broker = self.brokers.get(broker_id)
-        return broker if broker is not None and broker.alive else None
-
-    def offsets_partitions(self) -> int:
-        """Return how many partitions the topic of committed offsets has; make it if need be."""
-        topic = self.controller.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            topic = self.controller.create_topic(
-                OFFSETS_TOPIC,
-                self.config.offsets_partitions,
-                self.default_replication,
-                # Small segments: only whole ones go.
-                {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
-                internal=True,
-            )
-        return len(topic.partitions)
-
-    def new_producer_id(self) -> int:
-        """Return an id that no producer had before.
-
-        Raises:
-            ClusterError: it can't be saved, and might be given out again.
-        """
-        self._next_producer_id += 1
-        if self.config.data_dir is not None:
-            self._save_metadata()
-            if self._unsaved:
-                raise ClusterError(f"{self.config.data_dir} can't be written to")
-        return self._next_producer_id
 
     # Brokers that go and come; `fault` does it for users.
 

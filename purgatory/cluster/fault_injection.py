@@ -12,34 +12,62 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from kio.schema.index import api_key_map
 
+from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.fault_methods import FaultMethods
-from purgatory.cluster.protocol.wire import SUPPORTED
+from purgatory.cluster.protocol.connection import Connection
+from purgatory.cluster.protocol.wire import SUPPORTED, Request
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import CutConnections, Fault, Kill, MessageFault, Pause, ShrinkIsr
 from purgatory.kafka.faults_in_force import FaultsInForce
-
-if TYPE_CHECKING:
-    from purgatory.cluster.cluster import Cluster
-    from purgatory.cluster.protocol.connection import Connection
-    from purgatory.cluster.protocol.wire import Request
 
 _APIS = tuple(api_key_map[api_key] for api_key in SUPPORTED)
 
 _log = Logger("purgatory.cluster")
 
 
+class Struck(Protocol):
+    """A broker that faults strike."""
+
+    def cut_connections(self) -> int:
+        """Cut all clients' connections, and say how many there were."""
+
+
+class StruckCluster(Protocol):
+    """The cluster that faults are put into."""
+
+    config: ClusterConfig
+    controller: Controller
+
+    @property
+    def brokers(self) -> Mapping[int, Struck]:
+        """All brokers by id."""
+
+    def live_broker(self, broker_id: int) -> object | None:
+        """Return a broker that lives, or None."""
+
+    async def kill(self, broker_id: int, lost_records: int = 0) -> None:
+        """Kill a broker, and have the controller notice."""
+
+    async def revive(self, broker_id: int) -> None:
+        """Start a broker that was killed."""
+
+    def revive_soon(self, broker_id: int) -> None:
+        """As ``revive``, for callers that can't wait for it."""
+
+
 class Faults(FaultsInForce, FaultMethods[BegunFault]):
     """Puts faults into a cluster, and says which are in force."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: StruckCluster) -> None:
         super().__init__(time.time, _call_later, random.Random())
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []

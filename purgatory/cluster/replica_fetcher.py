@@ -14,27 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
 
+from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
 from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
 from purgatory.kafka.follower_session import Answers, Fetches
 
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-
 _MAX_WAIT_MS = 500
-
-
-class Link(Protocol):
-    """What lies between a follower and its leader; where faults are put in."""
-
-    async def pass_fetch(self, follower: int, leader: int) -> None:
-        """Return when the fetch may go to the leader."""
-
-    async def pass_answer(self, follower: int, leader: int) -> None:
-        """Return when the follower may take the answer."""
 
 
 class ReplicaFetcher:
@@ -43,13 +30,13 @@ class ReplicaFetcher:
     Args:
         follower: the broker that copies.
         leader_id: whom from.
-        link: what lies between them.
+        cluster: theirs; its faults lie between them.
     """
 
-    def __init__(self, follower: Broker, leader_id: int, link: Link) -> None:
+    def __init__(self, follower: Peer, leader_id: int, cluster: ClusterMetadata) -> None:
         self._follower = follower
         self._leader_id = leader_id
-        self._link = link
+        self._cluster = cluster
         self._wake = asyncio.Event()
         self._fetching = FollowerFetching(follower.manager, leader_id)
         self._retry: asyncio.TimerHandle | None = None
@@ -79,15 +66,15 @@ class ReplicaFetcher:
         await asyncio.wait([self._task])
 
     async def _work(self) -> None:
-        follower, link, fetching = self._follower, self._link, self._fetching
+        follower, fault, fetching = self._follower, self._cluster.fault, self._fetching
         params = FetchParams(follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         while True:
-            leader = follower.cluster.live_broker(self._leader_id)
+            leader = self._cluster.live_broker(self._leader_id)
             if leader is None:
                 self._session_with = None
                 await self._pause(BACKOFF_MS)
                 continue
-            await link.pass_fetch(follower.broker_id, self._leader_id)
+            await fault.pass_fetch(follower.broker_id, self._leader_id)
             anew = self._session_with is not leader.manager
             if anew:
                 fetching.start_anew()
@@ -103,7 +90,7 @@ class ReplicaFetcher:
                 continue
             if not answers:
                 continue
-            await link.pass_answer(follower.broker_id, self._leader_id)
+            await fault.pass_answer(follower.broker_id, self._leader_id)
             fetching.take(answers)
             if fetching.backs_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.

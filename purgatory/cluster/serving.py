@@ -17,7 +17,8 @@ from functools import partial
 
 import structlog
 
-from purgatory.cluster.cluster import Cluster, ClusterConfig
+from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control import Control

@@ -21,7 +21,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from purgatory.cluster.cluster import Cluster, ClusterConfig
+from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from purgatory.cluster.api import (
     committed_offsets,
@@ -18,13 +17,10 @@ from purgatory.cluster.api import (
     topics,
     versions,
 )
+from purgatory.cluster.broker import Broker, Handler
+from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-
-Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
 
 HANDLERS: Mapping[int, Handler] = {
     0: produce.produce,
@@ -53,3 +49,18 @@ HANDLERS: Mapping[int, Handler] = {
     42: groups.delete_groups,
     60: metadata.describe_cluster,
 }
+
+
+async def answer(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Answer a request, as far as its client may ask.
+
+    Raises:
+        BadRequestError: the client has yet to say who it is, or nobody serves the API.
+    """
+    unknown_user = broker.cluster.config.users is not None and connection.user is None
+    if unknown_user and request.api_key not in sasl.BEFORE_AUTHENTICATION:
+        raise BadRequestError(f"{request.api_name} before the client said who it is")
+    handler = HANDLERS.get(request.api_key)
+    if handler is None:
+        raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
+    return await handler(broker, request, connection)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import CommittedOffset, ErrorCode, GroupRefusal, TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _SEVERAL_GROUPS_SINCE = 8
 _NOTHING = CommittedOffset(-1, -1, "")

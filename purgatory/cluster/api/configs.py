@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.topic_settings import SETTINGS, value_of
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-    from purgatory.cluster.cluster import Cluster
 
 _TOPIC, _BROKER = 2, 4
 _UNKNOWN_TOPIC = 3
@@ -30,7 +28,7 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
     }
 
 
-def _resource(cluster: Cluster, asked: Any, documented: bool) -> dict[str, Any]:
+def _resource(cluster: ClusterMetadata, asked: Any, documented: bool) -> dict[str, Any]:
     name: str = asked.resource_name
     wanted: Collection[str] | None = asked.configuration_keys
     values: dict[str, Any] = {
@@ -62,7 +60,7 @@ def _resource(cluster: Cluster, asked: Any, documented: bool) -> dict[str, Any]:
     }
 
 
-def _of_topic(cluster: Cluster, topic: str) -> Iterator[dict[str, Any]]:
+def _of_topic(cluster: ClusterMetadata, topic: str) -> Iterator[dict[str, Any]]:
     own = cluster.settings_of(topic)
     for name, setting in SETTINGS.items():
         source = _BY_DEFAULT
@@ -74,7 +72,7 @@ def _of_topic(cluster: Cluster, topic: str) -> Iterator[dict[str, Any]]:
         yield _config(name, value, source, setting.kind, setting.doc)
 
 
-def _of_broker(cluster: Cluster, broker_id: str) -> Iterator[dict[str, Any]]:
+def _of_broker(cluster: ClusterMetadata, broker_id: str) -> Iterator[dict[str, Any]]:
     yield _config("broker.id", broker_id, _OF_BROKER, _INT, "The broker's number.")
     for name, value in cluster.broker_settings().items():
         kind = _BOOLEAN if value in ("true", "false") else _INT

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
@@ -18,9 +19,6 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.record_batch import bytes_of
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.cluster.api import permitted_operations
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
@@ -17,9 +18,6 @@ from purgatory.kafka import (
     Joining,
     SyncAnswer,
 )
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _GROUP_KEY = 0
 _INVALID_REQUEST = 42

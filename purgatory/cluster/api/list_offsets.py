@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.record_contents import Record
 from purgatory.cluster.record_times import first_at_or_after, latest
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _LATEST = -1
 _EARLIEST = -2

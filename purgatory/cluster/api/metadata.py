@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purgatory.cluster.api import permitted_operations
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.controller import NO_LEADER, Topic
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-    from purgatory.cluster.cluster import Cluster
 
 _UNKNOWN_TOPIC = 3
 _LEADER_NOT_AVAILABLE = 5
@@ -65,7 +63,7 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
     }
 
 
-def _brokers(cluster: Cluster) -> list[dict[str, Any]]:
+def _brokers(cluster: ClusterMetadata) -> list[dict[str, Any]]:
     return [
         {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
         for broker in cluster.brokers.values()
@@ -73,11 +71,13 @@ def _brokers(cluster: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def _controller(cluster: Cluster) -> int:
+def _controller(cluster: ClusterMetadata) -> int:
     return min(cluster.controller.live, default=-1)
 
 
-def _named_topic(cluster: Cluster, name: str, may_create: bool, allowed: int) -> dict[str, Any]:
+def _named_topic(
+    cluster: ClusterMetadata, name: str, may_create: bool, allowed: int
+) -> dict[str, Any]:
     topic = cluster.controller.topics.get(name)
     if topic is not None:
         return _topic(cluster, topic, allowed)
@@ -91,7 +91,7 @@ def _named_topic(cluster: Cluster, name: str, may_create: bool, allowed: int) ->
     return {"error_code": error, "name": name, "is_internal": False, "partitions": ()}
 
 
-def _topic(cluster: Cluster, topic: Topic, allowed: int) -> dict[str, Any]:
+def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, Any]:
     live = cluster.controller.live
     return {
         "error_code": 0,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crc32c import crc32c
 
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import records_of
@@ -20,9 +21,6 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _ALL = -1
 _HEADER_BYTES = 61

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.errors import ClusterError
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _KAFKA_STORAGE_ERROR = 56

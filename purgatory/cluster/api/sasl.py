@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import hmac
 from functools import partial
-from typing import TYPE_CHECKING
 
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
 from purgatory.core.fault_log import Logger
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.api.metadata import is_topic_name
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.topic_settings import checked_settings
 from purgatory.kafka import PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.errors import ClusterError
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-    from purgatory.cluster.cluster import Cluster
 
 _NONE = 0
 _UNKNOWN_TOPIC = 3
@@ -52,7 +50,7 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
     return {"throttle_time": 0, "topics": results}
 
 
-def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | None:
+def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
     if not is_topic_name(asked.name):
         return _Refused(_INVALID_TOPIC, "letters, digits, dots, dashes, underscores: 249 at most")
     if asked.name in cluster.controller.topics:
@@ -79,7 +77,7 @@ def _create(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | Non
     return None
 
 
-def _too_many(cluster: Cluster) -> _Refused:
+def _too_many(cluster: ClusterMetadata) -> _Refused:
     most, there = cluster.config.max_partitions, cluster.controller.partition_count
     return _Refused(
         _POLICY_VIOLATION, f"all topics together may have {most} partitions; {there} are there"
@@ -87,7 +85,7 @@ def _too_many(cluster: Cluster) -> _Refused:
 
 
 def _create_assigned(
-    cluster: Cluster, asked: Any, settings: Mapping[str, str], validate_only: bool
+    cluster: ClusterMetadata, asked: Any, settings: Mapping[str, str], validate_only: bool
 ) -> _Refused | None:
     assigned = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
     sound = sorted(assigned) == list(range(len(asked.assignments))) and all(
@@ -106,7 +104,7 @@ def _create_assigned(
     return None
 
 
-def _counts(cluster: Cluster, asked: Any) -> tuple[int, int]:
+def _counts(cluster: ClusterMetadata, asked: Any) -> tuple[int, int]:
     partitions, replication = asked.num_partitions, asked.replication_factor
     return (
         cluster.config.default_partitions if partitions == _DEFAULT else partitions,
@@ -114,7 +112,7 @@ def _counts(cluster: Cluster, asked: Any) -> tuple[int, int]:
     )
 
 
-def _created(cluster: Cluster, asked: Any, refused: _Refused | None) -> dict[str, Any]:
+def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> dict[str, Any]:
     partitions, replication = _counts(cluster, asked)
     if asked.assignments:
         partitions, replication = len(asked.assignments), len(asked.assignments[0].broker_ids)
@@ -168,7 +166,7 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
     return {"throttle_time": 0, "results": results}
 
 
-def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refused | None:
+def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
     topic = cluster.controller.topics.get(asked.name)
     if topic is None:
         return _Refused(_UNKNOWN_TOPIC, f"there is no topic {asked.name}")
@@ -198,7 +196,7 @@ def _add_partitions(cluster: Cluster, asked: Any, validate_only: bool) -> _Refus
     return None
 
 
-def _are_replicas(cluster: Cluster, replicas: tuple[int, ...]) -> bool:
+def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     return len(set(replicas)) == len(replicas) > 0 and set(replicas) <= set(cluster.brokers)
 
 

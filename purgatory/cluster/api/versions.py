@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import API_VERSIONS, SUPPORTED, Request
-
-if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.wire import SUPPORTED, Request
 
 _UNSUPPORTED_VERSION = 35
 _PRODUCE = 0
@@ -18,8 +14,6 @@ _PRODUCE_OLDEST_TOLD = 0
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
-    from purgatory.cluster.api import HANDLERS
-
     return {
         "error_code": _UNSUPPORTED_VERSION if request.body is None else 0,
         "api_keys": [
@@ -29,7 +23,6 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
                 "max_version": newest,
             }
             for key, (oldest, newest) in SUPPORTED.items()
-            if key in HANDLERS or key == API_VERSIONS
         ],
         "throttle_time": 0,
     }
