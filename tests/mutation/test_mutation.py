@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.mutation import run
-from tests.mutation.run import PYTEST, ROOT, lives, mutants_of
+from tests.mutation.run import PYTEST, ROOT, Forks, mutants_of
 from tests.mutation.who_runs import WhoRuns, read_map
 
 SOURCE = """\
@@ -35,11 +36,23 @@ def test_every_mutant_of_the_core_compiles(module: str) -> None:
 
 
 def test_a_mutant_lives_unless_a_test_fails(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "mutation", tmp_path / "tests" / "mutation")
     (tmp_path / "test_it.py").write_text(
-        "import it\n\ndef test_it():\n    assert it.answer == 42\n"
+        "import it\n\ndef test_it():\n    while it.answer == 44: pass\n    assert it.answer == 42\n"
     )
-    assert lives(tmp_path, "it.py", "answer = 42", ["test_it.py"], timeout_s=60)
-    assert not lives(tmp_path, "it.py", "answer = 43", ["test_it.py"], timeout_s=60)
+    forks = Forks(tmp_path)
+    ends = [
+        forks.how_it_ends("it.py", f"answer = {answer}", ["test_it.py"], timeout_s)
+        for answer, timeout_s in ((42, 60), (43, 60), (42, 60), (44, 2))
+    ]
+    forks.close()
+    assert ends == ["passed", "failed", "passed", "timeout"]
+
+
+def test_a_table_of_numbers_has_no_mutants() -> None:
+    assert [str(mutant) for mutant in mutants_of("BOUNDS = (1, 2, 5)\n")] == [
+        "line 1: 'BOUNDS = (1, 2, 5)' -> 'pass'"
+    ]
 
 
 def test_what_it_changes_is_told() -> None:

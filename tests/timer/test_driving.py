@@ -67,6 +67,14 @@ def test_a_driver_that_sleeps_is_woken_by_an_earlier_task(
     assert timer.size == 1
 
 
+def test_a_driver_that_sleeps_elsewhere_is_told_of_an_earlier_task(timer: SystemTimer) -> None:
+    told: list[int | None] = []
+    timer.on_earlier = lambda: told.append(timer.next_expiration_ms())
+    for delay_ms in (300, 380, 20, 20, 30, 5):
+        timer.call_later(delay_ms, int)
+    assert told == [1_300, 1_020, 1_005]
+
+
 def test_a_driver_returns_when_its_timeout_is_over(clock: ManualClock, timer: SystemTimer) -> None:
     timer.call_later(30_000, int)
     driver = Driver(timer, clock, timeout_ms=200)

@@ -366,3 +366,32 @@ def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born(
     timer.advance_clock()
     assert parents.wait(LONG_S)
     timer.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_waits_for_no_lock_of_the_timer_and_cannot_cancel_what_is_not_its_own() -> None:
+    clock, ran = ManualClock(), list[str]()
+    timer = SystemTimer("forked", clock=clock, executor=InlineExecutor())
+    task = timer.call_later(5, ran.append, "the parent's")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def label(_: object) -> None:
+        begun.set()
+        assert go_on.wait(LONG_S)
+
+    looker = threading.Thread(target=timer.snapshot, args=(label,))  # this holds the timer's lock
+    looker.start()
+    assert begun.wait(LONG_S)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LONG_S)  # lest it waits for the parent's lock for ever
+        found = task.cancel() or timer.size
+        timer.call_later(0, ran.append, "the child's")
+        clock.advance(5)
+        timer.advance_clock()
+        os._exit(0 if not found and ran == ["the child's"] else 1)
+    go_on.set()
+    looker.join(LONG_S)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert task.cancel()

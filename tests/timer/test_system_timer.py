@@ -32,6 +32,15 @@ def test_too_small_a_wheel_is_refused_by_name_and_value(name: str, value: int) -
         SystemTimer("bad", **{name: value})  # type: ignore[arg-type]
 
 
+def test_the_smallest_wheel_has_two_buckets() -> None:
+    clock = ManualClock()
+    timer = inline_timer(clock, tick_ms=1, wheel_size=2)
+    timer.call_later(7, int)
+    assert [len(level["buckets"]) for level in timer.snapshot()["levels"]] == [2, 2, 2]
+    move(clock, timer, 7)
+    assert timer.size == 0
+
+
 @pytest.mark.parametrize("name", ["tick_ms", "wheel_size"])
 @pytest.mark.parametrize("value", [1.5, "20", None, True], ids=repr)
 def test_a_wheel_of_no_whole_size_is_refused_by_name_and_value(name: str, value: object) -> None:
