@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -331,6 +332,37 @@ def test_tasks_run_on_the_driving_thread_while_the_worker_fails_to_start() -> No
         pass  # the worker is behind
     timer.close()
     assert threads == [threading.current_thread().name, "executor-the-worker"]
+
+
+class Later:
+    """A pool whose tasks run when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], Any]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
+        self.calls.append(partial(function, *args))
+
+    def run_all(self) -> None:
+        while self.calls:
+            self.calls.pop()()
+
+
+def test_what_a_pool_has_run_is_let_go_of_and_what_it_has_not_is_counted() -> None:
+    clock, pool = ManualClock(), Later()
+    timer = SystemTimer("pool", clock=clock, executor=pool)
+    for number in range(1_000):
+        timer.call_later(1, int)
+        clock.advance(1)
+        timer.advance_clock()
+        if number < 990:
+            pool.run_all()
+    assert len(timer._homes()) < 25, "the containers of a thousand buckets are not kept"
+    assert timer.size == 10
+    timer.call_later(0, int)
+    assert timer.size == 11
+    pool.run_all()
+    assert timer.size == 0
 
 
 # --- fork
