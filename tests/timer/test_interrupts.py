@@ -348,6 +348,27 @@ def test_too_little_room_on_the_stack_loses_no_task() -> None:
     run_in_own_process(call_with_little_room)
 
 
+class OnceOutOfMemory(Counted):
+    """A task that may run again, and has no room when it first runs."""
+
+    _timer_may_run_again = True
+
+    def run(self) -> None:
+        super().run()
+        if self.runs == 1:
+            raise MemoryError
+
+
+def test_a_task_that_may_run_again_does_so_when_memory_gave_out() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("test", clock=clock, executor=InlineExecutor())
+    task = OnceOutOfMemory(5)
+    timer.add(task)
+    clock.advance(5)
+    timer.advance_clock()
+    assert (task.runs, timer.size, timer.failures) == (2, 0, 0)
+
+
 def depth() -> int:
     """Return how deep the stack is."""
     frame: FrameType | None = sys._getframe()
