@@ -24,7 +24,7 @@ def _delay(words: str, name: str) -> Any:
 
 
 _TYPED: Mapping[str, object] = {
-    "broker": typer.Argument(help="The broker's number; where it may be left out, all."),
+    "broker": typer.Argument(help="The broker's number."),
     "a": typer.Argument(help="One broker."),
     "b": typer.Argument(help="The other."),
     "topic": typer.Argument(help="The topic."),
@@ -79,12 +79,18 @@ def _command_of(kind: type[Fault]) -> Callable[..., None]:
     hints = get_type_hints(kind)
     signature = inspect.signature(kind)
     parameters = [
-        one.replace(annotation=Annotated[hints[name], _TYPED[name]])
+        one.replace(annotation=Annotated[hints[name], _typed(name, one)])
         for name, one in signature.parameters.items()
     ]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def _typed(name: str, argument: inspect.Parameter) -> object:
+    if name == "broker" and argument.default is None:
+        return typer.Argument(help="The broker's number; without it, all brokers.")
+    return _TYPED[name]
 
 
 def _in_units(name: str, value: Any) -> Any:
