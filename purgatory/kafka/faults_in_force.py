@@ -125,15 +125,16 @@ class FaultsInForce:
 
     def holds_fetch(self, follower: int, leader: int) -> bool:
         """Whether a follower's fetch, or the answer to it, has to wait."""
-        return any(_holds_fetch(fault, follower, leader) for fault in self._faults())
+        return any(_holds_fetch(begun.fault, follower, leader) for begun in self.active)
 
     def follower_lag_ms(self, follower: int) -> float:
         """Return how much longer it takes a follower to append what it fetched."""
-        return sum(
-            fault.lag_ms
-            for fault in self._faults()
-            if isinstance(fault, SlowFollower) and fault.broker == follower
-        )
+        lag_ms = 0.0
+        for begun in self.active:
+            fault = begun.fault
+            if isinstance(fault, SlowFollower) and fault.broker == follower:
+                lag_ms += fault.lag_ms
+        return lag_ms
 
     def refuses_produce(self, broker: int) -> bool:
         """Whether a produce that came to ``broker`` is to be refused; it counts as a strike."""

@@ -92,13 +92,16 @@ class FetchSession:
             return
         consumer.read(answer)
         work_ns = consumer.group.interval_ns()
-        consumer.begin_work(work_ns)
-        until = {place: consumer.positions[place] for place in answer}
+        until: Mapping[TopicPartition, int] = {}
+        if consumer.member is not None:
+            until = {place: consumer.positions[place] for place in answer}
+            consumer.begin_work(work_ns)
         consumer.group.engine.after(work_ns, self._end_work, request.assignment, until)
 
     def _end_work(self, assignment: int, until: Mapping[TopicPartition, int]) -> None:
         self._busy = False
-        self.consumer.end_work(assignment, until)
+        if self.consumer.member is not None:
+            self.consumer.end_work(assignment, until)
         self.fetch()
 
     def failed(self) -> None:

@@ -11,7 +11,7 @@ answer that came before stays in its hands until that is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from purgatory.kafka import FetchParams, PartitionFetch, TopicPartition
 from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
@@ -55,15 +55,6 @@ class FollowerFetch(Request):
         self.fetcher.broker.submit(self.fetcher.failed, self)
 
 
-class _Held(NamedTuple):
-    """Something to be called when no fault holds the fetches from this leader any more."""
-
-    process: int
-    leader: int
-    function: Callable[..., object]
-    args: tuple[Any, ...]
-
-
 class Fetcher:
     """Copies partitions from one leader's broker.
 
@@ -84,6 +75,8 @@ class Fetcher:
         self._outstanding: FollowerFetch | None = None
         self._scheduled = False
         self._starts = 0
+        self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """What is to be called when no fault holds the fetches from this leader any more."""
 
     def start(self) -> None:
         """A process began: what it follows, the controller tells it."""
@@ -97,6 +90,7 @@ class Fetcher:
 
     def stop(self) -> None:
         """The process ended."""
+        self._held.clear()
         self._outstanding = None
         self._scheduled = False
         self._starts += 1
@@ -105,7 +99,9 @@ class Fetcher:
     def answered(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
         """The leader's answer arrived: append it after the follower's lag."""
         if request is self._outstanding:
-            lag_ns = self._followers.lag_ns()
+            lag_ns, faults = self._followers.lag_ns(), self.broker.faults
+            if faults.active:
+                lag_ns += round(faults.follower_lag_ms(self.broker.id) * NS_PER_MS)
             self._engine.after(lag_ns, self._when_active, self._append, request, answer)
 
     def failed(self, request: FollowerFetch) -> None:
@@ -140,7 +136,18 @@ class Fetcher:
             self._fetch_after(_BACKOFF_NS)
 
     def _when_active(self, function: Callable[..., object], *args: Any) -> None:
-        self._followers.when_active(self.leader_id, function, *args)
+        """Call `function(*args)` in the broker's process when no fault holds its fetches."""
+        broker = self.broker
+        if broker.faults.active and broker.faults.holds_fetch(broker.id, self.leader_id):
+            self._held.append((function, args))
+        else:
+            broker.submit(function, *args)
+
+    def faults_changed(self) -> None:
+        """Go on with what no fault holds any more."""
+        held, self._held = self._held, []
+        for function, args in held:
+            self._when_active(function, *args)
 
 
 class Followers:
@@ -166,24 +173,14 @@ class Followers:
         )
         self.partition_max_bytes = section.partition_max_bytes
         name = ("follower", broker.id)
-        self._lag_ns = sampler(section.lag_ms, stream(seed, *name, "lag"), NS_PER_MS)
+        self.lag_ns = sampler(section.lag_ms, stream(seed, *name, "lag"), NS_PER_MS)
         self.interval_ns = sampler(
             section.fetch_interval_ms, stream(seed, *name, "interval"), NS_PER_MS
         )
         self.delay_ns = sampler(
             scenario.network.delay_ms, stream(seed, *name, "network"), NS_PER_MS
         )
-        self._broker = broker
-        self._held: list[_Held] = []
         self._fetchers = [Fetcher(broker, other, self) for other in brokers if other is not broker]
-
-    def lag_ns(self) -> int:
-        """Draw what it takes to append an answer."""
-        lag_ns = self._lag_ns()
-        faults = self._broker.faults
-        if faults.active:
-            lag_ns += round(faults.follower_lag_ms(self._broker.id) * NS_PER_MS)
-        return lag_ns
 
     def start(self) -> None:
         """A process of the broker began."""
@@ -197,21 +194,10 @@ class Followers:
 
     def stop(self) -> None:
         """The broker's process ended."""
-        self._held.clear()
         for fetcher in self._fetchers:
             fetcher.stop()
 
-    def when_active(self, leader: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in the broker's process when no fault holds its fetches."""
-        faults = self._broker.faults
-        if faults.active and faults.holds_fetch(self._broker.id, leader):
-            self._held.append(_Held(self._broker.process_number, leader, function, args))
-        else:
-            self._broker.submit(function, *args)
-
     def faults_changed(self) -> None:
         """Go on with what no fault holds any more."""
-        held, self._held = self._held, []
-        for one in held:
-            if one.process == self._broker.process_number:
-                self.when_active(one.leader, one.function, *one.args)
+        for fetcher in self._fetchers:
+            fetcher.faults_changed()
