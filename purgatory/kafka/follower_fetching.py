@@ -112,7 +112,8 @@ class FollowerFetching:
                 continue
             if used:
                 self._refused.discard(topic_partition)
-                self._tell_cut(topic_partition, fetch.fetch_offset)
+                if not answer.batches:
+                    self._tell_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)
 

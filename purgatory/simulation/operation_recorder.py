@@ -82,58 +82,58 @@ class OperationRecorder:
         if request.recorded:
             return
         request.recorded = True
-        watch_keys = request.watch_keys if self._write is not None else ()
-        self._note(
-            request.connection.broker.id,
-            request.purgatory,
-            request.kind,
-            outcome,
-            request.timeout_ms,
-            request.received_ns // NS_PER_US,
-            end_ns // NS_PER_US,
-            watch_keys,
-        )
+        broker, purgatory, kind = request.connection.broker.id, request.purgatory, request.kind
+        start_us, end_us = request.received_ns // NS_PER_US, end_ns // NS_PER_US
+        self._note(broker, purgatory, kind, outcome, end_us - start_us)
+        if self._write is not None:
+            keys, timeout_ms = request.watch_keys, request.timeout_ms
+            self._write_row(broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys)
 
     def group_wait(
         self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
     ) -> None:
         """Note what members of groups waited for: for each other, or for a sign of life."""
         end_ns = self._now_ns()
-        end_us, start_us = end_ns // NS_PER_US, (end_ns - wait_ns) // NS_PER_US
-        keys = operation._op_keys
-        delay_ms = operation.delay_ms
-        self._note(broker, purgatory, "member", outcome, delay_ms, start_us, end_us, keys)
+        start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US
+        self._note(broker, purgatory, "member", outcome, end_us - start_us)
+        if self._write is not None:
+            keys, timeout_ms = operation._op_keys, operation.delay_ms
+            self._write_row(
+                broker, purgatory, "member", outcome, start_us, end_us, timeout_ms, keys
+            )
 
-    def _note(
+    def _note(self, broker: int, purgatory: str, kind: str, outcome: str, wait_us: int) -> None:
+        key = (purgatory, kind, broker, outcome)
+        waits = self.waits.get(key)
+        if waits is None:
+            waits = self.waits[key] = Waits()
+        waits.add(wait_us)
+        self._count += 1
+
+    def _write_row(
         self,
         broker: int,
         purgatory: str,
         kind: str,
         outcome: str,
-        timeout_ms: int,
         start_us: int,
         end_us: int,
-        watch_keys: Sequence[object],
+        timeout_ms: int,
+        keys: Sequence[object],
     ) -> None:
-        key = (purgatory, kind, broker, outcome)
-        waits = self.waits.get(key)
-        if waits is None:
-            waits = self.waits[key] = Waits()
-        waits.add(end_us - start_us)
-        self._count += 1
-        if self._write is not None:
-            self._write(
-                OperationRow(
-                    broker,
-                    purgatory,
-                    self._count,
-                    len(watch_keys),
-                    timeout_ms,
-                    start_us,
-                    end_us,
-                    end_us - start_us,
-                    outcome,
-                    kind,
-                    watch_keys,
-                )
+        assert self._write is not None, "rows are wanted"
+        self._write(
+            OperationRow(
+                broker,
+                purgatory,
+                self._count,
+                len(keys),
+                timeout_ms,
+                start_us,
+                end_us,
+                end_us - start_us,
+                outcome,
+                kind,
+                keys,
             )
+        )
