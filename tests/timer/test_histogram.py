@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import pytest
@@ -64,3 +65,12 @@ def test_what_is_noted_stays_bounded_when_nobody_looks() -> None:
         most = max(most, len(histogram._noted_ns))
     assert most == MANY_NOTED
     assert histogram.snapshot() == ((1,), (10 * MANY_NOTED, 0), 10.0 * MANY_NOTED)
+
+
+def test_a_quantile_is_the_upper_bound_of_the_bucket_where_it_lies() -> None:
+    histogram = Histogram((1, 2, 5))
+    assert histogram.snapshot().quantile_ms(0.99) == 0
+    for value_us in (500, 500, 500, 500, 500, 1_500, 1_500, 1_500, 1_500, 9_000):
+        histogram.observe(value_us * 1_000)
+    quantiles = [histogram.snapshot().quantile_ms(share) for share in (0.5, 0.6, 0.9, 0.99)]
+    assert quantiles == [1, 2, 2, math.inf]
