@@ -75,8 +75,6 @@ class Fetcher:
         self._outstanding: FollowerFetch | None = None
         self._scheduled = False
         self._starts = 0
-        self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """What is to be called when no fault holds the fetches from this leader any more."""
 
     def start(self) -> None:
         """A process began: what it follows, the controller tells it."""
@@ -90,7 +88,6 @@ class Fetcher:
 
     def stop(self) -> None:
         """The process ended."""
-        self._held.clear()
         self._outstanding = None
         self._scheduled = False
         self._starts += 1
@@ -102,7 +99,7 @@ class Fetcher:
             lag_ns, faults = self._followers.lag_ns(), self.broker.faults
             if faults.active:
                 lag_ns += round(faults.follower_lag_ms(self.broker.id) * NS_PER_MS)
-            self._engine.after(lag_ns, self._when_active, self._append, request, answer)
+            self._engine.after(lag_ns, self.when_active, self._append, request, answer)
 
     def failed(self, request: FollowerFetch) -> None:
         """The connection broke: try again later."""
@@ -119,7 +116,7 @@ class Fetcher:
     def _fetch_after(self, delay_ns: int) -> None:
         if not self._scheduled and self._outstanding is None:
             self._scheduled = True
-            self._engine.after(delay_ns, self._when_active, self._fetch, self._starts)
+            self._engine.after(delay_ns, self.when_active, self._fetch, self._starts)
 
     def _fetch(self, starts: int) -> None:
         if starts != self._starts:
@@ -135,19 +132,13 @@ class Fetcher:
         elif fetching.backs_off:
             self._fetch_after(_BACKOFF_NS)
 
-    def _when_active(self, function: Callable[..., object], *args: Any) -> None:
+    def when_active(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the broker's process when no fault holds its fetches."""
         broker = self.broker
         if broker.faults.active and broker.faults.holds_fetch(broker.id, self.leader_id):
-            self._held.append((function, args))
+            self._followers.held.append((self.when_active, function, args))
         else:
             broker.submit(function, *args)
-
-    def faults_changed(self) -> None:
-        """Go on with what no fault holds any more."""
-        held, self._held = self._held, []
-        for function, args in held:
-            self._when_active(function, *args)
 
 
 class Followers:
@@ -180,6 +171,8 @@ class Followers:
         self.delay_ns = sampler(
             scenario.network.delay_ms, stream(seed, *name, "network"), NS_PER_MS
         )
+        self.held: list[tuple[Callable[..., object], Callable[..., object], tuple[Any, ...]]] = []
+        """What a fault holds back, in order: by which fetcher, and what is to be called."""
         self._fetchers = [Fetcher(broker, other, self) for other in brokers if other is not broker]
 
     def start(self) -> None:
@@ -194,10 +187,12 @@ class Followers:
 
     def stop(self) -> None:
         """The broker's process ended."""
+        self.held.clear()
         for fetcher in self._fetchers:
             fetcher.stop()
 
     def faults_changed(self) -> None:
         """Go on with what no fault holds any more."""
-        for fetcher in self._fetchers:
-            fetcher.faults_changed()
+        held, self.held = self.held, []
+        for when_active, function, args in held:
+            when_active(function, *args)
