@@ -7,6 +7,8 @@ import sys
 import threading
 from functools import partial
 
+import pytest
+
 from purgatory import DelayedOperationPurgatory, Outcome
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
 from tests.core.probe import Logs, Probe
@@ -156,3 +158,25 @@ def test_a_clock_that_jumps_by_hours_expires_all_that_is_due_and_nothing_else() 
         assert later.outcome is Outcome.PENDING
         purgatory._check()
     timer.close()
+
+
+def test_who_is_told_of_an_outcome_is_told_by_the_next_call_if_telling_was_interrupted() -> None:
+    clock = ManualClock()
+    timer = SystemTimer("manual", clock=clock)
+    with DelayedOperationPurgatory("Produce", timer=timer, reaper_enabled=False) as purgatory:
+        told: list[str] = []
+        interrupts = iter((KeyboardInterrupt,) * 3)
+
+        def listener() -> None:
+            for interrupt in interrupts:  # also when each who was called goes on with it at once
+                raise interrupt
+            told.append("told")
+
+        operation = Probe()
+        purgatory.try_complete_else_watch(operation, ["key"])
+        operation.call_when_settled(listener)
+        with pytest.raises(KeyboardInterrupt):
+            operation.force_complete()
+        assert operation.outcome is Outcome.COMPLETED and not told
+        purgatory.check_and_complete("another key")
+        assert told == ["told"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from purgatory import AsyncPurgatory, DelayedOperation
 from tests.event_loop.conftest import VirtualLoop, new_purgatory, run_virtually, settle
 
 
@@ -89,3 +92,36 @@ def test_the_heartbeat_is_stale_only_when_a_bucket_is_overdue() -> None:
     idle, blocked, after = run_virtually(main)
     assert idle == after == 0
     assert blocked > 10
+
+
+def test_an_interrupt_of_an_expiration_ends_the_loops_run_and_what_is_left_expires_later() -> None:
+    loop = VirtualLoop()
+    expired: list[str] = []
+
+    class Interrupting(DelayedOperation):
+        def try_complete(self) -> bool:
+            return False
+
+        def on_expiration(self) -> None:
+            expired.append("first")
+            raise KeyboardInterrupt
+
+    class Other(Interrupting):
+        def on_expiration(self) -> None:
+            expired.append("second")
+
+    async def submit() -> AsyncPurgatory:
+        purgatory = new_purgatory()
+        purgatory.core.try_complete_else_watch(Interrupting(1_000), ["key"])
+        purgatory.core.try_complete_else_watch(Other(1_000), ["key"])
+        return purgatory
+
+    try:
+        purgatory = loop.run_until_complete(submit())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(asyncio.sleep(5))
+        loop.run_until_complete(asyncio.sleep(5))
+        assert sorted(expired) == ["first", "second"]
+        loop.run_until_complete(purgatory.aclose())
+    finally:
+        loop.close()
