@@ -12,6 +12,7 @@ import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
 from purgatory.core.counters import STAGES
+from purgatory.core.fault_log import Logger
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 
@@ -116,3 +117,9 @@ def test_64_threads_settle_everything_exactly_once() -> None:
         purgatory._check()
     assert len(settled) == sum(outcomes.values()) == 64 * 60
     assert outcomes["failed"] == outcomes["rejected"] == 0
+
+
+@pytest.mark.parametrize("level", ["info", "warning", "error"])
+def test_a_named_logger_writes_what_it_is_told_at_its_level(level: str, logs: Logs) -> None:
+    getattr(Logger("purgatory.elsewhere"), level)("happened", broker=1)
+    assert logs == [{"event": "happened", "broker": 1, "log_level": level}]
