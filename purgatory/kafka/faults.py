@@ -230,6 +230,7 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "lag_ms": _MILLISECONDS,
     "by_ms": _MILLISECONDS,
+    "client_id": (lambda it: it is None or isinstance(it, str), "the client.id of a client"),
     "count": (
         lambda it: it is None or (type(it) is int and it >= 1),
         "a whole number from 1 on, or left out for all",

@@ -7,8 +7,9 @@ through, and gives all of its partitions back.
 
     away  ->  joining   it starts, or comes back
     joining -> member   it was given its partitions, and how far the group had read them
-    member -> joining   a rebalance began, or it is known no more
-    (any) ->  away      its time is over, or it worked for too long
+    member -> joining   it is known no more
+    member -> giving back -> joining   a rebalance began: first it commits
+    (any) ->  away      its time is over (a member commits first), or it worked for too long
 
 Ground rules: everything runs on the engine's thread. `_turn` counts the joins: an answer to what
 was asked before the last one is passed over. `_life` counts how often it came.
@@ -60,6 +61,7 @@ class MemberState(Enum):
     AWAY = "away"
     JOINING = "joining"
     MEMBER = "member"
+    GIVING_BACK = "giving back"
 
 
 class GroupMember:
@@ -204,7 +206,8 @@ class GroupMember:
             given = _partitions(answer.assignment)
             mine = [place for place in self.group.topic_partitions if place.partition in given]
             term = (*term, self.generation)
-            if self.group.watch.given(self.member_id, self.is_static, term, mine):
+            who = self.joining.instance_id or self.member_id
+            if self.group.watch.given(who, term, mine):
                 self.group.counts.rebalances += 1
             self._fetch_offsets(mine)
 
@@ -253,7 +256,8 @@ class GroupMember:
         if self.state is not MemberState.MEMBER:
             return
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._when_idle(partial(self._commit_and, self._join))
+            if self._at_next_poll is None:  # it may be about to go
+                self._when_idle(partial(self._commit_and, self._join))
         elif error in _OUT:
             self._refused(error)
 
@@ -264,6 +268,7 @@ class GroupMember:
 
     def _commit_and(self, then: Callable[[], object]) -> None:
         """Give all partitions back, commit how far they were worked through, and go on."""
+        self.state = MemberState.GIVING_BACK
         processed = self.consumer.processed
         self.consumer.assign({})
         self._commit(lambda _: then(), processed)

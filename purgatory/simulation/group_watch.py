@@ -29,10 +29,13 @@ class GroupWatch:
         self._commits: list[Mapping[TopicPartition, int]] = []
         self._acknowledged: dict[TopicPartition, int] = {}
 
-    def given(
-        self, member_id: str, is_static: bool, term: Term, mine: Sequence[TopicPartition]
-    ) -> bool:
+    def given(self, who: str, term: Term, mine: Sequence[TopicPartition]) -> bool:
         """A member was given partitions: nobody else may have them in the same generation.
+
+        Args:
+            who: its instance id, which stays when it comes back, or else its member id.
+            term: the generation.
+            mine: what it was given.
 
         Returns:
             Whether it is the first one of that generation.
@@ -40,14 +43,13 @@ class GroupWatch:
         is_new = term not in self._owners
         owners = self._owners.setdefault(term, {})
         for place in mine:
-            owner = owners.setdefault(place, member_id)
-            if owner != member_id and not is_static:
+            owner = owners.setdefault(place, who)
+            if owner != who:
                 self._invariants.violated(
                     "two members of a generation have the same partition",
-                    f"{place} of group {self._group_id!r}: {owner} and {member_id}, "
+                    f"{place} of group {self._group_id!r}: {owner} and {who}, "
                     f"generation {term[-1]}",
                 )
-
         return is_new
 
     def commit_sent(self, offsets: Mapping[TopicPartition, int]) -> int:

@@ -28,7 +28,6 @@ CLIENT_APIS = (
     "produce",
     "fetch",
     "delete_records",
-    "find_coordinator",
     "join_group",
     "sync_group",
     "heartbeat",

@@ -17,8 +17,23 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from purgatory.simulation.scenario import MAX_IDEMPOTENT_IN_FLIGHT, ProducersSection, Scenario
+from purgatory.simulation.scenario import (
+    MAX_IDEMPOTENT_IN_FLIGHT,
+    ConsumersSection,
+    ProducersSection,
+    Scenario,
+)
 from purgatory.simulation.scenario_faults import CLIENT_APIS, FAULT_SECTIONS, FaultSection
+
+_OF_MEMBERS = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "max_poll_interval_ms",
+    "commit_interval_ms",
+    "stay_ms",
+    "away_ms",
+)
+"""What consumers have that join a group, and no others."""
 
 
 class ScenarioError(ValueError):
@@ -254,6 +269,12 @@ def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
             right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
             yield _Problem(key, consumers.request_timeout_ms, right)
+        if consumers.membership == "none":
+            for name in _OF_MEMBERS:
+                if getattr(consumers, name) == ConsumersSection.model_fields[name].default:
+                    continue
+                right = 'it goes with membership = "dynamic" or "static"'
+                yield _Problem(f"consumers[{index}].{name}", getattr(consumers, name), right)
         if consumers.heartbeat_interval_ms >= consumers.session_timeout_ms:
             right = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
             key = f"consumers[{index}].heartbeat_interval_ms"

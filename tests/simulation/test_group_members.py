@@ -133,11 +133,11 @@ def watch() -> tuple[GroupWatch, Invariants]:
 
 def test_two_owners_of_one_partition_are_found() -> None:
     watched, invariants = watch()
-    watched.given("one", False, (0, 1, 0, 1), [PLACE])
-    watched.given("other", False, (0, 1, 0, 2), [PLACE])  # another generation
-    watched.given("who it was", True, (0, 1, 0, 2), [PLACE])  # a static member came back
+    watched.given("one", (0, 1, 0, 1), [PLACE])
+    watched.given("other", (0, 1, 0, 2), [PLACE])  # another generation
+    watched.given("other", (0, 1, 0, 2), [PLACE])  # a static member came back
     assert invariants.violation is None
-    watched.given("one", False, (0, 1, 0, 2), [PLACE])
+    watched.given("one", (0, 1, 0, 2), [PLACE])
     assert "the same partition" in str(invariants.violation)
 
 

@@ -108,6 +108,22 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             '[[consumers]]\ngroup = "x"\nisolation = "serializable"',
             ['consumers[0].isolation = "serializable"', "'read_committed'"],
         ),
+        (
+            '[[consumers]]\ngroup = "x"\nstay_ms = 5',
+            ["consumers[0].stay_ms", 'membership = "dynamic" or "static"'],
+        ),
+        (
+            '[[consumers]]\ngroup = "x"\nmembership = "static"\nheartbeat_interval_ms = 10_000',
+            ["consumers[0].heartbeat_interval_ms = 10000", "below session_timeout_ms"],
+        ),
+        (
+            '[[consumers]]\ngroup = "x"\nrequest_timeout_ms = 500',
+            ["consumers[0].request_timeout_ms = 500", "above max_wait_ms, which is 500"],
+        ),
+        (
+            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\napi = "find_coordinator"',
+            ['faults[0].api = "find_coordinator"', "there is no such one"],
+        ),
         ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
         ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
     ],

@@ -1,0 +1,137 @@
+"""The faults in force by themselves: whom and what they strike, how they add up, how they end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import (
+    CutLink,
+    DelayAnswers,
+    DuplicateAnswers,
+    Fault,
+    Kill,
+    LoseAnswers,
+    Pause,
+    RefuseProduces,
+    SlowFollower,
+    StallFollower,
+    fault_of,
+)
+from purgatory.kafka.faults_in_force import AS_USUAL, AnswerFate, FaultsInForce
+
+
+class _Faults(FaultsInForce):
+    """Faults whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        super().__init__(lambda: self.now_s, self._later, Random(7))
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        self.due.append((self.now_s + seconds, function))
+
+    def begin(self, fault: Fault) -> BegunFault:
+        return self._put_in_force(fault)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+        for due_s, function in list(self.due):
+            if due_s <= self.now_s:
+                function()
+
+
+def test_messages_of_one_client_and_api_are_struck_and_no_others() -> None:
+    faults = _Faults()
+    faults.begin(LoseAnswers(broker=1, api="fetch", client_id="mine"))
+    assert faults.fate_of_answer(1, "fetch", "mine") == AnswerFate(lost=True, cut=True)
+    for asked in (
+        (2, "fetch", "mine"),
+        (1, "produce", "mine"),
+        (1, "fetch", "else"),
+        (1, "fetch", None),
+    ):
+        assert faults.fate_of_answer(*asked) is AS_USUAL
+    assert faults.active[0].uses == 1
+
+
+def test_without_a_broker_all_are_struck() -> None:
+    faults = _Faults()
+    faults.begin(LoseAnswers(cut=False))
+    faults.begin(RefuseProduces())
+    assert all(faults.fate_of_answer(one, "produce", "x").lost for one in range(3))
+    assert all(faults.refuses_produce(one) for one in range(3))
+
+
+def test_a_share_of_the_messages_is_struck() -> None:
+    faults = _Faults()
+    faults.begin(LoseAnswers(share=0.25))
+    fates = Counter(faults.fate_of_answer(1, "produce", "x").lost for _ in range(4_000))
+    assert 850 < fates[True] < 1_150
+    assert faults.active[0].uses == fates[True]
+
+
+def test_faults_add_up_and_a_loss_ends_it() -> None:
+    faults = _Faults()
+    faults.begin(DelayAnswers(by_ms=5))
+    faults.begin(DelayAnswers(by_ms=7, count=1))
+    faults.begin(DuplicateAnswers())
+    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(delay_ms=12, copies=2)
+    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(delay_ms=5, copies=2)
+    faults.begin(LoseAnswers(cut=False))
+    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(5, 2, lost=True)
+
+
+def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
+    faults = _Faults()
+    timed, counted = faults.begin(Pause(1, for_s=2)), faults.begin(RefuseProduces(1, count=2))
+    faults.pass_time(1.9)
+    assert faults.is_paused(1)
+    faults.pass_time(0.1)
+    assert timed.ended_s == 2.0
+    assert faults.active == [counted] and not faults.is_paused(1)
+    assert [faults.refuses_produce(1) for _ in range(3)] == [True, True, False]
+    timed.end()
+    assert timed.ended_s == 2.0 and faults.active == []
+    assert [begun.number for begun in faults.recent] == [1, 2]
+
+
+def test_a_kill_ends_the_pauses_of_its_broker() -> None:
+    faults = _Faults()
+    mine, other = faults.begin(Pause(1)), faults.begin(Pause(2))
+    kill = faults.begin(Kill(1))
+    assert (mine.active, other.active, kill.active) == (False, True, True)
+
+
+def test_what_holds_a_fetch() -> None:
+    faults = _Faults()
+    links = [(a, b) for a in range(3) for b in range(3) if a != b]
+    for fault, held in (
+        (StallFollower(1), {(1, 0), (1, 2)}),
+        (Pause(1), {(1, 0), (1, 2), (0, 1), (2, 1)}),
+        (CutLink(0, 2), {(0, 2), (2, 0)}),
+    ):
+        with faults.begin(fault):
+            assert {link for link in links if faults.holds_fetch(*link)} == held
+    faults.begin(SlowFollower(1, 5)), faults.begin(SlowFollower(1, 2.5))
+    assert (faults.follower_lag_ms(1), faults.follower_lag_ms(2)) == (7.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("client_id", 5, "client.id"),
+        ("share", float("nan"), "above 0"),
+        ("share", 0, "above 0"),
+        ("count", True, "whole number"),
+    ],
+)
+def test_a_wrong_argument_is_told(name: str, value: object, right: str) -> None:
+    with pytest.raises(ClusterError, match=f"^{name}=.*{right}"):
+        fault_of({"kind": "lose_answers", name: value})
