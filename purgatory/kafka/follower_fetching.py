@@ -112,7 +112,7 @@ class FollowerFetching:
                 continue
             if used:
                 self._refused.discard(topic_partition)
-                if not answer.batches:
+                if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
                     self._tell_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)

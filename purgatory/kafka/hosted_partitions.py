@@ -52,16 +52,15 @@ class HostedPartitions:
         self._lock = threading.Lock()
         self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
+        # All that is read and waits asks this: the dict's own answer spares each a call.
+        self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
+        """Returns the replica here, or None. O(1)."""
         self._logs: dict[TopicPartition, Log] = dict(logs or {})
         # Partitions that were here: stopped, or on a disk that failed.
         self._stopped: set[TopicPartition] = set(self._logs)
         self._offline: set[TopicPartition] = set()
 
     # ---- looking
-
-    def get(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return the replica here, or None. O(1)."""
-        return self._partitions.get(topic_partition)
 
     def all(self) -> list[Partition]:
         """Return all replicas here."""

@@ -99,7 +99,9 @@ class LogEnds:
             committed = in_term(term, position)
             look_at_all |= segment >= self._high_watermark
         if last_stable != self._last_stable_offset:
-            segment, position = log.place_of(last_stable)
+            # Without open transactions it stands where the high watermark was just found.
+            if last_stable != high_watermark or not committed:
+                segment, position = log.place_of(last_stable)
             stable = in_term(term, position)
             look_at_all |= segment >= self._last_stable_offset
         self._start_offset, self._end_offset = start_offset, end_offset

@@ -94,7 +94,8 @@ class Segment:
             del self.batches[keep:], self._offsets[keep:], self._positions[keep:]
 
     def _index_of(self, offset: int) -> int:
-        return max(0, bisect_right(self._offsets, offset) - 1)
+        # The first batch may begin before the segment, and one offset more is looked up than held.
+        return (bisect_right(self._offsets, offset) or 1) - 1
 
     def _check(self) -> None:
         """Assert every invariant. O(n)."""

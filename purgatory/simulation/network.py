@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
-from purgatory.kafka.faults_in_force import AS_USUAL
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.network_faults import NetworkFaults
 
@@ -185,9 +184,12 @@ class Connection:
         if arrival_ns <= self._request_ns:
             arrival_ns = self._request_ns + 1
         self._request_ns = arrival_ns
-        broker, client_id = self.broker, self.client_id
-        faults = broker.faults
-        if client_id and faults.active and faults.loses_request(broker.id, request.api, client_id):
+        faults, client_id = self.broker.faults, self.client_id
+        if (
+            faults.active
+            and client_id
+            and faults.loses_request(self.broker.id, request.api, client_id)
+        ):
             return
         engine.at(arrival_ns, self._arrive, request)
 
@@ -195,21 +197,22 @@ class Connection:
         """Send the broker's answer back."""
         if self._answers_end:
             return
+        copies, extra_ns = 1, 0
         faults = self.broker.faults
-        fate = AS_USUAL
-        if self.client_id and faults.active:
+        if faults.active and self.client_id:
             fate = faults.fate_of_answer(self.broker.id, request.api, self.client_id)
-        if fate.lost:
-            if fate.cut:
-                self.broken()
-            self._answers_end = True
-            return
+            copies, extra_ns = fate.copies, round(fate.delay_ms * NS_PER_MS)
+            if fate.lost:
+                if fate.cut:
+                    self.broken()
+                self._answers_end = True
+                return
         engine = self.engine
-        arrival_ns = engine.now_ns() + self.delay_ns() + round(fate.delay_ms * NS_PER_MS)
+        arrival_ns = engine.now_ns() + self.delay_ns() + extra_ns
         if arrival_ns <= self._answer_ns:
             arrival_ns = self._answer_ns + 1
         self._answer_ns = arrival_ns
-        for _ in range(fate.copies):
+        for _ in range(copies):
             engine.at(arrival_ns, self._deliver, request, answer)
 
     def broken(self) -> None:
