@@ -9,6 +9,7 @@ from typing import Any
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_answers import fetch_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     FetchIsolation,
@@ -18,7 +19,6 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
-from purgatory.kafka.record_batch import bytes_of
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000
@@ -66,12 +66,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
     if broker.cluster.trace is not None:
         from_offsets = {key: asked.fetch_offset for key, asked in fetches.items()}
         broker.cluster.trace.fetched(connection, request, answers, from_offsets)
-    return {
-        "throttle_time": 0,
-        "error_code": 0,
-        "session_id": _NO_SESSION,
-        "responses": _by_topic(answers),
-    }
+    return fetch_answer(request.api_version, answers)
 
 
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
@@ -99,32 +94,6 @@ def _cut(answer: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
 
 def _epoch(number: int) -> int | None:
     return None if number == _NO_EPOCH else number
-
-
-def _by_topic(answers: Answers) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, partition), answer in answers.items():
-        topics.setdefault(topic, []).append(_partition(partition, answer))
-    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
-
-
-def _partition(partition: int, answer: PartitionFetchResponse) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "partition_index": partition,
-        "error_code": int(answer.error),
-        "high_watermark": answer.high_watermark,
-        "last_stable_offset": answer.last_stable_offset,
-        "log_start_offset": answer.log_start_offset,
-        "aborted_transactions": [
-            {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
-            for aborted in answer.aborted_transactions
-        ],
-        "records": bytes_of(answer.batches),
-    }
-    if answer.diverging_epoch is not None:
-        epoch, end_offset = answer.diverging_epoch
-        values["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
-    return values
 
 
 async def offset_for_leader_epoch(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from crc32c import crc32c
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_answers import produce_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import records_of
 from purgatory.kafka import (
@@ -72,7 +72,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
-    return {"responses": _by_topic({**refused, **answers}), "throttle_time": 0}
+    return produce_answer(request.api_version, {**refused, **answers})
 
 
 def _check_keys(batches: list[RecordBatch], topic_partition: TopicPartition) -> None:
@@ -136,22 +136,3 @@ def split_batches(records: bytes) -> list[RecordBatch]:
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
     return batches
-
-
-def _by_topic(answers: Answers) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, partition), answer in answers.items():
-        topics.setdefault(topic, []).append(
-            {
-                "index": partition,
-                "error_code": int(answer.error),
-                "base_offset": answer.base_offset,
-                "log_append_time": None,
-                "log_start_offset": answer.log_start_offset,
-                "record_errors": (),
-                "error_message": answer.message,
-            }
-        )
-    return [
-        {"name": topic, "partition_responses": partitions} for topic, partitions in topics.items()
-    ]

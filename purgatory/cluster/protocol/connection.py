@@ -33,8 +33,8 @@ _LENGTH_BYTES = 4
 _TOGETHER_BYTES = 65_536
 _UNSUPPORTED_VERSION = 35
 
-Answer = Mapping[str, Any] | None
-"""The fields of an answer; None sends none."""
+Answer = Mapping[str, Any] | bytes | None
+"""The fields of an answer, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Awaitable[Answer]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None]]

@@ -1,4 +1,5 @@
-"""Requests and answers as bytes: Kafka's protocol, by the codec `kio`.
+"""Requests and answers as bytes: Kafka's protocol, by the codec `kio`; and what comes most often
+by `fixed_requests` and `fixed_answers`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
 and a body. Which versions this broker speaks stands in ``SUPPORTED``; all others are refused as
@@ -29,6 +30,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
+from purgatory.cluster.protocol.fixed_requests import read_request
 from purgatory.cluster.protocol.frame_check import checked_frame
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
@@ -63,7 +65,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
 API_VERSIONS = 18
 
 _START = struct.Struct(">hhi")
-_LENGTH = struct.Struct(">i")
+_START_OF_ANSWER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -99,6 +101,9 @@ def decode_request(frame: bytes) -> Request:
         )
     if not versions[0] <= api_version <= versions[1]:
         raise UnsupportedVersionError(api_key, api_version, correlation_id)
+    usual = read_request(api_key, api_version, frame)
+    if usual is not None:
+        return Request(api_key, api_version, correlation_id, *usual)
     name = f"{api_key_map[api_key]} v{api_version}"
     request_class, read_header, read_body = _readers(api_key, api_version)
     try:
@@ -117,7 +122,7 @@ def decode_request(frame: bytes) -> Request:
 
 
 def encode_response(
-    api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any]
+    api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any] | bytes
 ) -> bytes:
     """Encode an answer as a frame, with its length.
 
@@ -125,18 +130,19 @@ def encode_response(
         api_key, api_version, correlation_id: of the request.
         values: the fields by their names in `kio`; lists of mappings for arrays. What the version
             doesn't have is left out.
+            Or the body, encoded already (`fixed_answers`).
     """
     response_class, write, flexible = _writer(api_key, api_version)
-    buffer = io.BytesIO()
-    buffer.write(b"\0\0\0\0")
-    buffer.write(_LENGTH.pack(correlation_id))
     # A client that reads ApiVersions' answer doesn't know yet which headers we write.
-    if flexible and api_key != API_VERSIONS:
-        buffer.write(b"\0")
-    write(buffer, build(response_class, values))
-    frame = buffer.getbuffer()
-    frame[:4] = _LENGTH.pack(len(frame) - 4)
-    return frame.tobytes()
+    tags = b"\0" if flexible and api_key != API_VERSIONS else b""
+    if isinstance(values, bytes):
+        body = values
+    else:
+        buffer = io.BytesIO()
+        write(buffer, build(response_class, values))
+        body = buffer.getvalue()
+    start = _START_OF_ANSWER.pack(4 + len(tags) + len(body), correlation_id)
+    return b"".join((start, tags, body))
 
 
 def build(entity_class: Any, values: Mapping[str, Any]) -> Any:

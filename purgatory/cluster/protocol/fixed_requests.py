@@ -1,0 +1,292 @@
+"""Produce and Fetch requests read by layouts written out: nearly all that clients send is one.
+
+The codec of all other APIs (`wire`) goes over each field by its description, and then makes objects
+that check themselves; that costs more than to append a record. Here a run of numbers is one
+`Struct`, and where versions differ stands at each field.
+
+A request that is in any way unusual is left to that codec, which understands or refuses it: one
+that is cut off or too long, with null where nothing may be null, with tagged fields, forgotten
+topics, or arrays of more than ``_FEW`` elements. What is read here has the names and the values
+that it has there.
+
+Ground rules
+------------
+* No state but a cache of durations.
+* Offsets only grow, and each element of an array takes bytes of the frame, so reading takes
+  O(bytes) at most, whatever an array claims to have.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+PRODUCE_FLEXIBLE = 9
+FETCH_FLEXIBLE = 12
+"""From these versions on lengths are compact, and structures end with tagged fields."""
+
+_FEW = 400  # squared, for topics with their partitions, it is below `frame_check.MOST_ELEMENTS`
+_HEADER_BYTES = 8  # the API, its version, the request's number
+
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_FETCH_TERMS = struct.Struct(">iiiib")
+_SESSION = struct.Struct(">ii")
+
+
+@dataclass(slots=True)
+class ProducedPartition:
+    """What a produce has for one partition."""
+
+    index: int
+    records: bytes | None
+
+
+@dataclass(slots=True)
+class ProducedTopic:
+    """What a produce has for one topic."""
+
+    name: str
+    partition_data: tuple[ProducedPartition, ...]
+
+
+@dataclass(slots=True)
+class ProduceBody:
+    """A produce."""
+
+    transactional_id: str | None
+    acks: int
+    timeout: timedelta
+    topic_data: tuple[ProducedTopic, ...]
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """What a fetch asks of one partition."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+@dataclass(slots=True)
+class FetchedTopic:
+    """What a fetch asks of one topic."""
+
+    topic: str
+    partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(slots=True)
+class FetchBody:
+    """A fetch."""
+
+    replica_id: int
+    max_wait: timedelta
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: tuple[FetchedTopic, ...]
+    rack_id: str
+    forgotten_topics_data: tuple[()] = ()
+    cluster_id: None = None
+
+
+class _UnusualError(Exception):
+    """The other codec is to say what this is."""
+
+
+class _Reading(NamedTuple):
+    """How strings, lengths and ends of structures are read; each returns where it ends."""
+
+    string: Callable[[bytes, int], tuple[str | None, int]]
+    length: Callable[[bytes, int], tuple[int, int]]
+    end: Callable[[bytes, int], int]
+
+
+def _plain_string(data: bytes, at: int) -> tuple[str | None, int]:
+    (size,) = _SHORT.unpack_from(data, at)
+    return _text(data, at + 2, size)
+
+
+def _compact_string(data: bytes, at: int) -> tuple[str | None, int]:
+    size, at = _compact_length(data, at)
+    return _text(data, at, size)
+
+
+def _text(data: bytes, at: int, size: int) -> tuple[str | None, int]:
+    if size < 0:
+        if size < -1:
+            raise _UnusualError
+        return None, at
+    return data[at : at + size].decode(), at + size
+
+
+def _plain_length(data: bytes, at: int) -> tuple[int, int]:
+    return _INT.unpack_from(data, at)[0], at + 4
+
+
+def _compact_length(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    number, shift = byte & 0x7F, 7
+    while byte > 0x7F:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 28:
+            raise _UnusualError
+    return number - 1, at + 1
+
+
+def _no_end(data: bytes, at: int) -> int:
+    return at
+
+
+def _no_tags(data: bytes, at: int) -> int:
+    if data[at]:
+        raise _UnusualError
+    return at + 1
+
+
+_PLAIN = _Reading(_plain_string, _plain_length, _no_end)
+_COMPACT = _Reading(_compact_string, _compact_length, _no_tags)
+
+
+def _few(length: tuple[int, int]) -> tuple[range, int]:
+    count, at = length
+    if not 0 <= count <= _FEW:
+        raise _UnusualError
+    return range(count), at
+
+
+def _some(string: tuple[str | None, int]) -> tuple[str, int]:
+    text, at = string
+    if text is None:
+        raise _UnusualError
+    return text, at
+
+
+def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, Body] | None:
+    """Return the client's id and the body of a usual produce or fetch; None for all else.
+
+    Args:
+        api_key, version: as the frame says; one that is served.
+        frame: without its length.
+    """
+    if api_key > 1:
+        return None
+    flexible = version >= (FETCH_FLEXIBLE if api_key else PRODUCE_FLEXIBLE)
+    reading = _COMPACT if flexible else _PLAIN
+    try:
+        client_id, at = _plain_string(frame, _HEADER_BYTES)
+        read: _ReadBody = _read_fetch if api_key else _read_produce
+        body, at = read(frame, reading.end(frame, at), version, reading)
+    except (_UnusualError, IndexError, UnicodeDecodeError, struct.error):
+        return None
+    return (client_id, body) if at == len(frame) else None
+
+
+Body = ProduceBody | FetchBody
+_ReadBody = Callable[[bytes, int, int, _Reading], tuple[Body, int]]
+
+
+def _read_produce(
+    frame: bytes, at: int, version: int, reading: _Reading
+) -> tuple[ProduceBody, int]:
+    string, length, end = reading
+    transactional_id, at = string(frame, at)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
+    topics = []
+    topic_count, at = _few(length(frame, at + 6))
+    for _ in topic_count:
+        name, at = _some(string(frame, at))
+        partitions = []
+        partition_count, at = _few(length(frame, at))
+        for _ in partition_count:
+            (index,) = _INT.unpack_from(frame, at)
+            size, at = length(frame, at + 4)
+            if size < 0:
+                raise _UnusualError
+            partitions.append(ProducedPartition(index, frame[at : at + size]))
+            at = end(frame, at + size)
+        topics.append(ProducedTopic(name, tuple(partitions)))
+        at = end(frame, at)
+    body = ProduceBody(transactional_id, acks, _duration(timeout_ms), tuple(topics))
+    return body, end(frame, at)
+
+
+_ASKED = {
+    version: struct.Struct(
+        ">i" + "i" * (version >= 9) + "q" + "i" * (version >= 12) + "q" * (version >= 5) + "i"
+    )
+    for version in range(4, 13)
+}
+
+
+def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[FetchBody, int]:
+    string, length, end = reading
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _FETCH_TERMS.unpack_from(frame, at)
+    at += _FETCH_TERMS.size
+    session_id, session_epoch = 0, -1
+    if version >= 7:
+        session_id, session_epoch = _SESSION.unpack_from(frame, at)
+        at += _SESSION.size
+    asked = _ASKED[version]
+    topics = []
+    topic_count, at = _few(length(frame, at))
+    for _ in topic_count:
+        name, at = _some(string(frame, at))
+        partitions = []
+        partition_count, at = _few(length(frame, at))
+        for _ in partition_count:
+            partitions.append(_fetched_partition(version, asked.unpack_from(frame, at)))
+            at = end(frame, at + asked.size)
+        topics.append(FetchedTopic(name, tuple(partitions)))
+        at = end(frame, at)
+    rack_id = ""
+    if version >= 7:
+        forgotten, at = length(frame, at)
+        if forgotten:
+            raise _UnusualError
+    if version >= 11:
+        rack_id, at = _some(string(frame, at))
+    body = FetchBody(
+        replica_id,
+        _duration(max_wait_ms),
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        tuple(topics),
+        rack_id,
+    )
+    return body, end(frame, at)
+
+
+def _fetched_partition(version: int, numbers: tuple[int, ...]) -> FetchedPartition:
+    partition, *middle, most_bytes = numbers
+    if version < 9:
+        middle.insert(0, -1)  # the leader's epoch
+    if version < 12:
+        middle.insert(2, -1)  # the epoch of what was fetched last
+    if version < 5:
+        middle.append(-1)  # the log's start
+    epoch, offset, last_epoch, start = middle
+    return FetchedPartition(partition, epoch, offset, last_epoch, start, most_bytes)
+
+
+@lru_cache(maxsize=256)
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)

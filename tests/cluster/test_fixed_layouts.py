@@ -1,0 +1,264 @@
+"""Produce and Fetch by their fixed layouts: what `kio` says, byte for byte, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.cluster.errors import BadRequestError
+from purgatory.cluster.protocol import wire
+from purgatory.cluster.protocol.fixed_answers import fetch_answer, produce_answer
+from purgatory.cluster.protocol.fixed_requests import read_request
+from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
+from purgatory.kafka import (
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
+from purgatory.kafka.record_batch import bytes_of
+from purgatory.kafka.requests import AbortedTransaction, EpochEndOffset
+from tests.cluster.wire_values import record_batch, request_frame
+
+_PRODUCE, _FETCH = 0, 1
+_VERSIONS = [
+    (api_key, version)
+    for api_key in (_PRODUCE, _FETCH)
+    for version in range(SUPPORTED[api_key][0], SUPPORTED[api_key][1] + 1)
+]
+_every_version = pytest.mark.parametrize(("api_key", "version"), _VERSIONS)
+
+_names = st.text(max_size=150)
+_numbers = {bits: st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+_durations = _numbers[32].map(lambda ms: timedelta(milliseconds=ms))
+
+
+def _arrays(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(values, max_size=3)
+
+
+_produces = st.fixed_dictionaries(
+    {
+        "transactional_id": st.none() | _names,
+        "acks": _numbers[16],
+        "timeout": _durations,
+        "topic_data": _arrays(
+            st.fixed_dictionaries(
+                {
+                    "name": _names,
+                    "partition_data": _arrays(
+                        st.fixed_dictionaries(
+                            {"index": _numbers[32], "records": st.binary(max_size=300)}
+                        )
+                    ),
+                }
+            )
+        ),
+    }
+)
+_fetches = st.fixed_dictionaries(
+    {
+        "replica_id": _numbers[32],
+        "max_wait": _durations,
+        "min_bytes": _numbers[32],
+        "max_bytes": _numbers[32],
+        "isolation_level": _numbers[8],
+        "session_id": _numbers[32],
+        "session_epoch": _numbers[32],
+        "rack_id": _names,
+        "topics": _arrays(
+            st.fixed_dictionaries(
+                {
+                    "topic": _names,
+                    "partitions": _arrays(
+                        st.fixed_dictionaries(
+                            {
+                                "partition": _numbers[32],
+                                "current_leader_epoch": _numbers[32],
+                                "fetch_offset": _numbers[64],
+                                "last_fetched_epoch": _numbers[32],
+                                "log_start_offset": _numbers[64],
+                                "partition_max_bytes": _numbers[32],
+                            }
+                        )
+                    ),
+                }
+            )
+        ),
+    }
+)
+
+
+def _decoded_by_kio(frame: bytes) -> Any:
+    with patch.object(wire, "read_request", lambda *_: None):
+        return decode_request(frame)
+
+
+def _assert_says_the_same(entity: Any, read: Any) -> None:
+    """Compare all that `kio` reads with what was read in its place."""
+    if is_dataclass(entity) and not isinstance(entity, type):
+        for field in fields(entity):
+            _assert_says_the_same(getattr(entity, field.name), getattr(read, field.name))
+    elif isinstance(entity, tuple):
+        assert isinstance(read, tuple)
+        for one, other in zip(entity, read, strict=True):
+            _assert_says_the_same(one, other)
+    else:
+        assert (type(entity), entity) == (type(read), read)
+
+
+def _refusal(decode: Callable[[bytes], Any], frame: bytes) -> tuple[type[Exception], str] | None:
+    try:
+        decode(frame)
+    except BadRequestError as error:
+        return type(error), str(error)
+    return None
+
+
+def _assert_decoded_alike(frame: bytes) -> None:
+    refusal = _refusal(_decoded_by_kio, frame)
+    assert _refusal(decode_request, frame) == refusal
+    if refusal is None:
+        expected, request = _decoded_by_kio(frame), decode_request(frame)
+        assert request[:4] == expected[:4]
+        _assert_says_the_same(expected.body, request.body)
+
+
+@_every_version
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data: Any) -> None:
+    values = data.draw(_fetches if api_key == _FETCH else _produces)
+    frame = request_frame(api_key, version, data.draw(_numbers[32]), values)
+    assert read_request(api_key, version, frame) is not None
+    _assert_decoded_alike(frame)
+
+
+@_every_version
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: Any) -> None:
+    values = data.draw(_fetches if api_key == _FETCH else _produces)
+    frame = bytearray(request_frame(api_key, version, 7, values))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(8, len(frame)))  # behind what names API and version
+        cut = data.draw(st.integers(0, 2))
+        instead = data.draw(st.sampled_from([b"\xff", b"\0", b"\x80\0", b"\x01"]) | st.binary())
+        frame[place : place + cut] = instead
+    _assert_decoded_alike(bytes(frame))
+
+
+@_every_version
+def test_a_request_cut_anywhere_is_refused_as_by_kio(api_key: int, version: int) -> None:
+    partition = {"index": 1, "records": b"x" * 200, "partition": 1}
+    topic = {"name": "t", "topic": "t", "partition_data": [partition], "partitions": [partition]}
+    values = {"topic_data": [topic], "topics": [topic], "rack_id": "r"}
+    frame = request_frame(api_key, version, 7, values)
+    for end in range(8, len(frame)):
+        _assert_decoded_alike(frame[:end])
+    _assert_decoded_alike(frame + b"\0")
+
+
+def test_many_partitions_are_left_to_kio() -> None:
+    partitions = [{"index": number, "records": b""} for number in range(401)]
+    values = {"topic_data": [{"name": "t", "partition_data": partitions}]}
+    for version in (3, 9):
+        frame = request_frame(_PRODUCE, version, 7, values)
+        assert read_request(_PRODUCE, version, frame) is None
+        _assert_decoded_alike(frame)
+
+
+def test_forgotten_topics_are_left_to_kio() -> None:
+    values = {"session_id": 5, "forgotten_topics_data": [{"topic": "t", "partitions": [1, 2]}]}
+    for version in range(7, 13):
+        frame = request_frame(_FETCH, version, 7, values)
+        assert read_request(_FETCH, version, frame) is None
+        _assert_decoded_alike(frame)
+
+
+_batches = [
+    RecordBatch.from_bytes(record_batch([b"x" * size, b"y"])).with_offset(size, 3)
+    for size in (1, 60, 20_000)
+]
+_topic_partitions = st.builds(TopicPartition, _names, st.integers(0, 3))
+
+
+@_every_version
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
+    if api_key == _PRODUCE:
+        produced = data.draw(st.dictionaries(_topic_partitions, _produced, max_size=4))
+        body, values = produce_answer(version, produced), _values_of_produced(produced)
+    else:
+        fetched = data.draw(st.dictionaries(_topic_partitions, _fetched, max_size=4))
+        body, values = fetch_answer(version, fetched), _values_of_fetched(fetched)
+    expected = encode_response(api_key, version, 7, values)
+    assert encode_response(api_key, version, 7, body) == expected
+
+
+_produced = st.builds(
+    PartitionProduceResponse,
+    st.sampled_from(ErrorCode),
+    _numbers[64],
+    _numbers[64],
+    message=st.none() | _names,
+)
+_fetched = st.builds(
+    PartitionFetchResponse,
+    st.sampled_from(ErrorCode),
+    _numbers[64],
+    _numbers[64],
+    _numbers[64],
+    _arrays(st.sampled_from(_batches)).map(tuple),
+    st.none() | st.builds(EpochEndOffset, st.integers(0, 99), _numbers[64]),
+    _arrays(st.builds(AbortedTransaction, _numbers[64], _numbers[64], st.just(0))).map(tuple),
+)
+
+
+def _values_of_produced(answers: dict[TopicPartition, PartitionProduceResponse]) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), answer in answers.items():
+        values = {
+            "index": partition,
+            "error_code": answer.error,
+            "base_offset": answer.base_offset,
+            "log_append_time": None,
+            "log_start_offset": answer.log_start_offset,
+            "record_errors": (),
+            "error_message": answer.message,
+        }
+        topics.setdefault(topic, []).append(values)
+    responses = [{"name": name, "partition_responses": of} for name, of in topics.items()]
+    return {"responses": responses, "throttle_time": 0}
+
+
+def _values_of_fetched(answers: dict[TopicPartition, PartitionFetchResponse]) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), answer in answers.items():
+        values: dict[str, Any] = {
+            "partition_index": partition,
+            "error_code": answer.error,
+            "high_watermark": answer.high_watermark,
+            "last_stable_offset": answer.last_stable_offset,
+            "log_start_offset": answer.log_start_offset,
+            "aborted_transactions": [
+                {"producer_id": one.producer_id, "first_offset": one.first_offset}
+                for one in answer.aborted_transactions
+            ],
+            "records": bytes_of(answer.batches),
+        }
+        if answer.diverging_epoch is not None:
+            epoch, end_offset = answer.diverging_epoch
+            values["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
+        topics.setdefault(topic, []).append(values)
+    responses = [{"topic": name, "partitions": of} for name, of in topics.items()]
+    return {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": responses}
