@@ -361,13 +361,26 @@ class Broker:
         if self.cluster.trace is not None:
             self.cluster.trace.closed(connection)
 
-    async def _serve(self, request: Request, connection: Connection) -> Answer:
+    def _serve(self, request: Request, connection: Connection) -> Awaitable[Answer]:
         if self.cluster.fault.active:
-            await self.cluster.fault.pass_pause(self.broker_id)
+            return self._serve_after_pause(request, connection)
+        return self._handler(self, request, connection)
+
+    async def _serve_after_pause(self, request: Request, connection: Connection) -> Answer:
+        await self.cluster.fault.pass_pause(self.broker_id)
         return await self._handler(self, request, connection)
 
-    async def _send(self, connection: Connection, request: Request, frame: bytes) -> None:
+    def _send(
+        self, connection: Connection, request: Request, frame: bytes
+    ) -> Awaitable[None] | None:
+        if self.cluster.fault.active or self.cluster.trace is not None:
+            return self._send_noted(connection, request, frame)
+        connection.write(frame)
+        return None
+
+    async def _send_noted(self, connection: Connection, request: Request, frame: bytes) -> None:
         arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
+        await connection.taken()
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)
 

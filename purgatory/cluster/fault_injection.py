@@ -170,7 +170,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             Whether the client was sent it.
         """
         if not self.active:
-            return await connection.write(frame)
+            return connection.write(frame)
         await self.pass_pause(broker)
         fate = self.fate_of_answer(broker, request.api_name, request.client_id)
         if fate.delay_ms:
@@ -181,7 +181,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             return False
         arrived = False
         for _ in range(fate.copies):
-            arrived = await connection.write(frame)
+            arrived = connection.write(frame)
         return arrived
 
     # What makes sense in this cluster.

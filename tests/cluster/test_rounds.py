@@ -39,8 +39,8 @@ class Served:
     def connect(self, name: str) -> Connection:
         """Return a new connection, whose client takes every answer."""
 
-        async def send(connection: Connection, request: Request, frame: bytes) -> None:
-            await connection.write(frame)
+        def send(connection: Connection, request: Request, frame: bytes) -> None:
+            connection.write(frame)
 
         async def serve(request: Request, connection: Connection) -> Answer:
             self.now_s += _REQUEST_S

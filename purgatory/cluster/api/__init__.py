@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from purgatory.cluster.api import (
     committed_offsets,
@@ -51,7 +51,7 @@ HANDLERS: Mapping[int, Handler] = {
 }
 
 
-async def answer(broker: Broker, request: Request, connection: Connection) -> Answer:
+def answer(broker: Broker, request: Request, connection: Connection) -> Awaitable[Answer]:
     """Answer a request, as far as its client may ask.
 
     Raises:
@@ -63,4 +63,4 @@ async def answer(broker: Broker, request: Request, connection: Connection) -> An
     handler = HANDLERS.get(request.api_key)
     if handler is None:
         raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
-    return await handler(broker, request, connection)
+    return handler(broker, request, connection)

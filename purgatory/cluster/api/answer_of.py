@@ -12,11 +12,11 @@ from purgatory.core.errors import PurgatoryClosedError
 T = TypeVar("T")
 
 
-async def answer_of(ask: Callable[[Callable[[T], object]], object]) -> T:
-    """Call ``ask(respond)``, and return what ``respond`` takes.
+def answer_of(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
+    """Call ``ask(respond)``, and return a future of what ``respond`` takes.
 
-    A broker that was killed just now answers nobody any more: then this waits until the client's
-    connection is cut.
+    A broker that was killed just now answers nobody any more: then the future waits until the
+    client's connection is cut.
     """
     answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -26,4 +26,4 @@ async def answer_of(ask: Callable[[Callable[[T], object]], object]) -> T:
 
     with suppress(PurgatoryClosedError):
         ask(respond)
-    return await answered
+    return answered

@@ -43,16 +43,18 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[TopicPartition, PartitionProduceResponse] = {}
     for topic in body.topic_data:
+        known = broker.cluster.controller.topics.get(topic.name)
+        keeps_keys = not broker.may_drop(topic.name)
         for partition in topic.partition_data:
             topic_partition = TopicPartition(topic.name, partition.index)
-            if _is_internal(broker, topic.name):
+            if known is not None and known.internal:
                 refused[topic_partition] = PartitionProduceResponse(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, message=f"{topic.name} is the cluster's own"
                 )
                 continue
             try:
                 batches = split_batches(partition.records or b"")
-                if not broker.may_drop(topic.name):
+                if keeps_keys:
                     _check_keys(batches, topic_partition)
                 entries[topic_partition] = batches
             except KafkaError as error:
@@ -60,10 +62,17 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                     error.code, message=error.message
                 )
     try:
-        if broker.cluster.fault.refuses_produce(broker.broker_id):
-            answers: Answers = dict.fromkeys(entries, _REFUSED)
+        refusals = _refusals(broker, entries)
+        answers: Answers
+        if refusals is not None:
+            answers = refusals
         else:
-            answers = await _append(broker, milliseconds(body.timeout), body.acks, entries)
+            timeout_ms, acks = milliseconds(body.timeout), body.acks
+            answers = await answer_of(
+                partial(broker.manager.append_records, timeout_ms, acks, entries)
+            )
+            if acks == _ALL and not broker.cluster.is_saved():
+                answers = dict.fromkeys(answers, _UNSAVED_SINCE)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
             trace.abandoned(request, entries, came_us)
@@ -72,7 +81,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
-    return produce_answer(request.api_version, {**refused, **answers})
+    return produce_answer(request.api_version, {**refused, **answers} if refused else answers)
 
 
 def _check_keys(batches: list[RecordBatch], topic_partition: TopicPartition) -> None:
@@ -91,23 +100,11 @@ def _check_keys(batches: list[RecordBatch], topic_partition: TopicPartition) -> 
             )
 
 
-def _is_internal(broker: Broker, name: str) -> bool:
-    topic = broker.cluster.controller.topics.get(name)
-    return topic is not None and topic.internal
-
-
-async def _append(
-    broker: Broker, timeout_ms: int, acks: int, entries: dict[TopicPartition, list[RecordBatch]]
-) -> Answers:
-    if not entries:
-        return {}
-    if not broker.cluster.is_saved():
-        return dict.fromkeys(entries, _UNSAVED)
-    ask = partial(broker.manager.append_records, timeout_ms, acks, entries)
-    answers: Answers = await answer_of(ask)
-    if acks == _ALL and not broker.cluster.is_saved():
-        return dict.fromkeys(answers, _UNSAVED_SINCE)
-    return answers
+def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:
+    """Return the answers to what may not be appended now; None if it may."""
+    if broker.cluster.fault.refuses_produce(broker.broker_id):
+        return dict.fromkeys(entries, _REFUSED)
+    return None if broker.cluster.is_saved() else dict.fromkeys(entries, _UNSAVED)
 
 
 def split_batches(records: bytes) -> list[RecordBatch]:

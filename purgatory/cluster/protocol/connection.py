@@ -37,8 +37,9 @@ Answer = Mapping[str, Any] | bytes | None
 """The fields of an answer, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Awaitable[Answer]]
-Send = Callable[["Connection", Request, bytes], Awaitable[None]]
-"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it."""
+Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
+"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
+returns is to be waited for."""
 
 
 class Limits(NamedTuple):
@@ -245,8 +246,8 @@ class Connection(asyncio.Protocol):
             _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
             self.abort()
 
-    async def write(self, frame: bytes) -> bool:
-        """Send an answer, and wait while the client takes none; False where it is gone."""
+    def write(self, frame: bytes) -> bool:
+        """Send an answer; False where the client is gone."""
         if self._transport is None or self._transport.is_closing():
             return False
         self._unsent.append(frame)
@@ -256,9 +257,12 @@ class Connection(asyncio.Protocol):
         elif len(self._unsent) == 1:
             # More is asked already: the answers go together, at the latest in the next turn.
             asyncio.get_running_loop().call_soon(self._send_unsent)
+        return True
+
+    async def taken(self) -> None:
+        """Wait while the client takes no answers."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
-        return True
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -314,13 +318,16 @@ class Connection(asyncio.Protocol):
             self._frame_began_s = self._rounds.now_s()
 
     async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 frame = self._next_frame()
                 if frame is None:
                     if self._transport is None:
                         break  # and all that it had sent is served
-                    await self._wait_for_more()
+                    self._read_on()
+                    self._came = loop.create_future()
+                    await self._came
                     continue
                 if not self._reading and len(self._unread) <= self._limits.queued_bytes:
                     self._read_on()
@@ -328,7 +335,14 @@ class Connection(asyncio.Protocol):
                     await asyncio.sleep(0)
                 if self.was_cut:
                     break
-                await self._answer_in_time(frame)
+                self._in_request = True
+                # Where the client is gone, only what needs no wait is done. As in Kafka: what one
+                # with acks=0 sent before it left is appended, up to a request that has an answer.
+                ending = None if self._transport is not None else loop.call_soon(self._end)
+                await self._answer(frame)
+                if ending is not None:
+                    ending.cancel()
+                self._in_request = False
                 self._hold(-_LENGTH_BYTES - len(frame))
         except BadRequestError as error:
             self._refuse(error)
@@ -339,26 +353,6 @@ class Connection(asyncio.Protocol):
         else:
             self._end()
 
-    async def _wait_for_more(self) -> None:
-        self._read_on()
-        self._came = asyncio.get_running_loop().create_future()
-        await self._came
-
-    async def _answer_in_time(self, frame: bytes) -> None:
-        """Answer; but where the client is gone, do only what can be done without waiting.
-
-        As in Kafka: what a producer with acks=0 sent before it closed the connection is appended,
-        up to the first request that has an answer.
-        """
-        self._in_request = True
-        if self._transport is not None:
-            await self._answer(frame)
-        else:
-            ending = asyncio.get_running_loop().call_soon(self._end)
-            await self._answer(frame)
-            ending.cancel()
-        self._in_request = False
-
     def _read_on(self) -> None:
         if not self._reading and self._transport is not None:
             self._reading = True
@@ -368,7 +362,8 @@ class Connection(asyncio.Protocol):
         if self.take_token is not None:
             take_token, self.take_token = self.take_token, None
             token = take_token(frame)
-            await self.write(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
+            self.write(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
+            await self.taken()
             return
         try:
             request = decode_request(frame)
@@ -388,7 +383,11 @@ class Connection(asyncio.Protocol):
         encoded = encode_response(
             request.api_key, request.api_version, request.correlation_id, values
         )
-        await self._send(self, request, encoded)
+        sending = self._send(self, request, encoded)
+        if sending is not None:
+            await sending
+        if self._may_write is not None:
+            await self.taken()
 
     def _refuse(self, error: BadRequestError) -> None:
         if self._refused:

@@ -35,18 +35,18 @@ class BatchesOfChunks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.chunks: list[Counter[int]] = []
-        append, send_chunk = produce_api._append, Sender._send_chunk
+        refusals, send_chunk = produce_api._refusals, Sender._send_chunk
 
-        async def counted(broker: Any, timeout_ms: int, acks: int, entries: Any) -> Any:
+        def counted(broker: Any, entries: Any) -> Any:
             for (_, partition), batches in entries.items():
                 self.chunks[-1][partition] += len(batches)
-            return await append(broker, timeout_ms, acks, entries)
+            return refusals(broker, entries)
 
         def noted(sending: Sender, chunk: Any) -> None:
             self.chunks.append(Counter())
             send_chunk(sending, chunk)
 
-        monkeypatch.setattr(produce_api, "_append", counted)
+        monkeypatch.setattr(produce_api, "_refusals", counted)
         monkeypatch.setattr(Sender, "_send_chunk", noted)
 
 
