@@ -107,29 +107,29 @@ class _UnusualError(Exception):
 
 
 class _Reading(NamedTuple):
-    """How strings, lengths and ends of structures are read; each returns where it ends."""
+    """How strings and lengths are read: each returns where it ends. ``flexible``: whether tagged
+    fields stand at the end of each structure."""
 
     string: Callable[[bytes, int], tuple[str | None, int]]
     length: Callable[[bytes, int], tuple[int, int]]
-    end: Callable[[bytes, int], int]
+    flexible: bool
 
 
 def _plain_string(data: bytes, at: int) -> tuple[str | None, int]:
     (size,) = _SHORT.unpack_from(data, at)
-    return _text(data, at + 2, size)
+    at += 2
+    if size >= 0:
+        return data[at : at + size].decode(), at + size
+    if size < -1:
+        raise _UnusualError
+    return None, at
 
 
 def _compact_string(data: bytes, at: int) -> tuple[str | None, int]:
     size, at = _compact_length(data, at)
-    return _text(data, at, size)
-
-
-def _text(data: bytes, at: int, size: int) -> tuple[str | None, int]:
-    if size < 0:
-        if size < -1:
-            raise _UnusualError
-        return None, at
-    return data[at : at + size].decode(), at + size
+    if size >= 0:
+        return data[at : at + size].decode(), at + size
+    return None, at
 
 
 def _plain_length(data: bytes, at: int) -> tuple[int, int]:
@@ -149,32 +149,14 @@ def _compact_length(data: bytes, at: int) -> tuple[int, int]:
     return number - 1, at + 1
 
 
-def _no_end(data: bytes, at: int) -> int:
-    return at
-
-
-def _no_tags(data: bytes, at: int) -> int:
+def _after_tags(data: bytes, at: int) -> int:
     if data[at]:
         raise _UnusualError
     return at + 1
 
 
-_PLAIN = _Reading(_plain_string, _plain_length, _no_end)
-_COMPACT = _Reading(_compact_string, _compact_length, _no_tags)
-
-
-def _few(length: tuple[int, int]) -> tuple[range, int]:
-    count, at = length
-    if not 0 <= count <= _FEW:
-        raise _UnusualError
-    return range(count), at
-
-
-def _some(string: tuple[str | None, int]) -> tuple[str, int]:
-    text, at = string
-    if text is None:
-        raise _UnusualError
-    return text, at
+_PLAIN = _Reading(_plain_string, _plain_length, False)
+_COMPACT = _Reading(_compact_string, _compact_length, True)
 
 
 def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, Body] | None:
@@ -186,12 +168,13 @@ def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, 
     """
     if api_key > 1:
         return None
-    flexible = version >= (FETCH_FLEXIBLE if api_key else PRODUCE_FLEXIBLE)
-    reading = _COMPACT if flexible else _PLAIN
+    read: _ReadBody = _read_fetch if api_key else _read_produce
+    reading = _COMPACT if version >= (FETCH_FLEXIBLE if api_key else PRODUCE_FLEXIBLE) else _PLAIN
     try:
         client_id, at = _plain_string(frame, _HEADER_BYTES)
-        read: _ReadBody = _read_fetch if api_key else _read_produce
-        body, at = read(frame, reading.end(frame, at), version, reading)
+        if reading.flexible:
+            at = _after_tags(frame, at)
+        body, at = read(frame, at, version, reading)
     except (_UnusualError, IndexError, UnicodeDecodeError, struct.error):
         return None
     return (client_id, body) if at == len(frame) else None
@@ -204,26 +187,33 @@ _ReadBody = Callable[[bytes, int, int, _Reading], tuple[Body, int]]
 def _read_produce(
     frame: bytes, at: int, version: int, reading: _Reading
 ) -> tuple[ProduceBody, int]:
-    string, length, end = reading
+    string, length, flexible = reading
     transactional_id, at = string(frame, at)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
     topics = []
-    topic_count, at = _few(length(frame, at + 6))
-    for _ in topic_count:
-        name, at = _some(string(frame, at))
+    topic_count, at = length(frame, at + 6)
+    if not 0 <= topic_count <= _FEW:
+        raise _UnusualError
+    for _ in range(topic_count):
+        name, at = string(frame, at)
+        partition_count, at = length(frame, at)
+        if name is None or not 0 <= partition_count <= _FEW:
+            raise _UnusualError
         partitions = []
-        partition_count, at = _few(length(frame, at))
-        for _ in partition_count:
+        for _ in range(partition_count):
             (index,) = _INT.unpack_from(frame, at)
             size, at = length(frame, at + 4)
             if size < 0:
                 raise _UnusualError
-            partitions.append(ProducedPartition(index, frame[at : at + size]))
-            at = end(frame, at + size)
+            end = at + size
+            partitions.append(ProducedPartition(index, frame[at:end]))
+            at = _after_tags(frame, end) if flexible else end
         topics.append(ProducedTopic(name, tuple(partitions)))
-        at = end(frame, at)
-    body = ProduceBody(transactional_id, acks, _duration(timeout_ms), tuple(topics))
-    return body, end(frame, at)
+        if flexible:
+            at = _after_tags(frame, at)
+    if flexible:
+        at = _after_tags(frame, at)
+    return ProduceBody(transactional_id, acks, _duration(timeout_ms), tuple(topics)), at
 
 
 _ASKED = {
@@ -235,7 +225,7 @@ _ASKED = {
 
 
 def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[FetchBody, int]:
-    string, length, end = reading
+    string, length, flexible = reading
     replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _FETCH_TERMS.unpack_from(frame, at)
     at += _FETCH_TERMS.size
     session_id, session_epoch = 0, -1
@@ -244,35 +234,37 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
         at += _SESSION.size
     asked = _ASKED[version]
     topics = []
-    topic_count, at = _few(length(frame, at))
-    for _ in topic_count:
-        name, at = _some(string(frame, at))
+    topic_count, at = length(frame, at)
+    if not 0 <= topic_count <= _FEW:
+        raise _UnusualError
+    for _ in range(topic_count):
+        name, at = string(frame, at)
+        partition_count, at = length(frame, at)
+        if name is None or not 0 <= partition_count <= _FEW:
+            raise _UnusualError
         partitions = []
-        partition_count, at = _few(length(frame, at))
-        for _ in partition_count:
+        for _ in range(partition_count):
             partitions.append(_fetched_partition(version, asked.unpack_from(frame, at)))
-            at = end(frame, at + asked.size)
+            at += asked.size
+            if flexible:
+                at = _after_tags(frame, at)
         topics.append(FetchedTopic(name, tuple(partitions)))
-        at = end(frame, at)
-    rack_id = ""
+        if flexible:
+            at = _after_tags(frame, at)
+    rack_id: str | None = ""
     if version >= 7:
         forgotten, at = length(frame, at)
         if forgotten:
             raise _UnusualError
     if version >= 11:
-        rack_id, at = _some(string(frame, at))
-    body = FetchBody(
-        replica_id,
-        _duration(max_wait_ms),
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        tuple(topics),
-        rack_id,
-    )
-    return body, end(frame, at)
+        rack_id, at = string(frame, at)
+    if rack_id is None:
+        raise _UnusualError
+    if flexible:
+        at = _after_tags(frame, at)
+    duration = _duration(max_wait_ms)
+    limits = min_bytes, max_bytes, isolation, session_id, session_epoch
+    return FetchBody(replica_id, duration, *limits, tuple(topics), rack_id), at
 
 
 def _fetched_partition(version: int, numbers: tuple[int, ...]) -> FetchedPartition:
