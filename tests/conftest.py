@@ -10,6 +10,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from timer.implementation import NATIVE
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,8 +21,13 @@ settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the long proofs ten minutes, unless they say themselves how long they may take."""
+    """Give the long proofs ten minutes, unless they say themselves how long they may take.
+
+    What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
+    """
     for item in items:
+        if NATIVE and item.get_closest_marker("pure"):
+            item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
         if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))
 

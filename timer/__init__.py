@@ -14,6 +14,7 @@ from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram, HistogramSnapshot
+from timer.implementation import NATIVE
 from timer.snapshot import TimerSnapshot
 from timer.system_timer import SystemTimer
 from timer.timer import Timer
@@ -23,6 +24,7 @@ from timer.timing_wheel import TimingWheel
 from timer.wake import Wake
 
 __all__ = [
+    "NATIVE",
     "Clock",
     "DelayQueue",
     "Histogram",

@@ -14,7 +14,9 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from timer.implementation import NATIVE
 
 MANY_NOTED = 50
 """How many values are noted before they are counted."""
@@ -47,19 +49,12 @@ class HistogramSnapshot(NamedTuple):
         return 0.0
 
 
-class Histogram:
-    """A histogram with fixed bounds.
-
-    Args:
-        bounds_ms: the upper bound of each bucket in milliseconds, ascending; one more bucket takes
-            what is above the last.
-    """
+class PureHistogram:
+    """The counts, in pure Python."""
 
     __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_noted_ns", "_sum_ns")
 
     def __init__(self, bounds_ms: Sequence[float]) -> None:
-        if not bounds_ms or list(bounds_ms) != sorted(set(bounds_ms)):
-            raise ValueError(f"bounds_ms must ascend and not be empty, not {list(bounds_ms)!r}")
         self._bounds_ms = tuple(bounds_ms)
         self._bounds_ns = [int(bound * 1_000_000) for bound in bounds_ms]
         self._counts = [0] * (len(bounds_ms) + 1)
@@ -75,11 +70,11 @@ class Histogram:
             with self._lock:
                 self._count_noted()
 
-    def snapshot(self) -> HistogramSnapshot:
-        """Return counts and sum as of one moment."""
+    def _counted(self) -> tuple[tuple[int, ...], int]:
+        """Return the counts, and the sum in nanoseconds."""
         with self._lock:
             self._count_noted()
-            return HistogramSnapshot(self._bounds_ms, tuple(self._counts), self._sum_ns / 1_000_000)
+            return tuple(self._counts), self._sum_ns
 
     def _count_noted(self) -> None:
         noted_ns = self._noted_ns
@@ -87,3 +82,30 @@ class Histogram:
             value_ns = noted_ns.popleft()
             self._counts[bisect_left(self._bounds_ns, value_ns)] += 1
             self._sum_ns += value_ns
+
+
+if TYPE_CHECKING or not NATIVE:
+    Counts = PureHistogram
+else:
+    from timer.native.histogram import NativeHistogram as Counts
+
+
+class Histogram(Counts):
+    """A histogram with fixed bounds.
+
+    Args:
+        bounds_ms: the upper bound of each bucket in milliseconds, ascending; one more bucket takes
+            what is above the last.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, bounds_ms: Sequence[float]) -> None:
+        if not bounds_ms or list(bounds_ms) != sorted(set(bounds_ms)):
+            raise ValueError(f"bounds_ms must ascend and not be empty, not {list(bounds_ms)!r}")
+        super().__init__(bounds_ms)
+
+    def snapshot(self) -> HistogramSnapshot:
+        """Return counts and sum as of one moment."""
+        counts, sum_ns = self._counted()
+        return HistogramSnapshot(self._bounds_ms, counts, sum_ns / 1_000_000)

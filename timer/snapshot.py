@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from timer.delay_queue import DelayQueue
 from timer.timer_task import TimerTask
-from timer.timing_wheel import TimingWheel
 
 
 class BucketSnapshot(TypedDict):
@@ -42,28 +40,33 @@ class TimerSnapshot(TypedDict):
 
 
 def take_snapshot(
-    wheel: TimingWheel, queue: DelayQueue, label: Callable[[TimerTask], Any]
+    levels: Sequence[tuple[int, int, Sequence[tuple[int, Sequence[TimerTask]]]]],
+    queued: Sequence[tuple[int, int, int]],
+    wheel_size: int,
+    label: Callable[[TimerTask], Any],
 ) -> TimerSnapshot:
-    """Describe ``wheel`` and ``queue``, naming each task by ``label(task)``. O(buckets + tasks)."""
-    return {
-        "levels": [_level(level, label) for level in wheel.levels()],
-        "delay_queue": [
-            {"expiration_ms": bucket.expiration_ms, "level": bucket.level, "bucket": bucket.index}
-            for bucket in queue.in_order()
-        ],
-    }
+    """Describe a timer, naming each task by ``label(task)``. O(buckets + tasks).
 
-
-def _level(wheel: TimingWheel, label: Callable[[TimerTask], Any]) -> LevelSnapshot:
+    Args:
+        levels: of each its tick, its time, and its buckets: expirations and tasks.
+        queued: the buckets as they fall due: expiration, level and index.
+        wheel_size: buckets for each level.
+    """
     return {
-        "level": wheel.level,
-        "tick_ms": wheel.tick_ms,
-        "covers_ms": [wheel.current_time_ms, wheel.end_ms],
-        "buckets": [
+        "levels": [
             {
-                "expiration_ms": bucket.expiration_ms,
-                "tasks": [label(entry.task) for entry in bucket if entry.task is not None],
+                "level": number,
+                "tick_ms": tick_ms,
+                "covers_ms": [current_ms, current_ms + tick_ms * wheel_size],
+                "buckets": [
+                    {"expiration_ms": expiration_ms, "tasks": list(map(label, tasks))}
+                    for expiration_ms, tasks in buckets
+                ],
             }
-            for bucket in wheel.buckets
+            for number, (tick_ms, current_ms, buckets) in enumerate(levels, 1)
+        ],
+        "delay_queue": [
+            {"expiration_ms": expiration_ms, "level": level, "bucket": index}
+            for expiration_ms, level, index in queued
         ],
     }

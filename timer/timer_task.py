@@ -20,30 +20,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from timer.implementation import NATIVE
 
 
-class TimerTask(ABC):
-    """Work to be done once, ``delay_ms`` milliseconds after it is given to a timer.
-
-    Derive from it and define ``run``. The delay is checked when the task is added.
-
-    Args:
-        delay_ms: milliseconds from ``add`` to ``run``; zero or less is due at once.
-    """
+class PureTask:
+    """Where a task is on its timer, in pure Python."""
 
     __slots__ = ("__weakref__", "_timer_entry", "delay_ms")
-
-    _timer_may_run_again: ClassVar[bool] = False
-    """Whether ``run`` does no harm when it is called again after an interrupt broke it off."""
 
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self._timer_entry: TimerTaskEntry | None = None
-
-    @abstractmethod
-    def run(self) -> None:
-        """Do the work. Called once, by the timer's executor, with none of its locks held."""
 
     def cancel(self) -> bool:
         """Take the task off its timer. O(1), from any thread.
@@ -60,6 +49,37 @@ class TimerTask(ABC):
             return False
         entry.task = None
         return True
+
+    @property
+    def _timer_waits(self) -> bool:
+        """Whether it is on a timer, and was not begun."""
+        entry = self._timer_entry
+        return entry is not None and entry.waits
+
+
+if TYPE_CHECKING or not NATIVE:
+    Task = PureTask
+else:
+    from timer.native.task import NativeTask as Task
+
+
+class TimerTask(Task, ABC):
+    """Work to be done once, ``delay_ms`` milliseconds after it is given to a timer.
+
+    Derive from it and define ``run``. The delay is checked when the task is added.
+
+    Args:
+        delay_ms: milliseconds from ``add`` to ``run``; zero or less is due at once.
+    """
+
+    __slots__ = ()
+
+    _timer_may_run_again: ClassVar[bool] = False
+    """Whether ``run`` does no harm when it is called again after an interrupt broke it off."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do the work. Called once, by the timer's executor, with none of its locks held."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} delay_ms={self.delay_ms!r}>"

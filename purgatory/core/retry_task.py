@@ -25,8 +25,7 @@ class RetryTask(TimerTask):
     @property
     def is_due(self) -> bool:
         """Whether it is on the timer, and has yet to look at what was noted."""
-        entry = self._timer_entry
-        return entry is not None and entry.waits
+        return self._timer_waits
 
     def run(self) -> None:
         self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)

@@ -122,8 +122,7 @@ class Settled(Told):
 
     def _op_leave(self, me: Me) -> None:
         """Take it off the timer and the lists."""
-        if self._timer_entry is not None:
-            TimerTask.cancel(self)
+        TimerTask.cancel(self)
         retry = self._op_retry
         if retry is not None:
             retry.cancel()

@@ -55,6 +55,10 @@ TURN = {
 }
 """A turn is a dict, and its stand-in has no module to come from: it comes with those of locks."""
 
+CHOICE_MODULE = "timer.implementation"
+PURE = {'in ("", "0")': "in ()"}
+"""The fresh core is the one in pure Python, whatever all others use."""
+
 
 def load_core(patches: Patches | None = None) -> ModuleType:
     """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
@@ -70,7 +74,7 @@ def load_fresh(
     names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
 ) -> list[ModuleType]:
     """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
-    finder = _Finder({TURN_MODULE: TURN, **(patches or {})})
+    finder = _Finder({TURN_MODULE: TURN, CHOICE_MODULE: PURE, **(patches or {})})
     with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:

@@ -153,8 +153,8 @@ MUTANTS = [
         "event_while_watching",
         SETTLING,
         """
--            TimerTask.cancel(self)
-+            pass
+-        TimerTask.cancel(self)
++        pass
 """,
     ),
     Mutant(

@@ -54,6 +54,7 @@ def held_elsewhere(lock: Any) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.pure
 def test_a_childs_lateness_starts_from_zero_with_a_free_lock() -> None:
     setting = Setting()
     setting.timer.call_later(5, len, "")

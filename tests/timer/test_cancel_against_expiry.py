@@ -109,6 +109,7 @@ def test_a_cancel_that_returned_true_never_runs_and_any_other_ran_once(workers: 
     assert wins.total() == ROUNDS * 200
 
 
+@pytest.mark.pure
 def test_a_cancel_that_meets_the_move_of_its_task_to_another_level_wins_without_waiting() -> None:
     """The cancel comes in the middle of the move, while the mover holds the lock."""
     clock = ManualClock()
@@ -196,6 +197,7 @@ def test_two_threads_that_drive_one_timer_run_each_task_once(workers: str) -> No
         timer._check()
 
 
+@pytest.mark.pure
 def test_a_task_moves_to_another_timer_though_the_lock_of_the_first_is_held() -> None:
     """So two timers have no order of locks: tasks may be moved both ways at once."""
     clock = ManualClock()
@@ -329,6 +331,7 @@ def test_finalizers_that_add_and_cancel_in_the_middle_of_anything_do_no_harm() -
     assert len(ran) + cancelled == finalized + 1_000, "a task was lost, or ran though cancelled"
 
 
+@pytest.mark.pure
 def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -348,6 +351,7 @@ def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
     assert timer.size == 2
 
 
+@pytest.mark.pure
 def test_a_finalizer_that_adds_while_a_bucket_comes_into_use_does_not_queue_it_twice() -> None:
     timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
     finalizers: list[Callable[[], object]] = [lambda: timer.call_later(5, int)]

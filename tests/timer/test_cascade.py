@@ -8,9 +8,11 @@ import pytest
 
 from tests.timer.named_task import NamedTask
 from timer import ManualClock, SystemTimer, TimerTaskEntry
-from timer.system_timer import FEW_TO_FALL
+from timer.timer_core import FEW_TO_FALL
 
 LONG_S = 60
+pytestmark = pytest.mark.pure
+
 TASKS = 1_000
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.timer.named_task import inline_timer
-from timer import Clock, ManualClock, SystemClock, SystemTimer, system_timer
+from timer import Clock, ManualClock, SystemClock, SystemTimer, timer_core
 from timer.timer_task_list import TimerTaskList
 from timer.wake import Wake
 
@@ -179,6 +179,7 @@ def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task(
     timer.close()
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("delay_ms", [5, 440])
 def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
     clock: ManualClock, timer: SystemTimer, delay_ms: int
@@ -190,21 +191,24 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
 
     def be_overtaken(bucket: TimerTaskList) -> None:
         patch.setattr(TimerTaskList, "empty", empty)  # once
-        timer._let_taken_fall()
+        timer._let_some_fall()
         timer._submit_due()
         timer.call_later(0, ran.append, "late")
         empty(bucket)
 
     clock.advance(delay_ms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system_timer, "FEW_TO_FALL", 0)
+        patch.setattr(timer_core, "FEW_TO_FALL", 0)
         patch.setattr(TimerTaskList, "empty", be_overtaken)
         timer.advance_clock()
     assert sorted(ran) == ["first", "late"]
     assert timer.size == 0
 
 
-@pytest.mark.parametrize(("delay_ms", "step"), [(5, "_submit_due"), (440, "_let_few_fall")])
+@pytest.mark.parametrize(
+    ("delay_ms", "step"),
+    [(5, "_submit_due"), pytest.param(440, "_let_few_fall", marks=pytest.mark.pure)],
+)
 def test_what_a_driver_that_was_broken_off_has_left_is_due_now(
     clock: ManualClock, timer: SystemTimer, delay_ms: int, step: str
 ) -> None:

@@ -57,6 +57,7 @@ def test_values_from_many_threads_are_all_counted() -> None:
     assert histogram.snapshot() == ((1, 2), (0, 0, 4_000), 12_000.0)
 
 
+@pytest.mark.pure
 def test_what_is_noted_stays_bounded_when_nobody_looks() -> None:
     histogram = Histogram([1])
     most = 0

@@ -25,6 +25,7 @@ from tests.interrupts.interruptions import Scenario, interrupt_everywhere, inter
 from tests.interrupts.own_process import run_in_own_process
 from tests.timer.named_task import Counted
 from timer import (
+    NATIVE,
     InlineExecutor,
     ManualClock,
     SingleThreadExecutor,
@@ -32,7 +33,7 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     Wake,
-    system_timer,
+    timer_core,
 )
 
 # From Python 3.12 on the tests also interrupt a generator that is thrown away: it is only printed.
@@ -86,7 +87,7 @@ class Bench:
 
 def assert_unlocked(timer: SystemTimer) -> None:
     """Assert that no lock of the timer is held: another thread can take each."""
-    locks = [timer._lock, timer.lateness._lock]
+    locks = [] if NATIVE else [timer._lock, timer.lateness._lock]
     if isinstance(timer._executor, InlineExecutor):
         locks.append(timer._executor._gate)
     if isinstance(timer._executor, SingleThreadExecutor):
@@ -181,7 +182,7 @@ def advance() -> Scenario:
 
 def advance_with_large_buckets() -> Scenario:
     """What a coarse bucket held falls one by one, rather than within the section that took it."""
-    with mock.patch.object(system_timer, "FEW_TO_FALL", 0):
+    with mock.patch.object(timer_core, "FEW_TO_FALL", 0):
         yield from advance()
 
 
@@ -275,7 +276,7 @@ SCENARIOS = [
     add_again_what_is_due_at_once,
     add_to_another_timer,
     call_later,
-    cancel,
+    pytest.param(cancel, marks=pytest.mark.pure),  # natively it has no step in Python
     advance,
     advance_with_large_buckets,
     advance_with_a_pool,
@@ -300,7 +301,7 @@ LONG = [
 def test_an_interrupt_at_any_instruction_loses_no_task(scenario: Callable[[], Scenario]) -> None:
     """Of the longest calls, each fifth instruction; ``make test-all`` takes them all."""
     report = interrupt_everywhere(scenario, step=5 if scenario in LONG else 1, where=TIMER)
-    assert report.interrupts > 5
+    assert report.interrupts > (2 if NATIVE else 5)
 
 
 @pytest.mark.exhaustive
@@ -309,7 +310,7 @@ def test_an_interrupt_at_each_instruction_of_the_longest_calls_loses_no_task(
     scenario: Callable[[], Scenario],
 ) -> None:
     report = interrupt_everywhere(scenario, where=TIMER)
-    assert report.interrupts > 1_000
+    assert report.interrupts > (100 if NATIVE else 1_000)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -462,7 +463,7 @@ def test_an_interrupted_close_or_executor_goes_on_when_called_again(
     scenario: Callable[[], Scenario],
 ) -> None:
     report = interrupt_everywhere(scenario, where=TIMER)
-    assert report.interrupts > 5
+    assert report.interrupts > (2 if NATIVE else 5)
     interrupt_twice(scenario, PAIRS, where=TIMER)
 
 

@@ -1,0 +1,101 @@
+"""The native parts and those in pure Python: which ones run, and that they look the same."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from timer import NATIVE, Histogram, SystemTimer, TimerTask
+from timer.histogram import PureHistogram
+from timer.timer_core import PureTimerCore
+from timer.timer_task import PureTask
+
+ROOT = Path(__file__).parents[2]
+PAIRS = [(TimerTask, PureTask), (SystemTimer, PureTimerCore), (Histogram, PureHistogram)]
+
+
+def native_in(**environment: str) -> str:
+    """What ``timer.NATIVE`` is in a process with this environment."""
+    told = subprocess.run(
+        [sys.executable, "-c", "import timer; print(timer.NATIVE)"],
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout.strip()
+
+
+def test_the_environment_forces_pure_python() -> None:
+    assert native_in(PURGATORY_PURE="1") == "False"
+
+
+def test_the_native_parts_run_where_they_can_be_built() -> None:
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    missing = shutil.which("cc") is None or not header.exists()
+    if missing and not os.environ.get("CI"):
+        pytest.skip("no C compiler, or no Python.h, to build them with")
+    assert native_in(PURGATORY_PURE="") == "True"
+
+
+@pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
+@pytest.mark.parametrize(("public", "pure"), PAIRS, ids=lambda one: one.__name__)
+def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure: type) -> None:
+    """The same names, arguments and words: what a user sees does not tell which one runs."""
+    names = [name for name in vars(pure) if not name.startswith("_")]
+    assert names
+    for name in names:
+        native, reference = getattr(public, name), getattr(pure, name)
+        if not (callable(reference) or isinstance(reference, property)):
+            continue  # an attribute
+        assert inspect.cleandoc(native.__doc__) == inspect.cleandoc(reference.__doc__), name
+        if callable(reference):
+            assert list(inspect.signature(native).parameters) == list(
+                inspect.signature(reference).parameters
+            )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("compiler", "native"), [("cc", "True"), ("false", "False")])
+def test_a_wheel_is_built_with_and_without_a_compiler_and_runs(
+    tmp_path: Path, compiler: str, native: str
+) -> None:
+    """It is installed where no compiler is: nothing is built there."""
+    python = tmp_path / "venv" / "bin" / "python"
+    wheels = tmp_path / "wheels"
+    quiet = ("--quiet", "--disable-pip-version-check")
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT,
+        source,
+        ignore=shutil.ignore_patterns(".venv", ".git", "build", "*.so", "*.c", "__pycache__"),
+    )
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "wheel", *quiet, "--no-deps", "--wheel-dir", wheels, source],
+        env={**os.environ, "CC": compiler},
+        check=True,
+    )
+    [wheel] = wheels.iterdir()
+    subprocess.run([python, "-m", "pip", "install", *quiet, wheel], check=True)
+    program = (
+        "import timer; t = timer.SystemTimer('t', executor=timer.InlineExecutor());"
+        "t.call_later(1, print, timer.NATIVE); t.advance_clock(1_000)"
+    )
+    told = subprocess.run(
+        [python, "-c", program],
+        env={"PATH": str(python.parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == native

@@ -1,0 +1,23 @@
+from libc.stdint cimport int64_t
+
+from timer.native.links cimport Link
+
+
+cdef struct Pending:
+    Py_ssize_t count  # how many tasks are on one timer
+
+
+cdef class NativeTask:
+    cdef Link link
+    cdef Pending* pending  # of its timer; NULL while it is on none
+    cdef int64_t expiration_ms
+    cdef bint is_handed_over  # whether an executor of the user's has it
+    cdef public object delay_ms
+    cdef public object _timer_entry  # what a wheel in pure Python knows it by
+    cdef object __weakref__
+
+
+cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept
+cdef void leave(NativeTask task) noexcept
+cdef NativeTask task_of(Link* link)
+cdef void* address_of(Link* link) noexcept nogil

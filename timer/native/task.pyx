@@ -1,0 +1,78 @@
+# cython: language_level=3
+"""A task that carries its place on a timer in itself.
+
+Ground rules
+------------
+* All is done under the interpreter's lock, and nothing here calls Python between two steps: no
+  other thread, signal or finalizer comes in between. What drops a reference, which may call a
+  finalizer, does so last.
+* A task that is pending is on one list of one timer, which owns a reference to it. Whoever takes it
+  off that list decides its fate: ``cancel``, or the timer, as it begins the task, or ``close``.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+from timer.native.links cimport append, unlink
+
+
+@cython.no_gc
+cdef class NativeTask:
+    """What `timer.TimerTask` is made of, in place of `timer.timer_task.PureTask`."""
+
+    def __init__(self, delay_ms):
+        self.delay_ms = delay_ms
+
+    def cancel(self):
+        """Take the task off its timer. O(1), from any thread.
+
+        Returns:
+            True: it was pending, and will never run. False: it ran, is running, was cancelled
+            before, or is on no timer.
+        """
+        if self.pending is NULL:
+            return self._timer_entry is not None and self._timer_entry.remove()
+        leave(self)
+        return True
+
+    @property
+    def _timer_waits(self):
+        """Whether it is on a timer, and was not begun."""
+        return self.pending is not NULL
+
+
+cdef Py_ssize_t _LINK_OFFSET = 0
+
+
+cdef void _find_offset(NativeTask task) noexcept:
+    global _LINK_OFFSET
+    _LINK_OFFSET = <char*> &task.link - <char*> <PyObject*> task
+
+
+_find_offset(NativeTask(0))
+
+
+cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept:
+    """Put a task that is on no list on one."""
+    Py_INCREF(task)
+    task.pending = pending
+    task.is_handed_over = False
+    pending.count += 1
+    append(root, &task.link)
+
+
+cdef void leave(NativeTask task) noexcept:
+    """Take a task off its list."""
+    unlink(&task.link)
+    task.pending.count -= 1
+    task.pending = NULL
+    Py_DECREF(task)
+
+
+cdef void* address_of(Link* link) noexcept nogil:
+    return <char*> link - _LINK_OFFSET
+
+
+cdef NativeTask task_of(Link* link):
+    return <NativeTask> <PyObject*> address_of(link)

@@ -1,0 +1,429 @@
+"""What is on a timer, in pure Python: adding, the moves of the wheel, and running what is due.
+
+Ground rules
+------------
+* One lock guards the moves of the wheel, its buckets and the delay queue. It is held for one
+  insertion, one swap of a bucket's contents or the moves of a few entries: never while user code
+  runs, and never while a large bucket cascades. It is reentrant, because a finalizer that the
+  garbage collector runs in the middle may use the timer. ``cancel`` goes without it, and so does
+  nearly every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
+* Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
+  one usually does.
+* What the bucket that is due holds goes from the wheel to ``_taken``, and one entry at a time to
+  finer buckets or to ``_due``; that of a finest bucket goes to ``_due`` at once. Until its task
+  begins, an entry stays at home in the dict to which it was added, which is kept in ``_in_hand``:
+  there it is counted, and can be cancelled.
+* *An exception may come between any two steps* (a signal's handler that raises), and leaves no lock
+  held and no task lost. Locks are taken by ``with`` only, and no loop is written within one: from
+  Python 3.12 on, an exception at its backward jump would leave the lock held. Every step puts an
+  entry in its next place before it takes it out of the one before, so what was broken off is found
+  by the next call of ``advance_clock``, which goes on; what stands in two places is passed over the
+  second time.
+* A dict that others change is copied by ``dict(x)`` or ``list(x)`` before it is iterated over. The
+  garbage collector, and so a finalizer or another thread, may come in the middle of
+  ``list(x.items())``, and on Python 3.11 of ``x.copy()``, which then may be of no use.
+* A task is taken out of its home and begun in one step of the interpreter, on the executor's
+  thread. It can be cancelled until then. Whether what breaks its ``run`` off came before its first
+  step can't be told: a task that may run again is put back, any other counts as run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from operator import attrgetter, call
+from typing import Any
+
+from timer.clock import NS_PER_MS
+from timer.delay_queue import DelayQueue
+from timer.errors import TimerClosedError, checked_delay_ms
+from timer.executor import SingleThreadExecutor, TaskExecutor
+from timer.histogram import Histogram
+from timer.timer_task import NOWHERE, Entries, TimerTask, TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
+from timer.timing_wheel import TimingWheel
+from timer.wake import Wake
+
+MAX_EXPIRATION_MS = 2**63 - 1
+"""Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
+
+FEW_TO_FALL = 8
+"""How many entries may fall to finer buckets within one section."""
+
+MANY_IN_HAND = 8
+"""How many dicts are in hand before those are let go of whose tasks have all begun."""
+
+
+class PureTimerCore:
+    """What ``timer.SystemTimer`` is made of."""
+
+    name: str
+    on_earlier: Callable[[], object] | None
+    _closed: bool
+    _executor: TaskExecutor
+    _own_executor: SingleThreadExecutor | None
+    _sleepers: dict[int, Wake]
+
+    def _start_wheel(
+        self, tick_ms: int, wheel_size: int, now_ns: Callable[[], int], lateness: Histogram
+    ) -> None:
+        """Begin empty, on a clock that is read by ``now_ns``."""
+        self._now_ns = now_ns
+        self._lock = threading.RLock()
+        self._queue = DelayQueue(on_earlier=self._wake_driver)
+        self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
+        self._due_at_once: Entries = {}
+        self._numbers = count()
+        self._in_hand = {id(self._due_at_once): self._due_at_once}
+        self._taken: dict[int, _Taken] = {}
+        self._due: dict[int, tuple[list[TimerTaskEntry], Entries]] = {}
+        self.lateness = lateness
+        self.failures = 0
+
+    # What is not done for each task: `timer.system_timer` has it.
+
+    def _wake_driver(self) -> None:
+        raise NotImplementedError
+
+    def _submit_due(self) -> None:
+        raise NotImplementedError
+
+    def _run_here(self, error: Exception, function: Callable[..., object], *args: object) -> None:
+        raise NotImplementedError
+
+    def _log_failure(self, task: TimerTask, error: Exception) -> None:
+        raise NotImplementedError
+
+    # Adding.
+
+    def add(self, task: TimerTask) -> None:
+        """Run ``task`` once its ``delay_ms`` are over. O(m), m = number of levels.
+
+        A task that waits already, here or on another timer, is taken off first. A delay of zero or
+        less is due at once; one beyond the range of 64 bits is cut to it.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        delay_ms = task.delay_ms
+        if type(delay_ms) is not int or delay_ms < 0:
+            delay_ms = max(0, checked_delay_ms(delay_ms))
+        # Rounded up: the millisecond that has begun must not count as a whole one.
+        expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
+        if expiration_ms > MAX_EXPIRATION_MS:
+            expiration_ms = MAX_EXPIRATION_MS
+        entry = TimerTaskEntry(task, expiration_ms)
+        if task._timer_entry is None and not self._closed:
+            task._timer_entry = entry
+            if self._wheel.add_if_queued(entry):
+                return
+        self._add_under_lock(task, entry)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
+
+    def _add_under_lock(self, task: TimerTask, entry: TimerTaskEntry) -> None:
+        with self._lock:
+            if entry.home is not NOWHERE:
+                # It came too late into a bucket that was just emptied, and may have been found.
+                if not entry.remove():
+                    return
+                entry = TimerTaskEntry(task, entry.expiration_ms)
+            if self._closed:
+                self._check_open()
+            due = not self._wheel.add(entry)
+            if due:
+                number = entry.number = next(self._numbers)
+                entry.home = self._due_at_once
+                # Noted twice, as in _poll.
+                self._due[id(entry)] = [entry], NOWHERE
+                self._due_at_once[number] = entry
+                self._due[id(entry)] = [entry], NOWHERE
+            # From here on the new entry counts, and the old one, perhaps another timer's, is void.
+            replaced, task._timer_entry = task._timer_entry, entry
+            if replaced is not None and replaced is not entry:
+                replaced.remove()
+        if due:
+            self._submit_due()
+
+    # Looking.
+
+    @property
+    def size(self) -> int:
+        """How many tasks are pending: added, and neither cancelled nor begun.
+
+        Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
+        """
+        with self._lock:
+            return sum(map(len, self._homes()))
+
+    @property
+    def levels_in_use(self) -> int:
+        """How many wheels there are: one, and the overflow wheels made so far."""
+        return len(self._wheel.levels())
+
+    @property
+    def buckets_occupied(self) -> int:
+        """How many buckets are in the delay queue. O(1)."""
+        return len(self._queue)
+
+    def next_expiration_ms(self) -> int | None:
+        """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
+        with self._lock:
+            if self._is_behind():
+                return -(-self._now_ns() // NS_PER_MS)
+            return self._queue.first_expiration_ms
+
+    def _homes(self) -> list[Entries]:
+        """Return all dicts that entries are at home in, each once. O(buckets in use)."""
+        homes = dict(self._in_hand)
+        homes.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
+        return list(homes.values())
+
+    def _is_behind(self) -> bool:
+        """Whether something is left that only a driver can go on with."""
+        left_due = self._own_executor is None and len(self._due) > 0
+        return left_due or len(self._taken) > 0
+
+    def _levels(self) -> list[tuple[int, int, list[tuple[int, list[TimerTask]]]]]:
+        """Return all levels: tick, time, and of each bucket its expiration and its tasks."""
+        with self._lock:
+            return [
+                (level.tick_ms, level.current_time_ms, [*map(_held_by, level.buckets)])
+                for level in self._wheel.levels()
+            ]
+
+    def _queued(self) -> list[tuple[int, int, int]]:
+        """Return the buckets as they fall due: expiration, level and index."""
+        with self._lock:
+            return [
+                (bucket.expiration_ms, bucket.level, bucket.index)
+                for bucket in self._queue.in_order()
+            ]
+
+    # Driving. Each step may be broken off, and is then taken again by the next call.
+
+    def _has_due(self) -> bool:
+        return bool(self._due)
+
+    def _poll(self) -> bool:
+        """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        now_ms = self._now_ns() // NS_PER_MS
+        queue = self._queue
+        if queue.first_due(now_ms) is None:
+            return False
+        with self._lock:
+            queued = queue.first_due(now_ms)
+            if queued is None:
+                return False
+            begin_ms, level, _, bucket = queued
+            entries, fallen = bucket.entries, bucket.fallen
+            key = id(entries)
+            if len(self._in_hand) > MANY_IN_HAND:
+                self._let_go_of_empty()
+            self._in_hand[key] = entries
+            if level == 1 and bucket.expiration_ms == begin_ms:
+                # All are due. They are noted before the bucket is emptied, so that none is lost
+                # by an interrupt, and after it: another driver may have run all but the last
+                # that came in.
+                self._due[key] = fallen, entries
+                bucket.empty()
+                self._due[key] = fallen, entries
+            else:
+                self._taken[key] = taken = _Taken(fallen, entries)
+                bucket.empty()
+                self._taken[key] = taken
+            self._wheel.advance_clock(begin_ms)
+            queue.remove(queued)
+            if level > 1 and len(entries) + len(fallen) <= FEW_TO_FALL:
+                self._let_few_fall(_held(fallen, entries))
+                self._taken.pop(key, None)
+        return True
+
+    def _let_few_fall(self, entries: list[TimerTaskEntry]) -> None:
+        """Let them fall in the section in which their bucket was taken; under the lock."""
+        add = self._wheel.add
+        for entry in entries:
+            if entry.task is not None and not add(entry):
+                self._due[id(entry)] = [entry], NOWHERE
+
+    def _let_go_of_empty(self) -> None:
+        for key, entries in dict(self._in_hand).items():
+            if not entries and entries is not self._due_at_once:
+                self._in_hand.pop(key, None)
+
+    def _let_some_fall(self) -> bool:
+        """Let what was taken from large buckets fall to where it belongs; False: it was all."""
+        for key, taken in dict(self._taken).items():
+            if taken.turn.locked():
+                continue  # another driver is at it
+            with taken.turn:
+                self._let_fall(_held(taken.fallen, taken.entries))
+                self._taken.pop(key, None)
+        return False
+
+    def _let_fall(self, entries: list[TimerTaskEntry]) -> None:
+        add_if_queued = self._wheel.add_if_queued
+        for entry in entries:
+            if entry.task is None or add_if_queued(entry):
+                continue
+            with self._lock:
+                if not self._wheel.add(entry):
+                    self._due[id(entry)] = [entry], NOWHERE
+
+    def _hand_over_due(self) -> None:
+        """Give all that is due to the user's executor."""
+        due = self._due
+        while due:
+            for key, (fallen, entries) in dict(due).items():
+                for entry in _held(fallen, entries):
+                    try:
+                        self._executor.submit(self._run, entry)
+                    except Exception as error:
+                        self._run_here(error, self._run, entry)
+                due.pop(key, None)
+
+    def _run_some_due(self) -> bool:
+        """Run what is due; False: it was all."""
+        due = self._due
+        run = self._run
+        while due:
+            for key, (fallen, entries) in dict(due).items():
+                for entry in [*fallen, *entries.values()]:
+                    run(entry)
+                due.pop(key, None)
+                if not entries:
+                    self._in_hand.pop(key, None)
+        return False
+
+    def _run(self, entry: TimerTaskEntry) -> None:
+        task = entry.task
+        if task is None:
+            return
+        number = entry.number
+        if task._timer_entry is not entry:
+            with self._lock:  # an add that is under way has ended
+                if entry.cancelled:
+                    entry.remove()
+                    return
+        late_ns = self._now_ns() - entry.expiration_ms * NS_PER_MS
+        self.lateness.observe(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
+        try:
+            # entry.home.pop(number).task.run(), or nothing if a cancel was faster: in one step of
+            # the interpreter, so that no interrupt comes between. What is taken out is begun.
+            next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+        except (RecursionError, MemoryError) as error:
+            # There may be no room for any call, so nothing is called before it is put back.
+            not_begun = error.__traceback__ is None or error.__traceback__.tb_next is None
+            if not_begun or task._timer_may_run_again:
+                entry.home[number] = entry
+            if number in entry.home:  # whoever comes next runs it
+                self._due[id(entry)] = [entry], NOWHERE
+                raise
+            self._note_failure(task, error)
+        except Exception as error:
+            if task._timer_may_run_again:
+                entry.home[number] = entry  # first, in case that this is broken off as well
+            self._note_failure(task, error)
+            if task._timer_may_run_again:
+                with suppress(Exception):  # once more only: it may be here to stay
+                    next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+        except BaseException:
+            if task._timer_may_run_again:
+                entry.home[number] = entry
+                self._due[id(entry)] = [entry], NOWHERE
+            raise
+        # Entry and task would otherwise keep each other alive.
+        entry.task = None
+
+    def _note_failure(self, task: TimerTask, error: Exception) -> None:
+        with self._lock:
+            self.failures += 1
+        self._log_failure(task, error)
+
+    # Ending.
+
+    def _forget_all(self) -> None:
+        """Take all tasks off, in a process where no other thread is."""
+        for entries in self._homes():
+            entries.clear()
+
+    def _drop_all(self) -> int:
+        """Take all tasks off; return how many this call took. O(buckets + tasks)."""
+        with self._lock:
+            self._take_all()
+            self._queue.clear()
+        dropped = sum(map(_drop_all, list(self._in_hand.values())))
+        self._taken.clear()
+        self._due.clear()
+        return dropped
+
+    def _take_all(self) -> None:
+        for entries in self._homes():
+            self._in_hand[id(entries)] = entries
+        for level in self._wheel.levels():
+            for bucket in level.buckets:
+                bucket.empty()  # an add that goes without the lock sees that it came too late
+
+    def _check(self) -> None:
+        """Assert all invariants; exact while no thread is inside the timer. O(buckets + tasks)."""
+        with self._lock:
+            self._wheel._check()
+            assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
+            for home in self._homes():
+                assert not any(entry.cancelled for entry in home.values())
+
+
+class _Taken:
+    """What a bucket held whose tasks have finer buckets to fall to.
+
+    Args:
+        fallen: those that had fallen into it.
+        entries: those at home in it.
+    """
+
+    __slots__ = ("entries", "fallen", "turn")
+
+    def __init__(self, fallen: list[TimerTaskEntry], entries: Entries) -> None:
+        self.fallen = fallen
+        self.entries = entries
+        self.turn = threading.Lock()
+        """Locked while a driver is at it; whatever ends that, ends it unlocked."""
+
+
+def _held(fallen: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
+    return [*fallen, *entries.values()]
+
+
+class _Nobody:
+    """Stands for an entry that was cancelled at the last moment, and for its task."""
+
+    task: _Nobody
+
+    def run(self) -> None:
+        """Do nothing."""
+
+
+_NOBODY: tuple[Any] = (_Nobody(),)
+_NOBODY[0].task = _NOBODY[0]
+_RUN_OF = attrgetter("task.run")
+
+
+def _drop_all(entries: Entries) -> int:
+    """Empty ``entries``, and return how many this call took out."""
+    dropped = 0
+    for number in list(entries):
+        entry = entries.pop(number, None)
+        if entry is not None:
+            entry.task = None
+            dropped += 1
+    return dropped
+
+
+def _held_by(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:
+    tasks = [entry.task for entry in bucket]
+    return bucket.expiration_ms, [task for task in tasks if task is not None]
