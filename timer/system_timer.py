@@ -26,7 +26,7 @@ from timer.implementation import NATIVE
 from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
-from timer.timer_core import PureTimerCore
+from timer.timer_core import MAX_EXPIRATION_MS, PureTimerCore
 from timer.timer_task import CallLater, TimerTask
 from timer.wake import Wake
 
@@ -53,7 +53,8 @@ class SystemTimer(TimerCore, Timer):
 
     Raises:
         TypeError: tick_ms or wheel_size is not an integer.
-        ValueError: tick_ms is below 1, wheel_size below 2, or the clock's time below 0.
+        ValueError: tick_ms is below 1 or beyond 64 bits, wheel_size below 2, or the clock's time
+            below 0.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class SystemTimer(TimerCore, Timer):
     ) -> None:
         _check_at_least("tick_ms", tick_ms, 1)
         _check_at_least("wheel_size", wheel_size, 2)
+        if tick_ms > MAX_EXPIRATION_MS:
+            raise ValueError(f"tick_ms must be at most {MAX_EXPIRATION_MS}, not {tick_ms!r}")
         self.name = name
         self.clock = SystemClock() if clock is None else clock
         _check_at_least("the clock's time", self.clock.now_ns(), 0)

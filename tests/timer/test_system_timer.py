@@ -32,6 +32,12 @@ def test_too_small_a_wheel_is_refused_by_name_and_value(name: str, value: int) -
         SystemTimer("bad", **{name: value})  # type: ignore[arg-type]
 
 
+def test_a_tick_beyond_64_bits_is_refused() -> None:
+    SystemTimer("long", tick_ms=2**63 - 1).close()
+    with pytest.raises(ValueError, match="tick_ms must be at most 9223372036854775807, not 9223"):
+        SystemTimer("long", tick_ms=2**63)
+
+
 def test_the_smallest_wheel_has_two_buckets() -> None:
     clock = ManualClock()
     timer = inline_timer(clock, tick_ms=1, wheel_size=2)

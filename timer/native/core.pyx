@@ -70,14 +70,17 @@ cdef class NativeTimerCore:
         start_empty(&self.falling)
         start_empty(&self.due)
         start_empty(&self.handed_over)
+        # Never None, not even in what was made by __new__ alone: no method looks.
+        self.wheel = NativeWheel(1, 2, 0)
+        self.lateness = NativeHistogram((1,))
         self._sleepers = {}
 
     def __dealloc__(self):
-        if self.wheel is not None:
-            self.drop_all()
+        self.drop_all()
 
     def _start_wheel(self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None):
         """Begin empty, on a clock that is read by ``now_ns``."""
+        self.drop_all()  # the links of a task must not outlive the wheel
         self._now_ns = now_ns
         self.reads_system_clock = now_ns is monotonic_ns
         self.wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
@@ -141,7 +144,13 @@ cdef class NativeTimerCore:
         Py_INCREF(task)
         task.pending = &self.pending
         self.pending.count += 1
-        if placed == PLACED_FIRST and (self._sleepers or self.on_earlier is not None):
+        if placed == PLACED_FIRST:
+            self.tell_earlier()
+        return 0
+
+    cdef int tell_earlier(self) except -1:
+        """Tell who drives, if anybody sleeps meanwhile, that a bucket comes before all others."""
+        if self._sleepers or self.on_earlier is not None:
             self._wake_driver()
         return 0
 
@@ -221,6 +230,7 @@ cdef class NativeTimerCore:
         """Let some of what was taken from large buckets fall to where it belongs; False: all."""
         cdef int left = MANY
         cdef Link* link
+        cdef Placed placed
         while not is_empty(&self.falling):
             if not left:
                 return True
@@ -228,11 +238,14 @@ cdef class NativeTimerCore:
             link = self.falling.next
             unlink(link)
             try:
-                if self.wheel.place(link, (<NativeTask> task_of(link)).expiration_ms, True) == EXPIRED:
-                    append(&self.due, link)
-            except BaseException:
+                placed = self.wheel.place(link, task_of(link).expiration_ms, True)
+            except MemoryError:
                 append(&self.falling, link)
                 raise
+            if placed == EXPIRED:
+                append(&self.due, link)
+            elif placed == PLACED_FIRST:
+                self.tell_earlier()
         return False
 
     def _run_some_due(self):
@@ -276,7 +289,7 @@ cdef class NativeTimerCore:
             now_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
             self.lateness.count(now_ns if now_ns > 0 else 0)  # a coarse tick may be early
         else:
-            late_ns = self._now_ns() - task.expiration_ms * 1_000_000
+            late_ns = self._now_ns() - (<object> task.expiration_ms) * 1_000_000
             if task.pending is not &self.pending:
                 return 0  # by the user's clock
             self.lateness.observe(late_ns if late_ns > 0 else 0)
@@ -381,7 +394,6 @@ cdef list _tasks(Link* root):
 # The garbage collector has to know of the tasks, which no field of the timer names.
 
 cdef traverseproc _traverse_fields
-cdef inquiry _clear_fields
 
 
 cdef int _traverse_list(Link* root, visitproc visit, void* arg) noexcept:
@@ -404,8 +416,6 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
     told = told or _traverse_list(&core.falling, visit, arg)
     told = told or _traverse_list(&core.due, visit, arg)
     told = told or _traverse_list(&core.handed_over, visit, arg)
-    if wheel is None or told:
-        return told
     for number in range(wheel.level_count):
         for index in range(wheel.wheel_size):
             bucket = &wheel.levels[number].buckets[index]
@@ -415,12 +425,13 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
 
 
 cdef int _clear(PyObject* self) noexcept:
+    """Let go of all that may be part of a cycle; what the methods need stays."""
     cdef NativeTimerCore core = <NativeTimerCore> self
-    if core.wheel is not None:
-        core.drop_all()
-    return _clear_fields(self)
+    core.drop_all()
+    core._sleepers = core.on_earlier = core._now_ns = None
+    return 0
 
 
 cdef PyTypeObject* _type = <PyTypeObject*> NativeTimerCore
-_traverse_fields, _clear_fields = _type.tp_traverse, _type.tp_clear
+_traverse_fields = _type.tp_traverse
 _type.tp_traverse, _type.tp_clear = _traverse, _clear

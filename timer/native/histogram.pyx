@@ -44,6 +44,8 @@ cdef class NativeHistogram:
     cdef void count(self, int64_t value_ns) noexcept:
         """Count one whose size is at most a quarter of what 64 bits hold."""
         cdef Py_ssize_t index = 0
+        if self.counts is NULL:
+            return  # made by __new__ alone
         while index < self.size and value_ns > self.bounds_ns[index]:
             index += 1
         self.counts[index] += 1
@@ -55,6 +57,8 @@ cdef class NativeHistogram:
     def _counted(self):
         """The counts, and the sum in nanoseconds."""
         cdef Py_ssize_t index
+        if self.counts is NULL:
+            return (), 0
         return (
             tuple([self.counts[index] for index in range(self.size + 1)]),
             self.large_sum_ns + self.sum_ns,

@@ -25,6 +25,8 @@ cdef class NativeWheel:
     """
 
     def __cinit__(self, int64_t tick_ms, Py_ssize_t wheel_size, int64_t start_ms):
+        if tick_ms < 1 or wheel_size < 1 or start_ms < 0:
+            raise ValueError("a wheel has at least one bucket of at least 1 ms, from 0 on")
         self.wheel_size = wheel_size
         self.levels = <Level*> calloc(MOST_LEVELS, sizeof(Level))
         if self.levels is NULL:

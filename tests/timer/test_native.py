@@ -1,0 +1,215 @@
+"""What only native parts can get wrong: references, the garbage collector, wrong types, memory."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timer import NATIVE, Histogram, InlineExecutor, ManualClock, SystemTimer, TimerTask
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
+
+ROOT = Path(__file__).parents[2]
+
+
+class Owner(TimerTask):
+    """A task that owns things, its timer perhaps among them."""
+
+    owned: object = None
+
+    def run(self) -> None:
+        pass
+
+
+def new_timer() -> tuple[SystemTimer, ManualClock]:
+    clock = ManualClock()
+    return SystemTimer("native", clock=clock, executor=InlineExecutor()), clock
+
+
+def in_a_bucket(timer: SystemTimer, task: Owner, clock: ManualClock) -> None:
+    timer.add(task)
+
+
+def falling(timer: SystemTimer, task: Owner, clock: ManualClock) -> None:
+    timer.add(task)
+    clock.advance(20)
+    assert timer._poll()
+
+
+def due(timer: SystemTimer, task: Owner, clock: ManualClock) -> None:
+    task.delay_ms = 5
+    timer.add(task)
+    clock.advance(5)
+    assert timer._poll()
+
+
+@pytest.mark.parametrize("where", [in_a_bucket, falling, due], ids=lambda one: one.__name__)
+def test_a_task_that_owns_its_timer_is_freed_with_it(
+    where: Callable[[SystemTimer, Owner, ManualClock], None],
+) -> None:
+    """The timer owns the task, the task the timer: only the garbage collector can end that."""
+    timer, clock = new_timer()
+    task = Owner(30)
+    task.owned = timer
+    where(timer, task, clock)
+    freed: list[weakref.ref[Any]] = [weakref.ref(timer), weakref.ref(task)]
+    del timer, task
+    gc.collect()
+    assert [reference() for reference in freed] == [None, None]
+
+
+def test_what_pends_is_freed_with_its_timer_at_once() -> None:
+    timer, _ = new_timer()
+    task = Owner(30)
+    timer.add(task)
+    freed = weakref.ref(task)
+    del task
+    gc.collect()
+    assert freed() is not None, "the timer owns it"
+    gc.disable()
+    try:
+        del timer
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
+def test_a_task_that_outlives_its_timer_is_on_none() -> None:
+    timer, _ = new_timer()
+    task = Owner(30)
+    timer.add(task)
+    del timer
+    gc.collect()
+    assert not task.cancel()
+    other, _ = new_timer()
+    other.add(task)
+    assert other.size == 1
+
+
+def test_a_finalizer_that_uses_the_timer_while_it_closes_does_no_harm() -> None:
+    timer, _ = new_timer()
+    others = [Owner(50) for _ in range(10)]
+    told: list[object] = []
+
+    class Last(Owner):
+        def __del__(self) -> None:
+            told.append([other.cancel() for other in others])
+            new_timer()[0].add(others[0])
+            told.append(timer.size)
+
+    timer.add(Last(10))
+    for other in others:
+        timer.add(other)
+    assert timer.close() == 11
+    assert told == [[False] * 10, 0]
+    timer._check()
+
+
+def test_references_are_neither_lost_nor_kept() -> None:
+    timer, clock = new_timer()
+    tasks = [Owner(delay_ms) for delay_ms in (0, 5, 450, 9_000)]
+    before = [sys.getrefcount(task) for task in tasks]
+    for _ in range(50):
+        for task in tasks:
+            timer.add(task)
+            timer.add(task)
+            if task.delay_ms != 450:
+                task.cancel()
+        clock.advance(10_000)
+        timer.advance_clock()
+    assert timer.size == 0
+    del task
+    assert [sys.getrefcount(task) for task in tasks] == before
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "task", object(), TimerTask, ManualClock()])
+def test_what_is_no_task_is_refused(wrong: Any) -> None:
+    timer, _ = new_timer()
+    for call in (timer.add, timer._run):  # type: ignore[attr-defined,unused-ignore]
+        with pytest.raises(TypeError):
+            call(wrong)
+    timer._check()
+    assert timer.size == 0
+
+
+def test_what_was_not_made_whole_does_not_crash() -> None:
+    """``__new__`` alone leaves the least that the methods need."""
+    timer = SystemTimer.__new__(SystemTimer)
+    for use in (
+        lambda: timer.add(Owner(5)),
+        timer.next_expiration_ms,
+        lambda: timer.levels_in_use,
+        timer.lateness.snapshot,
+        timer._poll,
+        timer._check,
+        timer.close,
+    ):
+        with suppress(AttributeError, TypeError):
+            use()
+    task = Owner.__new__(Owner)
+    assert not task.cancel()
+    with pytest.raises(TypeError, match="delay_ms must be"):
+        new_timer()[0].add(task)
+    Histogram.__new__(Histogram).observe(5)
+
+
+def test_many_threads_that_switch_all_the_time_lose_no_task() -> None:
+    timer, clock = new_timer()
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    ran: list[int] = []
+    cancelled: list[int] = []
+    stop = threading.Event()
+
+    def add_and_cancel(first: int) -> None:
+        for number in range(first, first + 2_000):
+            task = timer.call_later(number % 700, ran.append, number)
+            if number % 3 == 0 and task.cancel():
+                cancelled.append(number)
+
+    def drive() -> None:
+        while not stop.is_set():
+            timer.advance_clock()
+
+    try:
+        threads = [
+            threading.Thread(target=add_and_cancel, args=(first,)) for first in (0, 2_000, 4_000)
+        ]
+        driver = threading.Thread(target=drive)
+        driver.start()
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            clock.advance(1)
+        for thread in threads:
+            thread.join()
+        stop.set()
+        driver.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    clock.advance(1_000)
+    timer.advance_clock()
+    assert sorted(ran + cancelled) == list(range(6_000))
+    timer._check()
+
+
+def test_the_debug_allocators_find_nothing() -> None:
+    """They fill what was freed, and look at the edges of what was allocated."""
+    tests = "tests/timer/test_native_against_pure.py", "tests/timer/test_adding.py"
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-3_000:] + ended.stderr[-3_000:]

@@ -1,0 +1,167 @@
+"""The native timer and the one in pure Python get the same calls, and give the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+import timer as timer_in_use
+from tests.timer.pure_timer import pure_timer
+
+pytestmark = pytest.mark.skipif(not timer_in_use.NATIVE, reason="the native parts are not in use")
+
+PURE = pure_timer()
+DELAYS = st.one_of(
+    st.integers(-3, 30),
+    st.integers(0, 10_000),
+    st.integers(0, 2**66),
+    st.sampled_from([True, 1.5, "5", None]),
+)
+MOST_MS = 2**62
+
+
+class Side:
+    """One timer with all that was done to it; tasks are known by their numbers."""
+
+    def __init__(self, module: ModuleType, tick_ms: int, wheel_size: int) -> None:
+        self.clock = module.ManualClock(7)
+        self.told: list[object] = []
+        self.timer = module.SystemTimer(
+            "compared", tick_ms, wheel_size, self.clock, module.InlineExecutor()
+        )
+        self.timer.on_earlier = lambda: self.told.append("earlier")
+        self.tasks: list[Any] = []
+        side = self
+
+        class Task(module.TimerTask):  # type: ignore[name-defined,misc]
+            """Runs, and then does what the test says."""
+
+            def __init__(self, delay_ms: object, then: Callable[[Side], object] | None) -> None:
+                super().__init__(delay_ms)
+                self.number = len(side.tasks)
+                self.then = then
+                side.tasks.append(self)
+
+            def run(self) -> None:
+                side.told.append(self.number)
+                if self.then is not None:
+                    self.then(side)
+
+        self.new_task = Task
+
+    def answer(self, call: Callable[[Side], object]) -> object:
+        """What a call gives or raises, and all that was told by then."""
+        try:
+            given = call(self)
+        except Exception as error:
+            given = f"{type(error).__name__}: {error}"
+        told, self.told = self.told, []
+        return given, told
+
+    def add(self, number: int) -> None:
+        self.timer.add(self.tasks[number])
+
+    def seen(self) -> object:
+        """All that can be seen of it."""
+        timer = self.timer
+        timer._check()
+        return (
+            timer.size,
+            timer.levels_in_use,
+            timer.buckets_occupied,
+            timer.next_expiration_ms(),
+            timer.failures,
+            tuple(timer.lateness.snapshot()),
+            timer.snapshot(lambda task: task.number),
+        )
+
+
+class Compared(RuleBasedStateMachine):
+    """Both timers, side by side."""
+
+    numbers = Bundle("numbers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides: list[Side] = []
+
+    def both(self, call: Callable[[Side], object]) -> object:
+        native, pure = [side.answer(call) for side in self.sides]
+        assert native == pure
+        return native
+
+    @rule(
+        target=numbers,
+        delay_ms=DELAYS,
+        then=st.sampled_from(["nothing", "again", "fail", "add", "cancel", "look"]),
+        other=st.integers(0, 50),
+        tick_ms=st.sampled_from([1, 1, 1, 3, 20]),
+        wheel_size=st.sampled_from([20, 20, 2, 7]),
+    )
+    def add(self, delay_ms: object, then: str, other: int, tick_ms: int, wheel_size: int) -> int:
+        """A task that, when it runs, does something to the timer or to another task."""
+        if not self.sides:
+            self.sides = [Side(module, tick_ms, wheel_size) for module in (timer_in_use, PURE)]
+        number = len(self.sides[0].tasks)
+
+        def act(side: Side) -> None:
+            task = side.tasks[other % len(side.tasks)]
+            if then == "again" and type(side.tasks[number].delay_ms) is int:
+                side.tasks[number].delay_ms = 40
+                side.tasks[number].then = None
+                side.add(number)
+            elif then == "fail":
+                raise ValueError("as told")
+            elif then == "add":
+                task.delay_ms, task.then = 15, None
+                side.timer.add(task)
+            elif then == "cancel":
+                side.told.append(task.cancel())
+            elif then == "look":
+                side.told.append(side.timer.size)
+
+        self.both(lambda side: side.add(side.new_task(delay_ms, act).number))
+        return number
+
+    @rule(number=numbers)
+    def add_again(self, number: int) -> None:
+        self.both(lambda side: side.add(number))
+
+    @rule(number=numbers)
+    def cancel(self, number: int) -> None:
+        self.both(lambda side: side.tasks[number].cancel())
+
+    @rule(delta_ms=st.one_of(st.integers(0, 50), st.integers(0, 20_000), st.just(2**61)))
+    def pass_time(self, delta_ms: int) -> None:
+        def go(side: Side) -> object:
+            if side.clock.now_ms() + delta_ms < MOST_MS:
+                side.clock.advance(delta_ms)
+            return side.timer.advance_clock()
+
+        if self.sides:
+            self.both(go)
+
+    @rule(delta_ms=st.integers(0, 500))
+    def move_the_clock_alone(self, delta_ms: int) -> None:
+        """Nobody drives meanwhile: later adds find the wheel behind."""
+        if self.sides:
+            self.both(lambda side: side.clock.advance(delta_ms))
+
+    @rule(close=st.integers(0, 30))
+    def close(self, close: int) -> None:
+        if self.sides and close == 0:
+            self.both(lambda side: side.timer.close())
+
+    @invariant()
+    def both_look_the_same(self) -> None:
+        if self.sides:
+            native, pure = [side.seen() for side in self.sides]
+            assert native == pure
+
+
+TestCompared = Compared.TestCase
