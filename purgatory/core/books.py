@@ -5,8 +5,8 @@ Ground rules
 * The watch lists, what is pending, the counters and whether the purgatory is closed change in a
   turn (see ``turn``), in which no user code runs, and no lock is waited for.
 * An operation is ``pending`` from before its first check until it is claimed, then it is in
-  ``settling`` until its callbacks are done. Closing waits for both to be empty, and lets nothing in
-  after that.
+  ``settling`` until its callbacks are done. If another thread is still checking it by then, it is
+  ``still_checked``. Closing waits for all of these, and lets nothing in after that.
 * What an interrupt broke off stands in ``broken_off`` until it is finished: by whoever comes next.
   It is noted without a call, since a call is where the next interrupt could come.
 * Where there is a ``max_pending``, ``placed`` are the identities of those that may wait: from after
@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, Generic
+from weakref import WeakValueDictionary
 
 from purgatory.core.counters import WAIT_BOUNDS_NS, Counters
 from purgatory.core.errors import FAULTS
@@ -39,9 +40,10 @@ class Books(Generic[W]):
     """All that is known of one purgatory's operations; its arguments are the purgatory's."""
 
     __slots__ = (
-        *("broken_off", "closing_error", "counters", "expires", "full_log_ns", "is_closed"),
-        *("max_pending", "name", "now_ns", "on_settled", "pending", "placed", "reaper"),
-        *("reaper_look_ns", "settling", "timer", "turn", "values", "watchers"),
+        *("broken_off", "closing_error", "counters", "expires", "full_log_ns", "gave_up_error"),
+        *("is_closed", "max_pending", "name", "now_ns", "on_settled", "pending", "placed"),
+        *("reaper", "reaper_look_ns", "settling", "still_checked", "timer", "turn", "values"),
+        "watchers",
     )
 
     def __init__(
@@ -62,6 +64,8 @@ class Books(Generic[W]):
         self.is_closed = False
         self.closing_error: BaseException | None = None
         """What all get who are failed by closing, once that has begun."""
+        self.gave_up_error: BaseException | None = None
+        """What those get whose lock was taken when a close came to the end of its time."""
         self.start_empty()
 
     def start_empty(self) -> None:
@@ -70,6 +74,7 @@ class Books(Generic[W]):
         self.turn = self.watchers.turn
         self.pending: dict[int, W] = {}
         self.settling: dict[int, W] = {}
+        self.still_checked: WeakValueDictionary[int, W] = WeakValueDictionary()
         self.broken_off: list[tuple[W | None]] = []
         self.placed: set[int] = set()
         self.values: dict[Hashable, int] = {}
@@ -154,6 +159,17 @@ class Books(Generic[W]):
                 operation=safe_repr(operation),
                 exc_info=error,
             )
+
+    def note_still_checked(self, operation: W) -> None:
+        """Note a settled operation that another thread, its server, has yet to end checking.
+
+        Whoever serves it holds it meanwhile: so no one need take it off again.
+        """
+
+        def note() -> None:
+            self.still_checked[id(operation)] = operation
+
+        self.turn.run(note)
 
     def count_settled(self, operation: W, counted_as: str, wait_ns: int, me: Me) -> None:
         """Book a settled operation, whose callbacks are done, and forget it."""

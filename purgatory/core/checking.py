@@ -242,7 +242,11 @@ class Checked(Settled):
             retry.cancel()
             self._op_retry = None
             return True
-        return retry.is_due or self._op_books is None or self._op_books.is_closed
+        books = self._op_books
+        if books is not None and books.gave_up_error is not None:
+            self._op_fail_without_lock(books.gave_up_error)
+            return True
+        return retry.is_due or books is None or books.is_closed
 
     def _op_go_on(self) -> None:
         if self._op_outcome is PENDING:
@@ -260,6 +264,10 @@ class Checked(Settled):
         claims = self._op_claims
         server, settler = claims.get("server"), claims.get("settler")
         return bool((server and server[0] == thread) or (settler and settler[0] == thread))
+
+    def _op_is_served(self) -> bool:
+        """Whether a thread is in the middle of checking it."""
+        return self._op_claims.get("server", _LET_GO) is not _LET_GO
 
     def _op_end(self, verdict: Verdict | None, held: Collection[int]) -> None:
         """Note the ``verdict``, or its expiry, and serve it.
@@ -282,8 +290,8 @@ class Checked(Settled):
             self._op_serve_by(self._op_serve_noted)
 
     def _op_fail_without_lock(self, error: BaseException) -> None:
-        """Fail it although the user's lock is taken; unless a callback of it is running: then what
-        closing noted with it before is served after that."""
+        """Fail it although the user's lock is taken, unless it has a server: that serves what
+        closing noted with it before, or, if it doesn't get the lock either, fails it."""
         self._op_serve_by(lambda: self._op_settle(FAILED, error))
 
     def _op_let_go_if_free(self) -> None:
@@ -343,5 +351,6 @@ end = Checked._op_end
 fail_without_lock = Checked._op_fail_without_lock
 go_on = Checked._op_go_on
 is_at_work = Checked._op_is_at_work
+is_served = Checked._op_is_served
 let_go = Checked._op_let_go
 let_go_if_free = Checked._op_let_go_if_free

@@ -29,6 +29,7 @@ from purgatory.core.checking import (
     end,
     fail_without_lock,
     is_at_work,
+    is_served,
     let_go,
     let_go_if_free,
 )
@@ -205,10 +206,11 @@ class Closing:
             but = set(ours)
             if ours:
                 but.update(*(closer.busy_with for closer in self._closers))
+            checked = filter(is_served, list(books.still_checked.values()))
             return [
                 operation
-                for operations in (books.settling, books.pending)
-                for operation in list(operations.values())
+                for operations in (books.settling.values(), books.pending.values(), checked)
+                for operation in list(operations)
                 if id(operation) not in but
             ]
 
@@ -256,6 +258,8 @@ class Closing:
         error = PurgatoryClosedError(
             f"purgatory {name!r} was closed while the operation's lock was taken"
         )
+        if self._policy != "leave":
+            self._books.gave_up_error = error  # noted first: for who is its server just now
         for operation in unsettled:
             if self._policy == "leave":
                 let_go(operation)

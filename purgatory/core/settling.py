@@ -147,6 +147,9 @@ class Settled(Told):
                 if books.on_settled is not None and self._op_stage < OBSERVING:
                     self._op_stage = OBSERVING
                     books.observe(self, counted_as, self._op_wait_ns)
+                server = self._op_claims.get("server")
+                if server is not None and server[0] != me[0]:
+                    books.note_still_checked(self)  # settled from outside, in the middle of a check
                 books.count_settled(self, counted_as, self._op_wait_ns, me)
             self._op_stage = SETTLED
             if self._op_listeners is not None:

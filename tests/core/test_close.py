@@ -17,8 +17,8 @@ from purgatory import (
     Outcome,
     PurgatoryClosedError,
 )
-from tests.core.probe import LONG_MS, Logs, Probe, Setting, run_threads
-from timer import InlineExecutor, SystemTimer, TimerClosedError, TimerTask
+from tests.core.probe import LONG_MS, Logs, Probe, Setting, pass_time, run_threads
+from timer import InlineExecutor, ManualClock, SystemTimer, TimerClosedError, TimerTask
 
 POLICIES: tuple[ClosePolicy, ...] = get_args(ClosePolicy)
 
@@ -247,6 +247,96 @@ def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
     for thread in (helper, checker):
         thread.join(30)
     setting.assert_empty()
+
+
+@pytest.mark.parametrize("end", [DelayedOperation.cancel, DelayedOperation.force_complete])
+def test_closing_waits_for_the_check_of_what_was_settled_from_outside_meanwhile(
+    setting: Setting, end: Callable[[DelayedOperation], bool]
+) -> None:
+    operation = setting.submit(Probe(), "a")
+    closer = threading.Thread(target=setting.purgatory.close)
+    returned_early = []
+
+    def settle_and_close() -> None:
+        run_threads(threading.Thread(target=end, args=(operation,)))
+        closer.start()
+        closer.join(0.2)
+        returned_early.append(not closer.is_alive())
+
+    operation.hooks["try_complete"] = settle_and_close
+    setting.purgatory.check_and_complete("a")
+    closer.join(30)
+    assert returned_early == [False]
+    setting.assert_empty()
+
+
+def test_a_close_waits_no_longer_for_such_a_check_than_it_was_told(setting: Setting) -> None:
+    operation = setting.submit(Probe(), "a")
+
+    def settle_and_close() -> None:
+        run_threads(threading.Thread(target=operation.cancel))
+        run_threads(threading.Thread(target=setting.purgatory.close, args=("expire", 0)))
+        setting.purgatory.close()  # nor for itself
+
+    operation.hooks["try_complete"] = settle_and_close
+    setting.purgatory.check_and_complete("a")
+    setting.assert_empty()
+
+
+class TakenLock:
+    """A lock that others have, and that does something when it is tried."""
+
+    def __init__(self) -> None:
+        self.when_tried: Callable[[], object] = int
+
+    def acquire(self, blocking: bool = True, /) -> bool:
+        self.when_tried()
+        return False
+
+    def release(self) -> None:
+        raise AssertionError("it was never taken")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("by", ["a check", "a retry", "its submission"])
+def test_what_is_tried_on_another_thread_when_a_close_gives_up_is_not_left_pending(
+    policy: ClosePolicy, by: str
+) -> None:
+    """The close can't be its server then, and the other one doesn't get the lock."""
+    clock = ManualClock()
+    timer = SystemTimer("taken", clock=clock)
+    purgatory = DelayedOperationPurgatory("Taken", timer, reaper_enabled=False)
+    lock = TakenLock()
+    operation = Probe(lock=lock)
+
+    def close() -> None:
+        lock.when_tried = int
+        run_threads(threading.Thread(target=purgatory.close, args=(policy, 0)))
+        timer.close()
+
+    if by == "its submission":
+        lock.when_tried = close
+    purgatory.try_complete_else_watch(operation, ["a"])
+    if by == "a check":
+        lock.when_tried = close
+        purgatory.check_and_complete("a")
+    elif by == "a retry":
+        retried = threading.Event()
+
+        def close_at_retry() -> None:
+            close()
+            retried.set()
+
+        lock.when_tried = close_at_retry
+        pass_time(clock, timer, 1)
+        assert retried.wait(30)
+    told = threading.Event()
+    operation.call_when_settled(told.set)
+    assert told.wait(30)
+    assert operation.outcome is (Outcome.PENDING if policy == "leave" else Outcome.FAILED)
+    assert operation.finished == ([] if policy == "leave" else ["on_failure"])
+    assert purgatory.num_delayed == purgatory.watched == 0
+    purgatory._check()
 
 
 # Closing from a callback.
