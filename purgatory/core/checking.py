@@ -262,7 +262,9 @@ class Checked(Settled):
     def _op_is_at_work(self, thread: int) -> bool:
         """Whether ``thread`` is in the middle of checking or settling it."""
         claims = self._op_claims
-        server, settler = claims.get("server"), claims.get("settler")
+        # Once it is settled, its settler may have ended, and a new thread have got its number.
+        settler = None if self._op_stage == SETTLED else claims.get("settler")
+        server = claims.get("server")
         return bool((server and server[0] == thread) or (settler and settler[0] == thread))
 
     def _op_is_served(self) -> bool:
