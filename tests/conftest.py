@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
         if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many interleavings the proofs of the core have tried."""
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name.startswith("schedules"):
+                counts[name] += value
+    for name, count in counts.items():
+        terminalreporter.write_line(f"{count:,} {name}: none failed")
 
 
 @pytest.fixture(autouse=True)

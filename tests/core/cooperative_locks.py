@@ -6,13 +6,20 @@ they simply work, for the one thread that there is.
 
 from __future__ import annotations
 
-from tests.core.scheduler import Active, ScheduledThread, point
+from tests.core.accesses import access
+from tests.core.scheduler import SCHEDULER, ScheduledThread, at
+
+_LOCK = access("locks", writes=True)
+_RLOCK = access("reentrant locks", writes=True)
 
 
 class CooperativeLock:
     """Stands in for ``threading.Lock``."""
 
+    __slots__ = ("_depth", "_owner")
+
     reentrant = False
+    access = _LOCK
 
     def __init__(self) -> None:
         self._depth = 0
@@ -25,39 +32,34 @@ class CooperativeLock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it, as ``threading``'s; a wait has no time limit, or no time."""
-        scheduler = Active.scheduler
-        me = None
-        if scheduler is not None:
-            scheduler.point()
-            me = scheduler.current
+        at(None, self.access)
+        me = SCHEDULER.current
         if self._depth and not (self.reentrant and self._owner is me):
             if not blocking or timeout >= 0:
                 return False
-            if scheduler is None:
+            if me is None:
                 raise RuntimeError(f"{self} is still held, and nobody runs who could release it")
-            scheduler.wait_for(self)
+            SCHEDULER.wait_for(self)
         self._depth += 1
         self._owner = me
-        if self.reentrant and scheduler is not None:
-            scheduler.enter_guard(1)
+        if SCHEDULER.waiting:
+            SCHEDULER.look_who_waits()
         return True
 
     def release(self) -> None:
         """Give it back."""
-        scheduler = Active.scheduler
-        if scheduler is not None:
-            if scheduler.aborting:
-                return
-            scheduler.point()
-            if self.reentrant:
-                scheduler.enter_guard(-1)
+        if SCHEDULER.is_aborting:
+            return
+        at(None, self.access)
         if not self._depth:
             raise RuntimeError("release of a lock that nobody holds")
         self._depth -= 1
+        if SCHEDULER.waiting:
+            SCHEDULER.look_who_waits()
 
     def locked(self) -> bool:
         """Whether somebody holds it."""
-        point()
+        at(None, self.access)
         return self._depth > 0
 
     def __enter__(self) -> bool:
@@ -72,20 +74,27 @@ class CooperativeLock:
 
 
 class CooperativeRLock(CooperativeLock):
-    """Stands in for ``threading.RLock``; in the core these are what guards plain data."""
+    """Stands in for ``threading.RLock``."""
+
+    __slots__ = ()
 
     reentrant = True
+    access = _RLOCK
 
 
 class CooperativeTurn(dict[str, list[int]]):
-    """Stands in for the dict of a ``Turn``: who has it guards plain data."""
+    """Stands in for the dict of a ``Turn``, whose steps ``switch_points`` makes points."""
+
+    __slots__ = ()
 
     def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
         """Take the turn, unless somebody has it."""
         assert default is not None
         holder = super().setdefault(key, default)
-        if holder is default and Active.scheduler is not None:
-            Active.scheduler.enter_guard(1)
+        if holder is default and SCHEDULER.current is not None:
+            SCHEDULER.hold_turn(1)
+            if SCHEDULER.waiting:
+                SCHEDULER.look_who_waits()
         return holder
 
     @property
@@ -95,25 +104,23 @@ class CooperativeTurn(dict[str, list[int]]):
 
     def pause(self) -> None:
         """Let the holder end his turn."""
-        if Active.scheduler is not None:
-            Active.scheduler.wait_for(self)
+        if SCHEDULER.current is not None:
+            SCHEDULER.wait_for(self)
 
     def __delitem__(self, key: str) -> None:
         super().__delitem__(key)
-        scheduler = Active.scheduler
-        if scheduler is not None and not scheduler.aborting:
-            scheduler.enter_guard(-1)
-            scheduler.point()
+        if SCHEDULER.current is not None and not SCHEDULER.is_aborting:
+            SCHEDULER.hold_turn(-1)
+            if SCHEDULER.waiting:
+                SCHEDULER.look_who_waits()
 
 
 def sleep(seconds: float) -> None:
     """Stand in for ``time.sleep``."""
-    scheduler = Active.scheduler
-    if scheduler is not None:
-        scheduler.sleep(seconds)
+    if SCHEDULER.current is not None:
+        SCHEDULER.sleep(seconds)
 
 
 def monotonic() -> float:
     """Stand in for ``time.monotonic``: time passes by sleeping."""
-    scheduler = Active.scheduler
-    return 0.0 if scheduler is None else scheduler.now_s
+    return SCHEDULER.now_s

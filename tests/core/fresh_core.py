@@ -3,6 +3,7 @@
 ``load_core`` imports ``timer`` and ``purgatory`` once more from their source files, beside the ones
 that everybody else uses, together with the programs. Their locks are those of
 ``cooperative_locks``, and where else threads may be switched is said in ``switch_points``.
+What they log is thrown away.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 from tests.core import cooperative_locks
-from tests.core.switch_points import watch
+from tests.core.switch_points import give_points, instrumented
 
 WORLD = "tests.core.schedule_world"
 PROGRAMS = tuple(
@@ -30,8 +32,9 @@ PROGRAMS = tuple(
         "closing_programs",
     )
 )
+CALLS = "tests.core.schedule_calls"
 BUSY_RUN = "tests.core.busy_run"
-FRESH_TESTS = frozenset({"tests.core.probe", WORLD, *PROGRAMS, BUSY_RUN})
+FRESH_TESTS = frozenset({"tests.core.probe", WORLD, *PROGRAMS, CALLS, BUSY_RUN})
 
 Patches = Mapping[str, Mapping[str, str]]
 """By module: what is to be replaced in its source, and by what."""
@@ -46,6 +49,7 @@ COOPERATIVE: StandIns = {
         "TurnBase": cooperative_locks.CooperativeTurn,
     },
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
+    "structlog": {"is_configured": lambda: True, "get_logger": MagicMock()},
 }
 
 TURN_MODULE = "purgatory.core.turn"
@@ -61,20 +65,23 @@ PURE = {'in ("", "0")': "in ()"}
 
 
 def load_core(patches: Patches | None = None) -> ModuleType:
-    """Return ``schedule_world``, with all programs, over a fresh, perhaps patched, core.
+    """Return ``schedule_calls``, with all programs, over a fresh, perhaps patched, core.
 
     Raises:
         ValueError: a patch does not fit its module's source exactly once.
     """
-    world, *_ = load_fresh([WORLD, *PROGRAMS], COOPERATIVE, patches)
-    return world
+    *_, calls = load_fresh([WORLD, *PROGRAMS, CALLS], COOPERATIVE, patches, scheduled=True)
+    return calls
 
 
 def load_fresh(
-    names: Iterable[str], stand_ins: StandIns, patches: Patches | None = None
+    names: Iterable[str],
+    stand_ins: StandIns,
+    patches: Patches | None = None,
+    scheduled: bool = False,
 ) -> list[ModuleType]:
     """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
-    finder = _Finder({TURN_MODULE: TURN, CHOICE_MODULE: PURE, **(patches or {})})
+    finder = _Finder({TURN_MODULE: TURN, CHOICE_MODULE: PURE, **(patches or {})}, scheduled)
     with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
@@ -107,7 +114,7 @@ def _without(unwanted: Callable[[str], bool]) -> Iterator[None]:
 @contextmanager
 def _replaced(stand_ins: StandIns) -> Iterator[None]:
     """Have modules that are imported meanwhile find stand-ins in these standard modules."""
-    kept = {name: sys.modules[name] for name in stand_ins}
+    kept = {name: importlib.import_module(name) for name in stand_ins}
     for name, attributes in stand_ins.items():
         module = ModuleType(name)
         vars(module).update(vars(kept[name]))
@@ -120,22 +127,27 @@ def _replaced(stand_ins: StandIns) -> Iterator[None]:
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, patches: Patches) -> None:
+    def __init__(self, patches: Patches, scheduled: bool) -> None:
         self._patches = patches
+        self._scheduled = scheduled
 
     def find_spec(
         self, fullname: str, path: Any = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target)
         if _is_fresh(fullname) and spec is not None and spec.origin is not None:
-            spec.loader = _Loader(fullname, spec.origin, self._patches.get(fullname, {}))
+            patches = self._patches.get(fullname, {})
+            spec.loader = _Loader(fullname, spec.origin, patches, self._scheduled)
         return spec
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, replacements: Mapping[str, str]) -> None:
+    def __init__(
+        self, fullname: str, path: str, replacements: Mapping[str, str], scheduled: bool
+    ) -> None:
         super().__init__(fullname, path)
         self._replacements = replacements
+        self._scheduled = scheduled
 
     def get_code(self, fullname: str) -> CodeType:
         source = Path(self.path).read_text(encoding="utf-8")
@@ -143,6 +155,12 @@ class _Loader(SourceFileLoader):
             if source.count(old) != 1:
                 raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
             source = source.replace(old, new)
+        if self._scheduled:
+            return instrumented(source.encode(), self.path)
         code: CodeType = self.source_to_code(source.encode(), self.path)
-        watch(code)
         return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self._scheduled:
+            give_points(module)
+        super().exec_module(module)

@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "no second check after the watching",
-        "event_while_watching",
+        "new: watch, event",
         CHECKING,
         """
 +        return False
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         "the flags are not looked at after the watching",
-        "event_while_watching",
+        "new: watch, event",
         CHECKING,
         """
 -                completed = self._op_serve() or completed
@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     Mutant(
         "an operation is claimed by looking and then writing (KAFKA-17848)",
-        "force_and_cancel",
+        "on one key: force_complete, cancel",
         SETTLING,
         """
 -            if claims.setdefault("settler", me) is not me:
@@ -116,8 +116,20 @@ MUTANTS = [
 """,
     ),
     Mutant(
+        "the claim is given back before the outcome is noted",
+        "on one key: force_complete, cancel",
+        SETTLING,
+        """
+-                self._op_outcome = outcome  # anything may follow PENDING: no look at MOVES
++                del claims["settler"]
++                self._op_outcome = outcome
++                claims["settler"] = me
+             else:
+""",
+    ),
+    Mutant(
         "who has lost the claim goes round until the winner's outcome shows",
-        "cancel_and_expiry",
+        "on one key: cancel, expiry",
         SETTLING,
         """
 -                self._op_expiry_due = False
@@ -136,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "an operation leaves the lists before its outcome is set",
-        "force_while_watching",
+        "new: watch, force_complete",
         SETTLING,
         """
 -                self._op_outcome = outcome  # anything may follow PENDING: no look at MOVES
@@ -150,7 +162,7 @@ MUTANTS = [
     ),
     Mutant(
         "a completed operation stays on the timer",
-        "event_while_watching",
+        "new: watch, event",
         SETTLING,
         """
 -        TimerTask.cancel(self)
@@ -177,7 +189,7 @@ MUTANTS = [
     ),
     Mutant(
         "no retry where the user's lock is taken (KAFKA-8334)",
-        "users_lock_and_event",
+        "with a lock: event, stranger",
         CHECKING,
         """
 -                books.timer.add(retry)
@@ -199,7 +211,7 @@ MUTANTS = [
     ),
     Mutant(
         "a list takes what is settled",
-        "force_while_watching",
+        "new: watch, force_complete",
         WATCHERS,
         """
 -            if operation._op_outcome is not PENDING:
@@ -218,7 +230,7 @@ MUTANTS = [
     ),
     Mutant(
         "the lists are changed without their lock by who leaves",
-        "one_leaves_a_key_as_another_comes",
+        "on one key: cancel, come",
         BOOKS,
         """
          identity = id(operation)
@@ -232,7 +244,7 @@ MUTANTS = [
     ),
     Mutant(
         "an operation leaves one of its lists alone (KAFKA-2147)",
-        "two_checks_on_two_keys",
+        "on two keys: event, event",
         WATCHERS,
         """
 -        for key in operation._op_keys:
@@ -241,7 +253,7 @@ MUTANTS = [
     ),
     Mutant(
         "nobody looks again after the timeout was started",
-        "event_while_watching",
+        "new: watch, event",
         OPERATION,
         """
 -        if self._op_outcome is not PENDING or not self._op_keys:
@@ -250,7 +262,7 @@ MUTANTS = [
     ),
     Mutant(
         "a closed purgatory takes operations in",
-        "close_by_expiry_while_watching",
+        "new: watch, close by expiry",
         OPERATION,
         """
 -                if books.is_closed:
@@ -260,7 +272,7 @@ MUTANTS = [
     ),
     Mutant(
         "closing does not wait for callbacks that run",
-        "close_and_event",
+        "on one key: event, close by failure",
         CLOSING,
         """
 -        while not self._is_drained(closer, deadline_s):
@@ -270,7 +282,7 @@ MUTANTS = [
     ),
     Mutant(
         "a closing purgatory leaves operations on the lists",
-        "close_by_leaving_while_watching",
+        "new: watch, close by leaving",
         CHECKING,
         """
 -            self._op_keys = ()
@@ -278,7 +290,7 @@ MUTANTS = [
     ),
     Mutant(
         "a value is noted after it was looked who waits for it",
-        "advance_while_watching_a_threshold",
+        "new with a threshold: watch, advance",
         PURGATORY,
         """
 -            known = values.get(key)
@@ -293,7 +305,7 @@ MUTANTS = [
     ),
     Mutant(
         "a lower value takes the place of a higher one",
-        "a_lower_and_a_higher_advance",
+        "with a threshold: advance, lower advance",
         PURGATORY,
         """
 -            if known is None or value > known:
@@ -303,7 +315,7 @@ MUTANTS = [
     ),
     Mutant(
         "numbers are looked up without the lists' lock",
-        "two_advances_while_watching_a_threshold",
+        "new with a threshold: watch, lower advance, advance",
         PURGATORY,
         """
          operations: list[DelayedOperation] = []
@@ -318,7 +330,7 @@ MUTANTS = [
     ),
     Mutant(
         "an operation is put among the numbers though it was settled",
-        "cancel_while_watching_a_threshold",
+        "new with a threshold: watch, cancel",
         WATCHERS,
         """
 -            if operation._op_outcome is not PENDING:
@@ -341,7 +353,7 @@ MUTANTS = [
     ),
     Mutant(
         "who expires with its number reached stays counted on the key",
-        "advance_and_expiry",
+        "with a threshold: expiry, advance",
         WATCHERS,
         """
 -                    left += 1
@@ -350,7 +362,7 @@ MUTANTS = [
     ),
     Mutant(
         "listeners are looked for before the outcome counts as told",
-        "a_listener_comes_while_it_settles",
+        "on one key: force_complete, listen",
         SETTLING,
         """
 -            self._op_stage = SETTLED
@@ -373,7 +385,7 @@ MUTANTS = [
     ),
     Mutant(
         "who was let go of is not told",
-        "a_listener_comes_while_it_is_let_go_of",
+        "on one key: close by leaving, listen",
         CHECKING,
         """
 -        self._op_tell()  # nobody else will wake those who wait for it

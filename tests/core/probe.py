@@ -71,9 +71,12 @@ class Setting:
         self,
         timer_enabled: bool = True,
         on_settled: SettledObserver | None = None,
+        wheel_size: int = 20,
     ) -> None:
         self.clock = ManualClock()
-        self.timer = SystemTimer("manual", clock=self.clock, executor=InlineExecutor())
+        self.timer = SystemTimer(
+            "manual", wheel_size=wheel_size, clock=self.clock, executor=InlineExecutor()
+        )
         self.purgatory = DelayedOperationPurgatory(
             "Manual",
             timer=self.timer,

@@ -10,11 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from tests.core.schedule_world import (
-    CANCELLED,
     COMPLETED,
     EXPIRED,
     FAILED,
-    PENDING,
     SHORT_MS,
     Program,
     Waiting,
@@ -31,85 +29,9 @@ from tests.core.scheduler import fail
 
 
 @program
-def event_while_watching() -> Program:
-    world, operation = one_operation()
-    threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def event_on_the_second_key_while_watching_two() -> Program:
-    world, operation = one_operation()
-    threads = {
-        "watch": lambda: world.watch(operation, "a", "b"),
-        "event": lambda: world.event(operation, "b"),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def expiry_while_watching() -> Program:
-    world, operation = one_operation(delay_ms=SHORT_MS)
-    threads = {"watch": lambda: world.watch(operation, "a", "b"), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, EXPIRED, PENDING))
-
-
-@program
 def event_while_watching_with_no_time_left() -> Program:
     world, operation = one_operation(delay_ms=0)
     threads = {"watch": lambda: world.watch(operation, "a"), "event": event(world, operation)}
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
-
-
-@program
-def force_while_watching() -> Program:
-    world, operation = one_operation()
-    operation.may_overlap = operation.may_be_early = True
-    threads = {
-        "watch": lambda: world.watch(operation, "a", "b"),
-        "force": lambda: world.force(operation),
-    }
-
-    def check() -> None:
-        world.assert_outcome(operation, COMPLETED)
-        assert operation.wins == 1, "who forced it must be told so"
-
-    return Program(world, threads, check)
-
-
-@program
-def cancel_while_watching() -> Program:
-    world, operation = one_operation()
-    operation.may_be_early = True
-    threads = {
-        "watch": lambda: world.watch(operation, "a", "b"),
-        "cancel": lambda: world.cancel(operation),
-    }
-    return Program(world, threads, ends(world, operation, CANCELLED))
-
-
-@program
-def cancel_for_key_while_watching() -> Program:
-    world, operation = one_operation()
-    threads = {
-        "watch": lambda: world.watch(operation, "a", "b"),
-        "cancel": lambda: world.cancel_for_key("b"),
-    }
-
-    def check() -> None:
-        world.assert_outcome(operation, CANCELLED if operation.wins else PENDING)
-
-    return Program(world, threads, check)
-
-
-@program
-def event_and_expiry_while_watching() -> Program:
-    world, operation = one_operation(delay_ms=SHORT_MS)
-    threads = {
-        "watch": lambda: world.watch(operation, "a"),
-        "event": event(world, operation),
-        "expire": world.expire,
-    }
     return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
 
 
@@ -124,77 +46,9 @@ def two_halves_of_a_condition_while_watching() -> Program:
 
 
 @program
-def event_and_expiry() -> Program:
-    world, operation = one_operation("a", delay_ms=SHORT_MS)
-    threads = {"event": event(world, operation), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
-
-
-@program
-def check_and_expiry_of_what_holds() -> Program:
-    world, operation = one_operation("a", delay_ms=SHORT_MS)
-    operation.ready = True
-    threads = {"check": lambda: world.check(operation, "a"), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def two_checks_on_two_keys() -> Program:
-    world, operation = one_operation("a", "b")
-    operation.ready = True
-    threads = {key: partial(world.check, operation, key) for key in ("a", "b")}
-
-    def check() -> None:
-        world.assert_outcome(operation, COMPLETED)
-        assert operation.wins == 1, "nobody but these two can have completed it"
-
-    return Program(world, threads, check)
-
-
-@program
 def two_halves_of_a_condition() -> Program:
     world, operation = one_operation("a", "b")
     return Program(world, halves(world, operation), ends(world, operation, COMPLETED))
-
-
-@program
-def force_and_cancel() -> Program:
-    world, operation = one_operation("a", "b")
-    threads = {
-        "force": lambda: world.force(operation),
-        "cancel": lambda: world.cancel(operation),
-    }
-
-    def check() -> None:
-        world.assert_outcome(operation, COMPLETED, CANCELLED)
-        assert operation.wins == 1, "one of the two has won"
-
-    return Program(world, threads, check)
-
-
-@program
-def cancel_and_expiry() -> Program:
-    world, operation = one_operation("a", delay_ms=SHORT_MS)
-    threads = {"cancel": lambda: world.cancel(operation), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, CANCELLED, EXPIRED))
-
-
-@program
-def cancel_for_two_keys() -> Program:
-    world, operation = one_operation("a", "b")
-    threads = {key: partial(world.cancel_for_key, key) for key in ("a", "b")}
-    return Program(world, threads, ends(world, operation, CANCELLED))
-
-
-@program
-def event_cancel_and_expiry() -> Program:
-    world, operation = one_operation("a", delay_ms=SHORT_MS)
-    threads = {
-        "event": event(world, operation),
-        "cancel": lambda: world.cancel_for_key("a"),
-        "expire": world.expire,
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
 
 
 @program
@@ -246,26 +100,6 @@ def a_completion_that_raises_and_expiry() -> Program:
     return Program(world, threads, check)
 
 
-@program
-def force_cancel_and_expiry() -> Program:
-    world, operation = one_operation("a", delay_ms=SHORT_MS)
-    operation.may_overlap = True
-    threads = {
-        "force": lambda: world.force(operation),
-        "cancel": lambda: world.cancel(operation),
-        "expire": world.expire,
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED, EXPIRED))
-
-
-@program
-def three_checks_on_three_keys() -> Program:
-    world, operation = one_operation("a", "b", "c")
-    operation.ready = True
-    threads = {key: partial(world.check, operation, key) for key in ("a", "b", "c")}
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
 # Two operations on one key.
 
 
@@ -278,17 +112,6 @@ def two_operations_watched_on_one_key() -> Program:
         "second": lambda: world.watch(second, "a"),
     }
     return Program(world, threads, lambda: assert_found_on_a(world, first, second))
-
-
-@program
-def one_leaves_a_key_as_another_comes() -> Program:
-    world, first = one_operation("a")
-    second = world.new()
-    threads = {
-        "leave": lambda: world.cancel(first),
-        "come": lambda: world.watch(second, "a"),
-    }
-    return Program(world, threads, lambda: assert_found_on_a(world, second))
 
 
 @program

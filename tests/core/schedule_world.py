@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
-from tests.core.probe import LONG_MS, Probe, Setting
+from tests.core.probe import Probe, Setting
 from tests.core.scheduler import fail, point
 
-SHORT_MS = 500
-"""A timeout that one thread of a program makes pass; three levels up in the wheel."""
+SHORT_MS = 12
+"""A timeout that one thread of a program makes pass; one level up in the wheel."""
+
+LONG_MS = 1_000
+"""A timeout that passes once all threads have ended; four levels up."""
+
+WHEEL_SIZE = 5
+"""Small: a wheel is made for each run."""
 
 RETRIES_MS = 100
 """In which time what met a taken lock has been tried again."""
@@ -49,10 +55,15 @@ class Waiting(Probe):
     may_be_early = False
     """Whether it may be settled before it is submitted, and so is not the purgatory's to count."""
     may_overlap = False
+    is_users = False
+    """Whether its user may settle it whatever becomes of the purgatory: no close waits for that."""
     wins = 0
 
+    is_settled_by_user = False
+    """Whether its user may have settled it while it was checked: no close waits for that check."""
+
     def try_complete(self) -> bool:
-        with self._alone():
+        with self._alone(is_check=True):
             self.calls.append("try_complete")
             point()
             holds = self.ready if self.condition is None else self.condition()
@@ -66,9 +77,9 @@ class Waiting(Probe):
             point()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, is_check: bool = False) -> Iterator[None]:
         me, before = threading.get_ident(), self.inside
-        if not self.may_be_called:
+        if not self.may_be_called and not (is_check and self.is_settled_by_user):
             fail("a callback after the purgatory was closed")
         if before not in (None, me) and not self.may_overlap:
             fail("two callbacks of one operation overlap")
@@ -83,7 +94,7 @@ class World(Setting):
     """A setting, its operations, and what threads do to them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(wheel_size=WHEEL_SIZE)
         self.operations: list[Waiting] = []
 
     def new(
@@ -98,14 +109,18 @@ class World(Setting):
 
     # What a thread does.
 
-    def watch(self, operation: Waiting, *keys: Hashable) -> None:
+    def watch(
+        self, operation: Waiting, *keys: Hashable, thresholds: Mapping[str, int] | None = None
+    ) -> None:
         """Submit ``operation``."""
-        self.won(operation, self.purgatory.try_complete_else_watch(operation, keys))
+        self.won(operation, self.purgatory.try_complete_else_watch(operation, keys, thresholds))
 
-    def watch_if_open(self, operation: Waiting, *keys: Hashable) -> None:
+    def watch_if_open(
+        self, operation: Waiting, *keys: Hashable, thresholds: Mapping[str, int] | None = None
+    ) -> None:
         """Submit ``operation``, unless the purgatory was closed."""
         try:
-            self.watch(operation, *keys)
+            self.watch(operation, *keys, thresholds=thresholds)
         except PurgatoryClosedError:
             self.operations.remove(operation)
 
@@ -148,14 +163,18 @@ class World(Setting):
 
     def force(self, operation: Waiting) -> None:
         """Complete it without asking."""
+        operation.is_settled_by_user = True
         self.won(operation, operation.force_complete())
 
     def cancel(self, operation: Waiting) -> None:
         """Take it off."""
+        operation.is_settled_by_user = True
         self.won(operation, operation.cancel())
 
     def cancel_for_key(self, key: Hashable) -> None:
         """Cancel who waits on ``key``."""
+        for possible in self.operations:
+            possible.is_settled_by_user = True
         for operation in self.purgatory.cancel_for_key(key):
             assert isinstance(operation, Waiting), operation
             self.won(operation, 1)
@@ -163,12 +182,13 @@ class World(Setting):
     def close(self, policy: ClosePolicy) -> None:
         """Close the purgatory, after which nothing of it runs."""
         self.purgatory.close(policy)
-        for operation in self.operations:
+        known = [operation for operation in self.operations if not operation.is_users]
+        for operation in known:
             operation.may_be_called = False
         held = (self.purgatory.num_delayed, self.purgatory.watched)
         if any(held):
             fail(f"closed, and still {held} operations pending, and on lists")
-        for operation in self.operations:
+        for operation in known:
             outcome, finished = operation.outcome, operation.finished
             if finished != CALLBACKS[outcome]:
                 fail(f"closed, and of {outcome.name} only {finished} was called")
@@ -275,6 +295,7 @@ def halves(world: World, operation: Waiting) -> dict[str, Callable[[], object]]:
         return left and "b" in seen
 
     def half(key: str) -> None:
+        point()
         seen.add(key)
         world.check(operation, key)
 

@@ -1,17 +1,22 @@
 """A scheduler that runs threads one at a time, and switches where it is told to.
 
-The threads are real, but only the one that holds the baton runs. At each *switch point* it asks a
-``Strategy`` who goes on. A schedule is written as its deviations from "whoever runs goes on":
-``"12>1 30>0"`` has thread 1 go on at decision 12, and thread 0 at decision 30. One schedule of one
-program gives the same run each time.
+The threads are real, but only the one that holds the baton runs. Each access to what threads share
+is a *point* (see ``switch_points``): just before it, another thread may be made to go on. The
+accesses are noted in the order in which they happen, in the *trace*; a point's number is its place
+there. A schedule is written as its deviations from "whoever runs goes on": ``"12>1 30>0"`` has
+thread 1 go on before access 12, and thread 0 before access 30. One schedule of one program gives
+the same run each time.
 
 Ground rules
 ------------
-* Only points at which more than one thread could go on count as decisions.
 * A thread that waits for a taken lock gives the baton away. If nobody can go on, that is a
   deadlock: the run ends, and the report says who waits for what.
-* A thread that sleeps lets all others go first, and its time passes at once.
+* A thread that sleeps gives the baton away too, and its time passes at once; it can go on at any
+  time, and does once nobody else can.
+* Giving the baton away is noted in the trace: where three run, who gets it is a decision.
+* A thread touches nothing that is shared before its first point.
 * Outside of a run (while a program is set up or looked at) locks work, and nothing is switched.
+* The threads serve many runs. After one that failed they are thrown away.
 """
 
 from __future__ import annotations
@@ -19,12 +24,17 @@ from __future__ import annotations
 import random
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-MOST_STEPS = 20_000
-"""After so many switch points a run is taken to be going round in circles."""
+from tests.core.accesses import GIVEN_AWAY, USERS_POINT
+
+T = TypeVar("T")
+
+MOST_ACCESSES = 20_000
+"""After so many accesses a run is taken to be going round in circles."""
+
+NEVER = 1 << 62
 
 
 class Aborted(BaseException):
@@ -32,10 +42,16 @@ class Aborted(BaseException):
 
 
 class Strategy(Protocol):
-    """Says who goes on."""
+    """Says who goes on, and when it wants to be asked."""
 
-    def __call__(self, step: int, current: int | None, runnable: Sequence[int]) -> int:
-        """Return one of ``runnable``; ``current`` is who ran, or None if it can't go on."""
+    stop: int
+    """The number of the next point at which it is to be asked."""
+
+    def choose(self, number: int, current: int | None, runnable: Sequence[int]) -> int:
+        """Return one of ``runnable``; ``current`` is who ran, or None if it gave the baton away.
+
+        It sets ``stop`` as well.
+        """
 
 
 class Awaited(Protocol):
@@ -46,35 +62,23 @@ class Awaited(Protocol):
         """Whether the thread can go on."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """One moment at which more than one thread could go on."""
-
-    current: int | None
-    runnable: tuple[int, ...]
-    chosen: int
-
-    @property
-    def default(self) -> int:
-        """Who goes on if nothing is said: whoever ran, else the first."""
-        return self.runnable[0] if self.current is None else self.current
-
-
 @dataclass
 class Run:
     """What happened in one run."""
 
-    decisions: list[Decision] = field(default_factory=list)
+    trace: list[int] = field(default_factory=list)
+    """The accesses, in the order in which they happened."""
+    turns: list[tuple[int, int]] = field(default_factory=list)
+    """From which place in the trace on which thread ran."""
+    can_go_on: list[tuple[int, int, bool]] = field(default_factory=list)
+    """From which place on a thread could go on, or could not."""
+    deviations: dict[int, int] = field(default_factory=dict)
     failure: str | None = None
 
     @property
     def schedule(self) -> str:
         """The deviations of this run, by which ``Fixed`` repeats it."""
-        return " ".join(
-            f"{step}>{decision.chosen}"
-            for step, decision in enumerate(self.decisions)
-            if decision.chosen != decision.default
-        )
+        return " ".join(f"{number}>{thread}" for number, thread in self.deviations.items())
 
 
 class Fixed:
@@ -83,12 +87,17 @@ class Fixed:
     def __init__(self, deviations: Mapping[int, int] | str = "") -> None:
         if isinstance(deviations, str):
             pairs = (item.split(">") for item in deviations.split())
-            deviations = {int(step): int(thread) for step, thread in pairs}
+            deviations = {int(number): int(thread) for number, thread in pairs}
         self._deviations = deviations
+        self._stops = sorted(deviations, reverse=True)
+        self.stop = self._stops[-1] if self._stops else NEVER
 
-    def __call__(self, step: int, current: int | None, runnable: Sequence[int]) -> int:
+    def choose(self, number: int, current: int | None, runnable: Sequence[int]) -> int:
+        while self._stops and self._stops[-1] <= number:
+            self._stops.pop()
+        self.stop = self._stops[-1] if self._stops else NEVER
         default = runnable[0] if current is None else current
-        chosen = self._deviations.get(step, default)
+        chosen = self._deviations.get(number, default)
         return chosen if chosen in runnable else default
 
 
@@ -97,27 +106,38 @@ class Random:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._likelihood = self._random.choice((0.02, 0.05, 0.1, 0.3))
+        self._rate = self._random.choice((0.01, 0.02, 0.05, 0.2))
+        self.stop = self._next(0)
 
-    def __call__(self, step: int, current: int | None, runnable: Sequence[int]) -> int:
-        if current is None or self._random.random() < self._likelihood:
-            return self._random.choice(runnable)
-        return current
+    def _next(self, number: int) -> int:
+        return number + 1 + int(self._random.expovariate(self._rate))
+
+    def choose(self, number: int, current: int | None, runnable: Sequence[int]) -> int:
+        if number >= self.stop:
+            self.stop = self._next(number)
+        return self._random.choice([one for one in runnable if one != current] or runnable)
 
 
 class ScheduledThread:
-    """A thread of a run, and why it can't go on."""
+    """A thread that serves runs, and why it can't go on in the present one."""
 
-    def __init__(self, index: int, name: str, work: Callable[[], object]) -> None:
+    def __init__(self, index: int) -> None:
         self.index = index
-        self.name = name
-        self.work = work
+        self.name = ""
+        self.work: Callable[[], object] | None = None
         self.baton = _taken_lock()
         self.ended = _taken_lock()
-        self.done = False
+        self.start("", None)
+
+    def start(self, name: str, work: Callable[[], object] | None) -> None:
+        """Begin a run; without work, end."""
+        self.name = name
+        self.work = work
+        self.done = work is None
         self.asleep = False
         self.waits_for: Awaited | None = None
-        self.guards = 0
+        self.was_free = True
+        self.turns_held = 0
 
     @property
     def can_go_on(self) -> bool:
@@ -126,105 +146,140 @@ class ScheduledThread:
 
 
 class Scheduler:
-    """Runs threads under a strategy, once.
+    """Runs threads under a strategy, one run after another."""
 
-    Args:
-        strategy: says who goes on at each decision.
-        on_thread: called at the beginning of each thread: to have it traced.
-    """
-
-    def __init__(self, strategy: Strategy, on_thread: Callable[[], object] | None = None) -> None:
-        self.run_record = Run()
-        self._strategy = strategy
-        self._on_thread = on_thread
-        self._threads: list[ScheduledThread] = []
-        self._aborting = False
-        self._steps = 0
+    def __init__(self) -> None:
+        self.trace: list[int] = []
+        self.stop = NEVER
+        """At a trace of this length the strategy is asked; 0 while the threads are being ended."""
+        self.waiting = 0
+        """How many wait for a lock."""
         self.current: ScheduledThread | None = None
         self.now_s = 0.0
+        self.run_record = Run()
+        self._strategy: Strategy = Fixed()
+        self._pool: list[ScheduledThread] = []
+        self._threads: list[ScheduledThread] = []
 
-    def run(self, threads: Mapping[str, Callable[[], object]]) -> Run:
+    def run(self, threads: Mapping[str, Callable[[], object]], strategy: Strategy) -> Run:
         """Run ``threads`` to their end, or until they can't go on."""
-        self._threads = [
-            ScheduledThread(index, name, work) for index, (name, work) in enumerate(threads.items())
-        ]
-        Active.scheduler = self
-        try:
-            for thread in self._threads:
-                start_new_thread(self._work, (thread,))
-            self._give_baton()
-            for thread in self._threads:
-                thread.ended.acquire()
-        finally:
-            Active.scheduler = None
-        return self.run_record
+        while len(self._pool) < len(threads):
+            thread = ScheduledThread(len(self._pool))
+            self._pool.append(thread)
+            start_new_thread(self._serve, (thread,))
+        self._threads = self._pool[: len(threads)]
+        for thread, (name, work) in zip(self._threads, threads.items(), strict=True):
+            thread.start(name, work)
+        self.trace.clear()
+        run = self.run_record = Run(self.trace)
+        self._strategy = strategy
+        self.waiting = 0
+        self.now_s = 0.0
+        self._give_to(self._next(None))
+        for thread in self._threads:
+            thread.ended.acquire()
+        self.current = None
+        run.trace = self.trace[:]
+        if self.stop == 0:
+            self._throw_threads_away()
+        self.stop = NEVER
+        return run
 
     def fail(self, message: str) -> None:
         """Note the first thing that went wrong; the run goes on."""
         if self.run_record.failure is None:
             self.run_record.failure = message
 
-    def point(self) -> None:
-        """Let another thread go on, if the strategy says so."""
-        if self._aborting:
+    @property
+    def is_aborting(self) -> bool:
+        """Whether the threads are being ended."""
+        return self.stop == 0
+
+    def stopped(self, access: int) -> None:
+        """Ask the strategy who goes on before ``access``, which was just noted."""
+        if self.stop == 0:
             raise Aborted
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            self._abort(f"no end after {MOST_STEPS} steps")
-        self._switch()
+        trace = self.trace
+        trace.pop()
+        if len(trace) >= MOST_ACCESSES:
+            self._abort(f"no end after {MOST_ACCESSES} accesses")
+        me = self._me()
+        target = self._next(me)
+        if target is not me:
+            self._pass_to(target)
+        trace.append(access)
 
     def wait_for(self, what: Awaited) -> None:
         """Let others go on until ``what`` is free."""
         me = self._me()
         me.waits_for = what
+        me.was_free = True
+        self.waiting += 1
         try:
-            self._switch()
+            self.look_who_waits()
+            self._give_away()
         finally:
             me.waits_for = None
+            self.waiting -= 1
+
+    def look_who_waits(self) -> None:
+        """Note who can go on by now, or can't any more, after a lock changed hands."""
+        for thread in self._threads:
+            if thread.waits_for is not None and thread.was_free != thread.waits_for.is_free:
+                thread.was_free = not thread.was_free
+                change = (len(self.trace), thread.index, thread.was_free)
+                self.run_record.can_go_on.append(change)
 
     def sleep(self, seconds: float) -> None:
-        """Let all others go on that don't sleep themselves."""
+        """Let others go on; the time passes."""
+        if self.stop == 0:
+            raise Aborted
+        if len(self.trace) >= MOST_ACCESSES:
+            self._abort(f"no end after {MOST_ACCESSES} accesses")
         me = self._me()
         self.now_s += seconds
         me.asleep = True
         try:
-            self.point()
+            self._give_away()
         finally:
             me.asleep = False
 
-    def enter_guard(self, change: int) -> None:
-        """Count the guard locks that the current thread holds."""
-        self._me().guards += change
+    def hold_turn(self, change: int) -> None:
+        """Count the turns of lists that the current thread has."""
+        self._me().turns_held += change
 
     @property
-    def guarded(self) -> bool:
-        """Whether the current thread holds a guard lock."""
-        return self._me().guards > 0
-
-    @property
-    def aborting(self) -> bool:
-        """Whether the threads are being ended."""
-        return self._aborting
+    def in_turn(self) -> bool:
+        """Whether the current thread has the turn of some lists; or nothing runs."""
+        return self.current is None or self.current.turns_held > 0
 
     def _me(self) -> ScheduledThread:
         assert self.current is not None
         return self.current
 
-    def _switch(self) -> None:
+    def _give_away(self) -> None:
+        self.trace.append(GIVEN_AWAY)
+        target = self._next(None)
+        if target is not self.current:
+            self._pass_to(target)
+
+    def _pass_to(self, target: ScheduledThread) -> None:
         me = self._me()
-        target = self._next()
-        if target is me:
-            return
-        self.current = target
-        target.baton.release()
+        self._give_to(target)
         me.baton.acquire()
-        if self._aborting:
+        if self.stop == 0:
             raise Aborted
 
-    def _next(self) -> ScheduledThread:
+    def _give_to(self, target: ScheduledThread) -> None:
+        self.run_record.turns.append((len(self.trace), target.index))
+        self.current = target
+        target.baton.release()
+
+    def _next(self, current: ScheduledThread | None) -> ScheduledThread:
+        """Return who goes on; ``current`` could."""
         runnable = [thread for thread in self._threads if thread.can_go_on]
-        awake = [thread for thread in runnable if not thread.asleep]
-        runnable = awake or runnable
+        if current is None:
+            runnable = [thread for thread in runnable if not thread.asleep] or runnable
         if not runnable:
             waits = ", ".join(
                 f"{thread.name} waits for {thread.waits_for}"
@@ -232,45 +287,60 @@ class Scheduler:
                 if not thread.done
             )
             self._abort(f"deadlock: {waits}")
-        if len(runnable) == 1:
-            return runnable[0]
-        indices = tuple(thread.index for thread in runnable)
-        me = self.current
-        current = me.index if me is not None and me in runnable else None
-        decisions = self.run_record.decisions
-        chosen = self._strategy(len(decisions), current, indices)
-        decisions.append(Decision(current, indices, chosen))
+        number = len(self.trace)
+        strategy = self._strategy
+        if len(runnable) == 1 and number < strategy.stop:
+            chosen = default = runnable[0].index
+        else:
+            indices = [thread.index for thread in runnable]
+            running = None if current is None else current.index
+            default = indices[0] if running is None else running
+            chosen = strategy.choose(number, running, indices)
+        if chosen != default:
+            self.run_record.deviations[number] = chosen
+        self.stop = min(strategy.stop, MOST_ACCESSES) + 1
         return self._threads[chosen]
-
-    def _give_baton(self) -> None:
-        if not all(thread.done for thread in self._threads):
-            self.current = self._next()
-            self.current.baton.release()
 
     def _abort(self, message: str) -> None:
         self.fail(message)
-        self._aborting = True
+        self.stop = 0
         for thread in self._threads:
             if thread is not self.current and not thread.done:
                 thread.baton.release()
         raise Aborted
 
-    def _work(self, thread: ScheduledThread) -> None:
-        thread.baton.acquire()
+    def _throw_threads_away(self) -> None:
+        """What runs on a thread whose run was broken off may not have left it as it was."""
+        for thread in self._pool:
+            thread.start("", None)
+            thread.baton.release()
+        self._pool = []
+
+    def _serve(self, thread: ScheduledThread) -> None:
+        while True:
+            thread.baton.acquire()
+            if thread.work is None:
+                return
+            try:
+                if self.stop != 0:
+                    thread.work()
+            except Aborted:
+                pass
+            except BaseException as error:
+                self.fail(f"{thread.name} raised {error!r}")
+            self._end(thread)
+            thread.ended.release()
+
+    def _end(self, thread: ScheduledThread) -> None:
+        thread.done = True
+        self.run_record.can_go_on.append((len(self.trace), thread.index, False))
+        if self.stop == 0 or all(other.done for other in self._threads):
+            return
         try:
-            if self._on_thread is not None:
-                self._on_thread()
-            if not self._aborting:
-                thread.work()
+            self.trace.append(GIVEN_AWAY)
+            self._give_to(self._next(None))
         except Aborted:
             pass
-        except BaseException as error:
-            self.fail(f"{thread.name} raised {error!r}")
-        thread.done = True
-        if not self._aborting:
-            with suppress(Aborted):
-                self._give_baton()
-        thread.ended.release()
 
 
 def _taken_lock() -> LockType:
@@ -279,29 +349,38 @@ def _taken_lock() -> LockType:
     return lock
 
 
-class Active:
-    """The scheduler whose threads run just now, if any."""
+SCHEDULER = Scheduler()
+"""The one that runs all."""
 
-    scheduler: Scheduler | None = None
+
+def at(value: T, access: int) -> T:
+    """Note ``access``, before which another thread may go on, and return ``value``."""
+    trace = SCHEDULER.trace
+    trace.append(access)
+    if len(trace) >= SCHEDULER.stop:
+        SCHEDULER.stopped(access)
+    return value
+
+
+def at_lists(value: T, access: int) -> T:
+    """As ``at``, for an access before which no thread may go on if this one has the lists' turn."""
+    trace = SCHEDULER.trace
+    if SCHEDULER.in_turn:
+        trace.append(access + 1)
+    else:
+        trace.append(access)
+        if len(trace) >= SCHEDULER.stop:
+            SCHEDULER.stopped(access)
+    return value
 
 
 def point() -> None:
     """Let another thread go on here: for the code of a program."""
-    scheduler = Active.scheduler
-    if scheduler is not None:
-        scheduler.point()
-
-
-def point_if_unguarded() -> None:
-    """Let another thread go on here, unless this one holds a lock that guards data."""
-    scheduler = Active.scheduler
-    if scheduler is not None and not scheduler.guarded:
-        scheduler.point()
+    at(None, USERS_POINT)
 
 
 def fail(message: str) -> None:
     """Note that something went wrong, where raising would be caught."""
-    scheduler = Active.scheduler
-    if scheduler is None:
+    if SCHEDULER.current is None:
         raise AssertionError(message)
-    scheduler.fail(message)
+    SCHEDULER.fail(message)

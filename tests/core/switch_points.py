@@ -1,164 +1,279 @@
-"""Where a scheduled thread may be switched in the core. It has a switch point before
+"""Where a scheduled thread may be switched: before each access to what threads share.
 
-* each lock operation (in ``cooperative_locks`` themselves),
-* each load and store of a flag that threads share (``FLAGS``), and each step of a dict or deque
-  that is not guarded by a lock,
-* each access to what a lock or a turn guards (``GUARDED``), if that is not held.
+The source of a module is changed as it is loaded: what an access is made with is passed through
+``at`` just before (see ``scheduler``), so that ``self._op_outcome`` becomes
+``__at__(self, 8)._op_outcome``. That is a point before
 
-On Python 3.11 by ``sys.settrace``; from 3.12 on, where that may crash the interpreter, by
-``sys.monitoring``.
+* each load and store of a flag, and each step of a dict, list, deque or generator,
+* each access to the lists and what else changes in a turn, if that is not the thread's own,
+
+and the locks have theirs in ``cooperative_locks``. Plain numbers that are added to are loaded and
+stored in two steps, as the interpreter does it.
+
+What is not a point: reads of what never changes once others can see it, and of the few numbers
+that no promise depends on (``lateness``, ``failures``); and the look at an item of a dict by which
+something is claimed, which always follows a look whether there is one (``"holder" in turn and
+turn["holder"] is me``): the interpreter changes threads where it looks for signals, and does
+neither there (see ``turn``).
 """
 
 from __future__ import annotations
 
-import dis
-import sys
-from collections.abc import Callable
-from functools import cache
+import ast
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType, ModuleType
 
-import timer
-from purgatory import core
-from tests.core.scheduler import Active, point, point_if_unguarded
+from tests.core.accesses import access
+from tests.core.scheduler import at, at_lists
 
-FLAGS = frozenset(
+AT, AT_LISTS = "__at__", "__at_lists__"
+
+OPERATION = frozenset(
     {
-        "is_closed",
         "_op_books",
         "_op_check_due",
+        "_op_error",
         "_op_expiry_due",
         "_op_keys",
         "_op_listeners",
         "_op_outcome",
         "_op_retry",
+        "_op_settler",
         "_op_stage",
+        "_op_submitter",
         "_op_thresholds",
         "_op_verdict",
         "_timer_entry",
-        "home",
-        "number",
-        "task",
+        "broken_off",
+        "is_closed",
+        "reaper_look_ns",
     }
 )
-GUARDED = frozenset(
+"""Flags of operations and their books."""
+
+IN_TURN = frozenset(
     {
+        "_closers",
+        "_closing",
         "by_key",
         "by_number",
+        "callback_errors",
         "checks",
         "entries",
         "missed_wakeups",
         "numbers",
         "numbers_by_key",
         "pending",
+        "placed",
+        "rejected",
         "settling",
+        "total",
+        "values",
     }
 )
-ATOMIC_METHODS = frozenset({"append", "get", "pop", "popleft", "setdefault"})
-LOCKED_FILES = frozenset(
+"""What changes in the turn of the lists."""
+
+ADDED_TO = frozenset({"checks", "entries", "missed_wakeups", "rejected", "total"})
+"""Numbers, among these."""
+
+TIMER = frozenset(
     {
-        "books.py",
-        "delayed_operation.py",
-        "delayed_operation_purgatory.py",
-        "threshold_watchers.py",
-        "watchers.py",
+        "_closed",
+        "_due",
+        "_heap",
+        "_in_hand",
+        "_sleepers",
+        "_taken",
+        "_timer_entry",
+        "current_time_ms",
+        "end_ms",
+        "entries",
+        "expiration_ms",
+        "fallen",
+        "home",
+        "number",
+        "overflow_wheel",
+        "task",
     }
 )
-"""Where dicts are changed under a lock; elsewhere each step of a dict is a step of its own."""
+PROGRAMS = frozenset({"calls", "inside", "may_be_called", "ready"})
+"""What the operations of the programs keep."""
 
-ROOTS = [Path(module.__file__ or "").parent for module in (core, timer)]
-FILES = frozenset(str(path) for root in ROOTS for path in root.glob("*.py"))
+CLAIMS = frozenset({"holder", "server", "settler"})
+"""Keys of the dicts by which something is claimed: each is a place of its own."""
 
+READING = frozenset({"copy", "get", "items", "values"})
+WRITING = frozenset({"append", "clear", "pop", "popleft", "remove", "setdefault", "update"})
+COPYING = frozenset({"dict", "list"})
 
-def _switch_at(code: CodeType, offset: int) -> None:
-    always, unguarded = _switch_offsets(code)
-    if offset in always:
-        point()
-    elif offset in unguarded:
-        point_if_unguarded()
-
-
-if sys.version_info >= (3, 12):
-    _TOOL = 4
-
-    def watch(code: CodeType) -> None:
-        """Have ``code``, of a module of the core, and all functions in it stop at their points."""
-        monitoring = sys.monitoring
-        if monitoring.get_tool(_TOOL) is None:
-            monitoring.use_tool_id(_TOOL, "switch points")
-            monitoring.register_callback(_TOOL, monitoring.events.INSTRUCTION, _before)
-        if code.co_filename in FILES:
-            if any(_switch_offsets(code)):
-                monitoring.set_local_events(_TOOL, code, monitoring.events.INSTRUCTION)
-            for inner in code.co_consts:
-                if isinstance(inner, CodeType):
-                    watch(inner)
-
-    def _before(code: CodeType, offset: int) -> object:
-        if not any(offset in offsets for offsets in _switch_offsets(code)):
-            return sys.monitoring.DISABLE
-        if Active.scheduler is not None:
-            _switch_at(code, offset)
-        return None
-
-    def trace_core() -> None:
-        """Have this thread stop at the switch points of the core: as all threads do."""
-
-else:
-    Trace = Callable[[FrameType, str, Any], Any]
-    _local_traces: dict[CodeType, Trace | None] = {}
-
-    def watch(code: CodeType) -> None:
-        """Have ``code`` stop at its points: as all does on a thread that is traced."""
-
-    def trace_core() -> None:
-        """Have this thread stop at the switch points of the core."""
-        sys.settrace(_trace_call)
-
-    def _trace_call(frame: FrameType, event: str, arg: Any) -> Trace | None:
-        code = frame.f_code
-        try:
-            local = _local_traces[code]
-        except KeyError:
-            local = _local_traces[code] = _local_trace(code)
-        if local is not None:
-            frame.f_trace_opcodes = True
-            frame.f_trace_lines = False
-        return local
-
-    def _local_trace(code: CodeType) -> Trace | None:
-        if code.co_filename not in FILES or not any(_switch_offsets(code)):
-            return None
-
-        def trace(frame: FrameType, event: str, arg: Any) -> Trace:
-            if event == "opcode":
-                _switch_at(code, frame.f_lasti)
-            return trace
-
-        return trace
+LISTS = "the lists of a purgatory"
 
 
-@cache
-def _switch_offsets(code: CodeType) -> tuple[frozenset[int], frozenset[int]]:
-    """Return where the code touches what threads share: always, and unless it is guarded."""
-    always: set[int] = set()
-    unguarded: set[int] = set()
-    of_dicts = unguarded if Path(code.co_filename).name in LOCKED_FILES else always
-    methods: set[tuple[int | None, int | None]] = set()
-    for instruction in dis.get_instructions(code):
-        operation, name = instruction.opname, instruction.argval
-        positions = instruction.positions
-        start = (positions.lineno, positions.col_offset) if positions else (None, None)
-        if operation in ("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"):
-            if name in FLAGS:
-                always.add(instruction.offset)
-            elif name in GUARDED:
-                unguarded.add(instruction.offset)
-            elif name in ATOMIC_METHODS:
-                methods.add(start)
-        elif operation in ("STORE_SUBSCR", "DELETE_SUBSCR") or (
-            operation == "CALL" and start in methods
-        ):
-            of_dicts.add(instruction.offset)
-    return frozenset(always), frozenset(unguarded)
+def instrumented(source: bytes, path: str) -> CodeType:
+    """Compile ``source`` with its points."""
+    tree = _Points(Path(path)).visit(ast.parse(source, path))
+    code: CodeType = compile(ast.fix_missing_locations(tree), path, "exec")
+    return code
+
+
+def give_points(module: ModuleType) -> None:
+    """Let ``module`` find what its points call."""
+    vars(module)[AT] = at
+    vars(module)[AT_LISTS] = at_lists
+
+
+class _Points(ast.NodeTransformer):
+    """Puts the points into one module."""
+
+    def __init__(self, path: Path) -> None:
+        folder, name = path.parent.name, path.name
+        self._flags: frozenset[str] = frozenset()
+        self._in_turn: frozenset[str] = frozenset()
+        self._containers: str | None = LISTS
+        if (folder, name) == ("timer", "clock.py"):
+            self._flags = frozenset({"_now_ns"})
+            self._containers = "who waits for a clock"
+        elif (folder, name) == ("timer", "executor.py"):
+            self._flags = frozenset({"gi_running"})
+            self._containers = "an executor"
+        elif folder == "timer":
+            self._flags = TIMER
+            self._containers = "the timer's dicts"
+        elif name == "telling.py":
+            self._flags = OPERATION
+            self._containers = "listeners"
+        elif folder == "core" and path.parent.parent.name == "purgatory":
+            self._flags, self._in_turn = OPERATION, IN_TURN
+        else:
+            self._flags, self._containers = PROGRAMS, None
+
+    # What becomes of a node.
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        self.generic_visit(node)
+        self._mark(node, not isinstance(node.ctx, ast.Load))
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        target = node.target
+        if isinstance(target, ast.Attribute) and target.attr in ADDED_TO & self._in_turn:
+            loaded = ast.parse(ast.unparse(target), mode="eval").body
+            assignment = ast.Assign([target], ast.BinOp(loaded, node.op, node.value))
+            return ast.copy_location(self.visit_Assign(assignment), node)
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Call) and _name(node.value.func) == "map":
+            node.value = self._container_point(node.value, None, writes=True)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            # The method itself is no flag, even if it is named like one.
+            function.value = self.visit(function.value)
+            node.args = [self.visit(argument) for argument in node.args]
+            node.keywords = [self.visit(keyword) for keyword in node.keywords]
+            if _name(function.value) == "heapq":
+                self._mark_written(node.args[0])
+            elif function.attr in WRITING or (function.attr in READING and len(node.args) < 2):
+                self._mark_method(node, function)
+            return node
+        self.generic_visit(node)
+        if _name(function) in ("heappush", "heappop", "heapify"):
+            self._mark_written(node.args[0])
+        if _name(function) == "next" or (_name(function) in COPYING and node.args):
+            is_next = _name(function) == "next"
+            node.args[0] = self._container_point(node.args[0], None, writes=is_next)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+        if isinstance(node.ctx, ast.Load):
+            self.generic_visit(node)
+            return node
+        key = _claim(node.slice)
+        self.generic_visit(node)
+        if isinstance(node.slice, ast.Slice):
+            self._mark_written(node.value)
+        else:
+            node.slice = self._container_point(node.slice, key, writes=True)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
+        key = _claim(node.left)
+        self.generic_visit(node)
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            node.left = self._container_point(node.left, key, writes=False)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Name):
+            node.test = self._container_point(node.test, None, writes=False)
+        return node
+
+    def visit_Yield(self, node: ast.Yield) -> ast.Yield:
+        self.generic_visit(node)
+        if self._containers == "an executor" and node.value is not None:
+            node.value = self._container_point(node.value, None, writes=True)
+        return node
+
+    # Nobody else has what is being made, and annotations are no code.
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if node.name != "__init__":
+            node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.target = self.visit(node.target)
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    # The points.
+
+    def _mark(self, node: ast.Attribute, writes: bool) -> None:
+        name = node.attr
+        if name in self._in_turn:
+            node.value = _call(AT_LISTS, node.value, access(LISTS, writes))
+        elif name in self._flags:
+            # To ask a generator whether it runs is half of having it run.
+            writes = writes or name in ("calls", "gi_running")
+            node.value = _call(AT, node.value, access(name, writes))
+
+    def _mark_written(self, node: ast.expr) -> None:
+        """What is loaded here is about to be changed itself."""
+        if isinstance(node, ast.Attribute):
+            self._mark(node, writes=True)
+
+    def _mark_method(self, node: ast.Call, method: ast.Attribute) -> None:
+        writes = method.attr in WRITING
+        key = _claim(node.args[0]) if node.args else None
+        if node.args:
+            node.args[-1] = self._container_point(node.args[-1], key, writes)
+        else:
+            node.func = self._container_point(method, key, writes)
+
+    def _container_point(self, node: ast.expr, key: str | None, writes: bool) -> ast.expr:
+        if key is not None:
+            return _call(AT, node, access(key, writes))
+        if self._containers is None:
+            return node
+        return _call(
+            AT_LISTS if self._containers == LISTS else AT, node, access(self._containers, writes)
+        )
+
+
+def _call(function: str, value: ast.expr, number: int) -> ast.Call:
+    return ast.Call(ast.Name(function, ast.Load()), [value, ast.Constant(number)], [])
+
+
+def _name(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _claim(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and node.value in CLAIMS else None

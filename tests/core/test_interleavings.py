@@ -1,65 +1,81 @@
-"""Two or three threads around one purgatory, through the interleavings of their steps.
+"""Two calls at once on one operation, through all interleavings of their steps.
 
-One outcome, no completion lost, no deadlock, nothing left on any list: after each schedule of each
-of sixty programs. All schedules with one preemption are tried for each program of two threads, all
-with two for the smallest (some 6,500 in sum), and 50 seeded random ones for every program (3,000 in
-sum). With ``PURGATORY_SCHEDULES=20000`` each program runs under so many random schedules.
+One outcome, callbacks that run once and never overlap, no completion lost, no deadlock, nothing
+left on any list or on the timer: after each schedule of each pair of calls, in each state that an
+operation may be in (``schedule_calls``), and of each program that is written out beside it. How
+many schedules there were is said at the end of the run.
 
-A failure prints the program and its schedule. To repeat it, run from the project's folder::
-
-    from tests.core.explorer import run_program
-    from tests.core.fresh_core import load_core
-    from tests.core.scheduler import Fixed
-    print(run_program(load_core(), "force_and_cancel", Fixed("12>1 30>0")).failure)
+A failure prints its program and schedule, and the command that repeats it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import groupby
 
 import pytest
 
-from tests.core.explorer import all_schedules, random_schedules
+from tests.core.explorer import all_schedules
 from tests.core.fresh_core import load_core
+from tests.core.interleavings import told
 
-PROGRAMS: dict[str, Callable[[], Any]] = load_core().PROGRAMS
+CORE = load_core()
 
-RANDOM_SCHEDULES = int(os.environ.get("PURGATORY_SCHEDULES", "50"))
-"""How many random schedules each program runs under."""
+PROGRAMS = [name for name, build in CORE.PROGRAMS.items() if len(build().threads) == 2]
 
-OF_TWO_THREADS = [name for name, build in PROGRAMS.items() if len(build().threads) == 2]
+PAIRS: dict[str, list[str]] = {
+    first: list(names)
+    for first, names in groupby(CORE.pairs(), lambda name: name.partition(", ")[0])
+}
+"""The names of all pairs of calls, by the state and the first of the two."""
 
-SMALL = [
-    "cancel_for_two_keys",
-    "event_while_watching",
-    "force_and_cancel",
-    "two_halves_of_a_condition",
-    "users_lock_and_event",
-]
-"""Programs with few enough schedules to try all with two preemptions."""
+Count = Callable[[str, object], None]
+"""Pytest's ``record_property``; ``tests/conftest.py`` adds up what begins with "schedules"."""
 
 
-@pytest.fixture(scope="module")
-def core() -> ModuleType:
-    return load_core()
+def assert_all_end_well(count: Count, names: Iterable[str], preemptions: int) -> None:
+    """Assert that no schedule of these programs fails."""
+    tried = 0
+    for name in names:
+        for run in all_schedules(CORE.build(name), preemptions):
+            tried += 1
+            assert run.failure is None, told(CORE, name, run)
+    count(f"schedules of two threads, at most {preemptions} preemptions", tried)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_every_schedule_with_two_preemptions_ends_well(core: ModuleType, name: str) -> None:
-    for run in all_schedules(core, name, preemptions=2):
-        assert run.failure is None, f"{name}, schedule {run.schedule!r}: {run.failure}"
+@pytest.mark.parametrize("state", CORE.STATES)
+def test_two_calls_at_once_end_well_with_one_preemption(record_property: Count, state: str) -> None:
+    names = [name for name in CORE.pairs() if name.partition(": ")[0] == state]
+    assert_all_end_well(record_property, names, preemptions=1)
 
 
-@pytest.mark.parametrize("name", [name for name in OF_TWO_THREADS if name not in SMALL])
-def test_every_schedule_with_one_preemption_ends_well(core: ModuleType, name: str) -> None:
-    for run in all_schedules(core, name, preemptions=1):
-        assert run.failure is None, f"{name}, schedule {run.schedule!r}: {run.failure}"
+@pytest.mark.parametrize("state", ["new", "new with a lock", "new with a threshold"])
+def test_a_call_during_a_submission_ends_well_with_two_preemptions(
+    record_property: Count, state: str
+) -> None:
+    assert_all_end_well(record_property, PAIRS[f"{state}: watch"], preemptions=2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_seeded_random_schedules_end_well(core: ModuleType, name: str) -> None:
-    for seed, run in random_schedules(core, name, range(RANDOM_SCHEDULES)):
-        assert run.failure is None, f"{name}, seed {seed}, schedule {run.schedule!r}: {run.failure}"
+def test_the_written_programs_end_well_with_one_preemption(
+    record_property: Count, name: str
+) -> None:
+    assert_all_end_well(record_property, [name], preemptions=1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", PAIRS)
+def test_two_calls_at_once_end_well_with_three_preemptions(
+    record_property: Count, first: str
+) -> None:
+    assert_all_end_well(record_property, PAIRS[first], preemptions=3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_written_programs_end_well_with_three_preemptions(
+    record_property: Count, name: str
+) -> None:
+    assert_all_end_well(record_property, [name], preemptions=3)

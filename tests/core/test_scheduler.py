@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 
+import pytest
+
+from tests.core.accesses import GIVEN_AWAY, access, conflict, mask, place_of
 from tests.core.cooperative_locks import CooperativeLock, monotonic, sleep
-from tests.core.explorer import all_schedules, random_schedules, run_program
-from tests.core.scheduler import Fixed, Run, fail, point
+from tests.core.explorer import (
+    all_schedules,
+    every_schedule,
+    random_schedules,
+    run_program,
+    shrunk,
+)
+from tests.core.fresh_core import load_core
+from tests.core.scheduler import Fixed, Run, at, fail, point
 
 Threads = Mapping[str, Callable[[], object]]
 
@@ -23,36 +33,84 @@ class Tiny:
         """Nothing."""
 
 
-def module_of(build: Callable[[], Threads]) -> ModuleType:
-    """Return a module with the one program "tiny"."""
-    module = ModuleType("tiny")
-    vars(module)["PROGRAMS"] = {"tiny": lambda: Tiny(build())}
-    return module
-
-
 def run_all(build: Callable[[], Threads], preemptions: int) -> list[Run]:
-    return list(all_schedules(module_of(build), "tiny", preemptions))
+    return list(all_schedules(lambda: Tiny(build()), preemptions))
 
 
 def test_every_order_of_two_threads_with_two_steps_each_is_tried_once() -> None:
     orders: list[str] = []
 
-    def build() -> Threads:
+    def build() -> Tiny:
         orders.append("")
 
         def step_twice(letter: str) -> None:
-            orders[-1] += letter
-            point()
-            orders[-1] += letter
+            for _ in range(2):
+                point()
+                orders[-1] += letter
 
-        return {letter: lambda letter=letter: step_twice(letter) for letter in "AB"}  # type: ignore[misc]
+        return Tiny({letter: lambda letter=letter: step_twice(letter) for letter in "AB"})  # type: ignore[misc]
 
-    runs = run_all(build, preemptions=2)
+    runs = list(every_schedule(build, preemptions=2))
     assert sorted(orders) == ["AABB", "ABAB", "ABBA", "BAAB", "BABA", "BBAA"]
     assert len({run.schedule for run in runs}) == len(runs)
     orders.clear()
-    run_all(build, preemptions=0)
+    list(every_schedule(build, preemptions=0))
     assert sorted(orders) == ["AABB", "BBAA"]
+
+
+def test_steps_that_do_not_conflict_are_not_tried_in_both_orders() -> None:
+    def build() -> Threads:
+        def touch(own: str) -> None:
+            for _ in range(10):
+                at(None, access(f"what {own} alone touches", writes=True))
+                at(None, access("what both read", writes=False))
+
+        return {letter: lambda letter=letter: touch(letter) for letter in "AB"}  # type: ignore[misc]
+
+    assert len(run_all(build, preemptions=3)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "preemptions"),
+    [
+        ("on one key: force_complete, cancel", 2),
+        ("on two keys: cancel_for_key, cancel_for_key", 2),
+        ("on one key: cancel, close by failure", 1),
+        ("new: watch, event", 1),
+        ("with a threshold: expiry, advance", 1),
+        ("two_halves_of_a_condition", 1),
+        ("with a lock: event, stranger", 1),
+        ("completions_that_check_each_others_key", 1),
+    ],
+)
+def test_what_is_not_tried_ends_as_something_that_is(name: str, preemptions: int) -> None:
+    build = load_core().build(name)
+    tried = {orders_of(run) for run in all_schedules(build, preemptions)}
+    all_there_are = {orders_of(run) for run in every_schedule(build, preemptions)}
+    assert tried == all_there_are
+
+
+def orders_of(run: Run) -> frozenset[tuple[object, ...]]:
+    """Return for each place who wrote to it and who read in between, and how often; in this order.
+
+    Runs that have these alike end alike: where they differ, accesses that don't conflict changed
+    places.
+    """
+    orders: dict[int, list[Counter[int]]] = {}
+    ends = [place for place, _ in run.turns[1:]] + [len(run.trace)]
+    for (start, thread), end in zip(run.turns, ends, strict=True):
+        for one in run.trace[start:end]:
+            if one == GIVEN_AWAY:
+                continue
+            order = orders.setdefault(place_of(one), [Counter()])
+            if conflict(mask(one), mask(one)):  # it writes
+                order += [Counter({thread: -1}), Counter()]
+            else:
+                order[-1][thread] += 1
+    return frozenset(
+        (place, *(frozenset(readers.items()) for readers in order))
+        for place, order in orders.items()
+    )
 
 
 def two_locks_in_both_orders() -> Threads:
@@ -66,22 +124,22 @@ def two_locks_in_both_orders() -> Threads:
 
 
 def test_a_deadlock_is_found_told_and_repeated() -> None:
-    core = module_of(two_locks_in_both_orders)
-    failed = [run for run in all_schedules(core, "tiny", 1) if run.failure is not None]
+    failed = [run for run in run_all(two_locks_in_both_orders, 1) if run.failure is not None]
     assert {run.failure for run in failed} == {
         "deadlock: up waits for CooperativeLock held by down, "
         "down waits for CooperativeLock held by up"
     }
+
+    def build() -> Tiny:
+        return Tiny(two_locks_in_both_orders())
+
     for run in failed:
-        assert run_program(core, "tiny", Fixed(run.schedule)).failure == run.failure
-    assert any(run.failure is not None for _, run in random_schedules(core, "tiny", range(100)))
-
-
-def test_the_same_seed_gives_the_same_schedule() -> None:
-    core = module_of(two_locks_in_both_orders)
-    first, second = ([run for _, run in random_schedules(core, "tiny", range(30))] for _ in "12")
-    assert first == second
-    assert len({run.schedule for run in first}) > 1
+        assert run_program(build, Fixed(run.schedule)).failure == run.failure
+    at_random = [run for _, run in random_schedules(build, range(1_000)) if run.failure is not None]
+    assert at_random
+    for run in at_random[:10]:
+        assert run_program(build, Fixed(run.schedule)).failure is not None
+        assert len(shrunk(build, run).deviations) <= 2
 
 
 def test_threads_that_wait_for_each_others_locks_and_sleeps_come_through() -> None:
@@ -100,7 +158,8 @@ def test_threads_that_wait_for_each_others_locks_and_sleeps_come_through() -> No
 
         return {"wait": wait, "poll": poll, "release": lock.release}
 
-    assert {run.failure for run in run_all(build, preemptions=1)} == {None}
+    for _, run in random_schedules(lambda: Tiny(build()), range(200)):
+        assert run.failure is None
 
 
 def test_a_thread_that_sleeps_sees_its_time_pass() -> None:
@@ -112,7 +171,7 @@ def test_a_thread_that_sleeps_sees_its_time_pass() -> None:
 
         return {"sleeper": wait_three_seconds}
 
-    assert {run.failure for run in run_all(build, preemptions=1)} == {None}
+    assert run_program(lambda: Tiny(build()), Fixed()).failure is None
 
 
 def test_a_thread_that_goes_round_for_ever_and_one_that_raises_are_told() -> None:
@@ -123,7 +182,7 @@ def test_a_thread_that_goes_round_for_ever_and_one_that_raises_are_told() -> Non
     def fall() -> None:
         raise LookupError("on purpose")
 
-    [run] = run_all(lambda: {"round": go_round}, preemptions=0)
-    assert run.failure == "no end after 20000 steps"
-    [run] = run_all(lambda: {"fall": fall}, preemptions=0)
+    run = run_program(lambda: Tiny({"round": go_round}), Fixed())
+    assert run.failure == "no end after 20000 accesses"
+    run = run_program(lambda: Tiny({"fall": fall}), Fixed())
     assert run.failure == "fall raised LookupError('on purpose')"

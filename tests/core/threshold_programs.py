@@ -6,13 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from purgatory import Outcome
-from tests.core.probe import LONG_MS
 from tests.core.schedule_world import (
-    CANCELLED,
     COMPLETED,
-    EXPIRED,
-    PENDING,
-    SHORT_MS,
+    LONG_MS,
     Program,
     Waiting,
     World,
@@ -21,62 +17,6 @@ from tests.core.schedule_world import (
     program,
 )
 from tests.core.scheduler import point
-
-
-@program
-def advance_while_watching_a_threshold() -> Program:
-    world, operation = one_threshold(3)
-    threads = {
-        "watch": lambda: world.watch_threshold(operation, "a", 3),
-        "advance": lambda: world.advance(operation, "a", 3),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def two_advances_while_watching_a_threshold() -> Program:
-    world, operation = one_threshold(3)
-    threads = {
-        "watch": lambda: world.watch_threshold(operation, "a", 3),
-        "advance": lambda: world.advance(operation, "a", 2),
-        "advance more": lambda: world.advance(operation, "a", 4),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
-def a_lower_and_a_higher_advance() -> Program:
-    world, operation = one_threshold(3)
-    world.watch_threshold(operation, "a", 3)
-    threads = {
-        "lower": lambda: world.advance(operation, "a", 2),
-        "higher": lambda: world.advance(operation, "a", 3),
-    }
-
-    def check() -> None:
-        world.assert_outcome(operation, COMPLETED)
-        assert world.purgatory.value("a") == 3, "a value never falls"
-
-    return Program(world, threads, check)
-
-
-@program
-def advance_and_expiry() -> Program:
-    world, operation = one_threshold(3, delay_ms=SHORT_MS)
-    world.watch_threshold(operation, "a", 3)
-    threads = {"advance": lambda: world.advance(operation, "a", 3), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
-
-
-@program
-def advance_and_expiry_while_watching_a_threshold() -> Program:
-    world, operation = one_threshold(3, delay_ms=SHORT_MS)
-    threads = {
-        "watch": lambda: world.watch_threshold(operation, "a", 3),
-        "advance": lambda: world.advance(operation, "a", 3),
-        "expire": world.expire,
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
 
 
 @program
@@ -97,40 +37,8 @@ def two_halves_of_two_thresholds() -> Program:
 
 
 @program
-def advance_and_cancel() -> Program:
-    world, operation = one_threshold(3)
-    world.watch_threshold(operation, "a", 3)
-    threads = {
-        "advance": lambda: world.advance(operation, "a", 3),
-        "cancel": lambda: world.cancel(operation),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED))
-
-
-@program
-def cancel_while_watching_a_threshold() -> Program:
-    world, operation = one_threshold(3)
-    operation.may_be_early = True
-    threads = {
-        "watch": lambda: world.watch_threshold(operation, "a", 3),
-        "cancel": lambda: world.cancel(operation),
-    }
-    return Program(world, threads, ends(world, operation, CANCELLED))
-
-
-@program
-def a_listener_comes_while_it_settles() -> Program:
-    return listening_while(lambda world, operation: world.force(operation), COMPLETED)
-
-
-@program
 def two_listeners_come_while_it_settles() -> Program:
     return listening_while(lambda world, operation: world.force(operation), COMPLETED, 2)
-
-
-@program
-def a_listener_comes_while_it_is_let_go_of() -> Program:
-    return listening_while(lambda world, operation: world.close("leave"), PENDING)
 
 
 def one_threshold(number: int, delay_ms: int = LONG_MS) -> tuple[World, Waiting]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tests.core.probe import LONG_MS
 from tests.core.schedule_world import (
     CANCELLED,
     COMPLETED,
-    EXPIRED,
-    SHORT_MS,
+    LONG_MS,
     Program,
     Waiting,
     World,
@@ -21,13 +19,6 @@ from tests.core.schedule_world import (
 )
 
 # A lock of the user's, that a stranger holds now and then.
-
-
-@program
-def users_lock_and_event() -> Program:
-    world, operation, stranger = one_operation_with_lock()
-    threads = {"stranger": stranger, "event": event(world, operation)}
-    return Program(world, threads, ends(world, operation, COMPLETED))
 
 
 @program
@@ -59,26 +50,6 @@ def users_lock_under_which_the_event_is_told() -> Program:
 
 
 @program
-def users_lock_and_expiry() -> Program:
-    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
-    threads = {"stranger": stranger, "expire": world.expire}
-    return Program(world, threads, ends(world, operation, EXPIRED))
-
-
-@program
-def users_lock_event_and_watch() -> Program:
-    lock = threading.Lock()
-    world = World()
-    operation = world.new(lock=lock)
-    threads = {
-        "stranger": lambda: world.hold(lock),
-        "watch": lambda: world.watch(operation, "a"),
-        "event": event(world, operation),
-    }
-    return Program(world, threads, ends(world, operation, COMPLETED))
-
-
-@program
 def users_lock_event_and_cancel() -> Program:
     world, operation, stranger = one_operation_with_lock()
     threads = {
@@ -87,13 +58,6 @@ def users_lock_event_and_cancel() -> Program:
         "cancel": lambda: world.cancel(operation),
     }
     return Program(world, threads, ends(world, operation, COMPLETED, CANCELLED))
-
-
-@program
-def users_lock_event_and_expiry() -> Program:
-    world, operation, stranger = one_operation_with_lock(delay_ms=SHORT_MS)
-    threads = {"stranger": stranger, "event": event(world, operation), "expire": world.expire}
-    return Program(world, threads, ends(world, operation, COMPLETED, EXPIRED))
 
 
 @program

@@ -1,0 +1,84 @@
+"""Try interleavings of the core's threads from the command line, or repeat one that failed.
+
+    python -m tests.core.interleavings                    all pairs of calls, one preemption
+    python -m tests.core.interleavings --preemptions 3    ... and with three
+    python -m tests.core.interleavings --random 50000     any three calls, a random schedule each
+    python -m tests.core.interleavings --seed 4711        the random one of this seed, again
+    python -m tests.core.interleavings --program "on one key: event, cancel" --schedule "12>1 30>0"
+
+It prints how many schedules it ran, and those that fail, with few preemptions if fewer will do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from types import ModuleType
+
+from tests.core.explorer import all_schedules, random_schedule, run_program, shrunk
+from tests.core.fresh_core import load_core
+from tests.core.scheduler import Fixed, Run
+
+Tried = tuple[str, Run]
+"""A program's name, and a run of it."""
+
+
+def main() -> int:
+    """Run what the command line asks for; the exit code is 1 if a schedule failed."""
+    arguments = _parser().parse_args()
+    core = load_core()
+    begin_s = time.perf_counter()
+    counts: Counter[str] = Counter()
+    failures = 0
+    for name, run in _tried(core, arguments):
+        counts[name.partition(":")[0]] += 1
+        if run.failure is not None:
+            failures += 1
+            print(told(core, name, run), flush=True)
+    for state, count in counts.items():
+        print(f"{count:>10,}  {state}")
+    print(f"{counts.total():>10,}  schedules in {time.perf_counter() - begin_s:.0f} s")
+    return 1 if failures else 0
+
+
+def told(core: ModuleType, name: str, failing: Run) -> str:
+    """Return a failure, and the command that repeats it."""
+    run = shrunk(core.build(name), failing)
+    return (
+        f"{name}: {run.failure}\n"
+        f'  python -m tests.core.interleavings --program "{name}" --schedule "{run.schedule}"'
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.core.interleavings")
+    parser.add_argument("--preemptions", type=int, default=1, help="at most so many (1)")
+    parser.add_argument("--random", type=int, help="so many random schedules of three threads")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the random ones (0)")
+    parser.add_argument("--seed", type=int, help="repeat the random schedule of this seed")
+    parser.add_argument("--program", default="", help="one program, or all that begin so")
+    parser.add_argument("--schedule", help="the deviations of the one schedule to run")
+    return parser
+
+
+def _tried(core: ModuleType, arguments: argparse.Namespace) -> Iterator[Tried]:
+    name = arguments.program
+    if arguments.schedule is not None:
+        yield name, run_program(core.build(name), Fixed(arguments.schedule))
+    elif arguments.seed is not None:
+        yield random_schedule(core, arguments.seed)
+    elif arguments.random is not None:
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.random):
+            yield random_schedule(core, seed)
+    else:
+        for program in core.pairs():
+            if program.startswith(name):
+                for run in all_schedules(core.build(program), arguments.preemptions):
+                    yield program, run
+
+
+if __name__ == "__main__":
+    sys.exit(main())
