@@ -2,8 +2,8 @@
 
 The number says what is accessed (a *place*: a flag's name, a lock, all dicts of the timer), whether
 it is written, and whether it is a *point*, before which another thread may go on. Places go by
-name, not by object: two operations' outcomes are one place. That finds more conflicts than there
-are, never fewer.
+name, not by object, but for the first few operations. That finds more conflicts than there are,
+never fewer.
 
 Two *steps*, each one or more accesses, conflict if both touch one place, and one writes to it.
 Steps of two threads that don't conflict may change places, and nobody could tell.
@@ -15,9 +15,13 @@ from collections.abc import Iterable
 
 _PLACES: dict[str, int] = {}
 
+OPERATION = 4
+MOST_OPERATIONS = 4
+"""So many are told apart: two that are there before the threads begin, two that they make."""
+
 _WRITES = 2
 _NO_POINT = 1
-_HALF = 100
+_HALF = 150
 """In a mask the places that are touched stand below this bit, those that are written above it."""
 
 _LOW = (1 << _HALF) - 1
@@ -26,6 +30,13 @@ _LOW = (1 << _HALF) - 1
 def access(place: str, writes: bool) -> int:
     """Return the number of an access that is a point; one more is the same and no point."""
     return 4 * _PLACES.setdefault(place, len(_PLACES)) + writes * _WRITES
+
+
+def access_of_operation(flag: str, writes: bool) -> int:
+    """Return the number of an access to a flag of operation 0; ``OPERATION`` more is the same of
+    the next."""
+    first, *_ = [access(f"{flag} of operation {n}", writes) for n in range(MOST_OPERATIONS)]
+    return first
 
 
 def is_point(access: int) -> bool:

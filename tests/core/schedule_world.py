@@ -14,7 +14,7 @@ from functools import partial
 
 from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
 from tests.core.probe import Probe, Setting
-from tests.core.scheduler import fail, point
+from tests.core.scheduler import SCHEDULER, fail, point
 
 SHORT_MS = 12
 """A timeout that one thread of a program makes pass; one level up in the wheel."""
@@ -96,12 +96,15 @@ class World(Setting):
     def __init__(self) -> None:
         super().__init__(wheel_size=WHEEL_SIZE)
         self.operations: list[Waiting] = []
+        self.refused: list[Waiting] = []
+        SCHEDULER.operations.clear()
 
     def new(
         self, *keys: Hashable, delay_ms: int = LONG_MS, lock: LockLike | None = None
     ) -> Waiting:
         """Make an operation; submit it if there are keys."""
         operation = Waiting(delay_ms, lock)
+        SCHEDULER.number(len(self.operations), operation, operation._op_claims)
         self.operations.append(operation)
         if keys:
             self.submit(operation, *keys)
@@ -123,6 +126,7 @@ class World(Setting):
             self.watch(operation, *keys, thresholds=thresholds)
         except PurgatoryClosedError:
             self.operations.remove(operation)
+            self.refused.append(operation)
 
     def watch_threshold(self, operation: Waiting, *pairs: Hashable) -> None:
         """Submit ``operation``, to wait for values alone: key, number, key, number."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tests.core.accesses import GIVEN_AWAY, USERS_POINT
+from tests.core.accesses import GIVEN_AWAY, OPERATION, USERS_POINT
 
 T = TypeVar("T")
 
@@ -154,6 +154,8 @@ class Scheduler:
         """At a trace of this length the strategy is asked; 0 while the threads are being ended."""
         self.waiting = 0
         """How many wait for a lock."""
+        self.operations: dict[int, int] = {}
+        """By identity: what to add to an access to have it that of this operation."""
         self.current: ScheduledThread | None = None
         self.now_s = 0.0
         self.run_record = Run()
@@ -243,6 +245,16 @@ class Scheduler:
             self._give_away()
         finally:
             me.asleep = False
+
+    def number(self, before: int, *parts: object) -> None:
+        """Tell the operation that these are parts of from others.
+
+        Args:
+            before: how many there were before; its number must not depend on the schedule.
+        """
+        number = min(before, 1) if self.current is None else 2 + min(self.current.index, 1)
+        for part in parts:
+            self.operations[id(part)] = number * OPERATION
 
     def hold_turn(self, change: int) -> None:
         """Count the turns of lists that the current thread has."""
@@ -360,6 +372,11 @@ def at(value: T, access: int) -> T:
     if len(trace) >= SCHEDULER.stop:
         SCHEDULER.stopped(access)
     return value
+
+
+def at_operation(value: T, access: int) -> T:
+    """As ``at``, for a flag of an operation, or for the dict of its claims."""
+    return at(value, access + SCHEDULER.operations.get(id(value), 0))
 
 
 def at_lists(value: T, access: int) -> T:

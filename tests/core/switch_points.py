@@ -23,10 +23,10 @@ import ast
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.core.accesses import access
-from tests.core.scheduler import at, at_lists
+from tests.core.accesses import access, access_of_operation
+from tests.core.scheduler import at, at_lists, at_operation
 
-AT, AT_LISTS = "__at__", "__at_lists__"
+AT, AT_LISTS, AT_OPERATION = "__at__", "__at_lists__", "__at_operation__"
 
 OPERATION = frozenset(
     {
@@ -99,8 +99,11 @@ TIMER = frozenset(
 PROGRAMS = frozenset({"calls", "inside", "may_be_called", "ready"})
 """What the operations of the programs keep."""
 
-CLAIMS = frozenset({"holder", "server", "settler"})
-"""Keys of the dicts by which something is claimed: each is a place of its own."""
+CLAIMS = frozenset({"server", "settler"})
+"""Keys of the dict by which an operation is claimed: each is a place of its own."""
+
+TURN = "holder"
+"""The key of the dict that is a turn."""
 
 READING = frozenset({"copy", "get", "items", "values"})
 WRITING = frozenset({"append", "clear", "pop", "popleft", "remove", "setdefault", "update"})
@@ -120,6 +123,7 @@ def give_points(module: ModuleType) -> None:
     """Let ``module`` find what its points call."""
     vars(module)[AT] = at
     vars(module)[AT_LISTS] = at_lists
+    vars(module)[AT_OPERATION] = at_operation
 
 
 class _Points(ast.NodeTransformer):
@@ -162,7 +166,7 @@ class _Points(ast.NodeTransformer):
             return ast.copy_location(self.visit_Assign(assignment), node)
         self.generic_visit(node)
         if isinstance(node.value, ast.Call) and _name(node.value.func) == "map":
-            node.value = self._container_point(node.value, None, writes=True)
+            node.value = self._container_point(node.value, "", writes=True)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
@@ -186,38 +190,44 @@ class _Points(ast.NodeTransformer):
             self._mark_written(node.args[0])
         if _name(function) == "next" or (_name(function) in COPYING and node.args):
             is_next = _name(function) == "next"
-            node.args[0] = self._container_point(node.args[0], None, writes=is_next)
+            node.args[0] = self._container_point(node.args[0], "", writes=is_next)
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
         if isinstance(node.ctx, ast.Load):
             self.generic_visit(node)
             return node
-        key = _claim(node.slice)
+        key = _key(node.slice)
         self.generic_visit(node)
         if isinstance(node.slice, ast.Slice):
             self._mark_written(node.value)
+        elif key in CLAIMS:
+            node.value = _claims(node.value, key, writes=True)
         else:
             node.slice = self._container_point(node.slice, key, writes=True)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.Compare:
-        key = _claim(node.left)
+        key = _key(node.left)
         self.generic_visit(node)
-        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        if not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            return node
+        if key in CLAIMS:
+            node.comparators[0] = _claims(node.comparators[0], key, writes=False)
+        else:
             node.left = self._container_point(node.left, key, writes=False)
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
         self.generic_visit(node)
         if isinstance(node.test, ast.Name):
-            node.test = self._container_point(node.test, None, writes=False)
+            node.test = self._container_point(node.test, "", writes=False)
         return node
 
     def visit_Yield(self, node: ast.Yield) -> ast.Yield:
         self.generic_visit(node)
         if self._containers == "an executor" and node.value is not None:
-            node.value = self._container_point(node.value, None, writes=True)
+            node.value = self._container_point(node.value, "", writes=True)
         return node
 
     # Nobody else has what is being made, and annotations are no code.
@@ -242,7 +252,10 @@ class _Points(ast.NodeTransformer):
         elif name in self._flags:
             # To ask a generator whether it runs is half of having it run.
             writes = writes or name in ("calls", "gi_running")
-            node.value = _call(AT, node.value, access(name, writes))
+            if name.startswith("_op_"):
+                node.value = _call(AT_OPERATION, node.value, access_of_operation(name, writes))
+            else:
+                node.value = _call(AT, node.value, access(name, writes))
 
     def _mark_written(self, node: ast.expr) -> None:
         """What is loaded here is about to be changed itself."""
@@ -251,14 +264,16 @@ class _Points(ast.NodeTransformer):
 
     def _mark_method(self, node: ast.Call, method: ast.Attribute) -> None:
         writes = method.attr in WRITING
-        key = _claim(node.args[0]) if node.args else None
-        if node.args:
+        key = _key(node.args[0]) if node.args else ""
+        if key in CLAIMS:
+            method.value = _claims(method.value, key, writes)
+        elif node.args:
             node.args[-1] = self._container_point(node.args[-1], key, writes)
         else:
             node.func = self._container_point(method, key, writes)
 
-    def _container_point(self, node: ast.expr, key: str | None, writes: bool) -> ast.expr:
-        if key is not None:
+    def _container_point(self, node: ast.expr, key: str, writes: bool) -> ast.expr:
+        if key == TURN:
             return _call(AT, node, access(key, writes))
         if self._containers is None:
             return node
@@ -275,5 +290,10 @@ def _name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _claim(node: ast.expr) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and node.value in CLAIMS else None
+def _key(node: ast.expr) -> str:
+    """Return the constant that is the key of a dict, or nothing."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _claims(claims: ast.expr, key: str, writes: bool) -> ast.expr:
+    return _call(AT_OPERATION, claims, access_of_operation(key, writes))

@@ -169,7 +169,7 @@ def test_a_retry_that_is_being_made_for_what_is_left_does_not_stay(setting: Sett
     add = setting.timer.add
 
     def close_and_add(task: TimerTask) -> None:
-        run_threads(threading.Thread(target=setting.purgatory.close, args=("leave",)))
+        run_threads(threading.Thread(target=setting.purgatory.close, args=("leave", 0.2)))
         add(task)
 
     with lock, pytest.MonkeyPatch.context() as patch:
