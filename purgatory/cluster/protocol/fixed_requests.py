@@ -35,6 +35,9 @@ _HEADER_BYTES = 8  # the API, its version, the request's number
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_ONE_TOPIC = struct.Struct(">hhiih")  # no transaction, acks, timeout, topics, the name's length
+_ONE_PARTITION = struct.Struct(">iii")  # partitions, index, the records' length
+_NULL = -1
 _FETCH_TERMS = struct.Struct(">iiiib")
 _SESSION = struct.Struct(">ii")
 
@@ -188,6 +191,10 @@ def _read_produce(
     frame: bytes, at: int, version: int, reading: _Reading
 ) -> tuple[ProduceBody, int]:
     string, length, flexible = reading
+    if not flexible:
+        alone = _read_one_partition(frame, at)
+        if alone is not None:
+            return alone, len(frame)
     transactional_id, at = string(frame, at)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
     topics = []
@@ -214,6 +221,25 @@ def _read_produce(
     if flexible:
         at = _after_tags(frame, at)
     return ProduceBody(transactional_id, acks, _duration(timeout_ms), tuple(topics)), at
+
+
+def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
+    """Read a produce for one partition outside of transactions, with three looks; None if it has
+    more. Most have no more, and their number is what a broker's time goes into."""
+    name_at = at + _ONE_TOPIC.size
+    if len(frame) < name_at:
+        return None
+    transaction, acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
+    partitions_at = name_at + name_bytes
+    records_at = partitions_at + _ONE_PARTITION.size
+    if transaction != _NULL or topics != 1 or name_bytes < 0 or len(frame) < records_at:
+        return None
+    partitions, index, size = _ONE_PARTITION.unpack_from(frame, partitions_at)
+    if partitions != 1 or records_at + size != len(frame):
+        return None
+    name = frame[name_at:partitions_at].decode()
+    topic = ProducedTopic(name, (ProducedPartition(index, frame[records_at:]),))
+    return ProduceBody(None, acks, _duration(timeout_ms), (topic,))
 
 
 _ASKED = {
