@@ -1,6 +1,6 @@
 """Try interleavings of the core's threads from the command line, or repeat one that failed.
 
-    python -m tests.core.interleavings                    all pairs of calls, one preemption
+    python -m tests.core.interleavings                    all of two threads, one preemption
     python -m tests.core.interleavings --preemptions 3    ... and with three
     python -m tests.core.interleavings --random 50000     any three calls, a random schedule each
     python -m tests.core.interleavings --seed 4711        the random one of this seed, again
@@ -12,6 +12,7 @@ It prints how many schedules it ran, and those that fail, with few preemptions i
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -28,13 +29,22 @@ Tried = tuple[str, Run]
 
 def main() -> int:
     """Run what the command line asks for; the exit code is 1 if a schedule failed."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
     core = load_core()
+    if arguments.schedule is not None and not core.is_program(arguments.program):
+        parser.error(f"--schedule needs a --program, and {arguments.program!r} is none")
+    if arguments.schedule is None and not _names(core, arguments.program):
+        parser.error(f"no pair of calls and no written program begins with {arguments.program!r}")
     begin_s = time.perf_counter()
     counts: Counter[str] = Counter()
     failures = 0
     for name, run in _tried(core, arguments):
         counts[name.partition(":")[0]] += 1
+        if arguments.seed is not None:
+            print(f'--program "{name}" --schedule "{run.schedule}"')
+        if arguments.schedule is not None and run.schedule != " ".join(arguments.schedule.split()):
+            parser.error(f"{name} can't follow that schedule, but only {run.schedule!r}")
         if run.failure is not None:
             failures += 1
             print(told(core, name, run), flush=True)
@@ -55,13 +65,35 @@ def told(core: ModuleType, name: str, failing: Run) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.core.interleavings")
-    parser.add_argument("--preemptions", type=int, default=1, help="at most so many (1)")
-    parser.add_argument("--random", type=int, help="so many random schedules of three threads")
-    parser.add_argument("--first-seed", type=int, default=0, help="of the random ones (0)")
-    parser.add_argument("--seed", type=int, help="repeat the random schedule of this seed")
+    parser.add_argument("--preemptions", type=_count, default=1, help="at most so many (1)")
+    parser.add_argument("--random", type=_count, help="so many random schedules of three threads")
+    parser.add_argument("--first-seed", type=_count, default=0, help="of the random ones (0)")
+    parser.add_argument("--seed", type=_count, help="repeat the random schedule of this seed")
     parser.add_argument("--program", default="", help="one program, or all that begin so")
-    parser.add_argument("--schedule", help="the deviations of the one schedule to run")
+    parser.add_argument("--schedule", type=_schedule, help="the deviations of one schedule")
     return parser
+
+
+def _count(text: str) -> int:
+    """Return a number that is not below 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return int(text)
+
+
+def _schedule(text: str) -> str:
+    """Return a schedule that can be followed."""
+    if not all(re.fullmatch(r"\d+>\d+", item) for item in text.split()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none: write places and threads, as in '12>1 30>0'"
+        )
+    return text
+
+
+def _names(core: ModuleType, beginning: str) -> list[str]:
+    """Return all programs of two threads that begin so."""
+    written = [name for name, build in core.PROGRAMS.items() if len(build().threads) == 2]
+    return [name for name in (*core.pairs(), *written) if name.startswith(beginning)]
 
 
 def _tried(core: ModuleType, arguments: argparse.Namespace) -> Iterator[Tried]:
@@ -74,10 +106,9 @@ def _tried(core: ModuleType, arguments: argparse.Namespace) -> Iterator[Tried]:
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.random):
             yield random_schedule(core, seed)
     else:
-        for program in core.pairs():
-            if program.startswith(name):
-                for run in all_schedules(core.build(program), arguments.preemptions):
-                    yield program, run
+        for program in _names(core, name):
+            for run in all_schedules(core.build(program), arguments.preemptions):
+                yield program, run
 
 
 if __name__ == "__main__":

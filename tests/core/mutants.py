@@ -183,7 +183,7 @@ MUTANTS = [
         "users_lock_that_is_taken_until_retries_came",
         CHECKING,
         """
--        return retry.is_due or self._op_books is None or self._op_books.is_closed
+-        return retry.is_due or books is None or books.is_closed
 +        return True
 """,
     ),
@@ -195,7 +195,7 @@ MUTANTS = [
 -                books.timer.add(retry)
 +                pass
 
--        return retry.is_due or self._op_books is None or self._op_books.is_closed
+-        return retry.is_due or books is None or books.is_closed
 +        return True
 """,
     ),
@@ -278,6 +278,15 @@ MUTANTS = [
 -        while not self._is_drained(closer, deadline_s):
 -            time.sleep(POLL_S)
 +        self._is_drained(closer, deadline_s)
+""",
+    ),
+    Mutant(
+        "closing does not wait for the check of what was settled from outside",
+        "on one key: check, cancel, close by expiry",
+        SETTLING,
+        """
+-                if server is not None and server[0] != me[0]:
++                if False:
 """,
     ),
     Mutant(

@@ -215,6 +215,13 @@ def three_at_random(rng: random.Random) -> str:
     return f"{name}: {', '.join(calls)}"
 
 
+def is_program(name: str) -> bool:
+    """Whether ``build`` knows it."""
+    state, _, calls = name.partition(": ")
+    known = state in STATES and all(call in CALLS for call in calls.split(", "))
+    return known or name in PROGRAMS
+
+
 def build(name: str) -> Callable[[], Program]:
     """Return what makes the program of this name: a written one, or a state and its calls."""
     return PROGRAMS.get(name) or partial(_scene_program, name)

@@ -59,11 +59,8 @@ class Waiting(Probe):
     """Whether its user may settle it whatever becomes of the purgatory: no close waits for that."""
     wins = 0
 
-    is_settled_by_user = False
-    """Whether its user may have settled it while it was checked: no close waits for that check."""
-
     def try_complete(self) -> bool:
-        with self._alone(is_check=True):
+        with self._alone():
             self.calls.append("try_complete")
             point()
             holds = self.ready if self.condition is None else self.condition()
@@ -77,9 +74,9 @@ class Waiting(Probe):
             point()
 
     @contextmanager
-    def _alone(self, is_check: bool = False) -> Iterator[None]:
+    def _alone(self) -> Iterator[None]:
         me, before = threading.get_ident(), self.inside
-        if not self.may_be_called and not (is_check and self.is_settled_by_user):
+        if not self.may_be_called:
             fail("a callback after the purgatory was closed")
         if before not in (None, me) and not self.may_overlap:
             fail("two callbacks of one operation overlap")
@@ -167,18 +164,14 @@ class World(Setting):
 
     def force(self, operation: Waiting) -> None:
         """Complete it without asking."""
-        operation.is_settled_by_user = True
         self.won(operation, operation.force_complete())
 
     def cancel(self, operation: Waiting) -> None:
         """Take it off."""
-        operation.is_settled_by_user = True
         self.won(operation, operation.cancel())
 
     def cancel_for_key(self, key: Hashable) -> None:
         """Cancel who waits on ``key``."""
-        for possible in self.operations:
-            possible.is_settled_by_user = True
         for operation in self.purgatory.cancel_for_key(key):
             assert isinstance(operation, Waiting), operation
             self.won(operation, 1)

@@ -45,6 +45,7 @@ OPERATION = frozenset(
         "_op_verdict",
         "_timer_entry",
         "broken_off",
+        "gave_up_error",
         "is_closed",
         "reaper_look_ns",
     }
@@ -67,6 +68,7 @@ IN_TURN = frozenset(
         "placed",
         "rejected",
         "settling",
+        "still_checked",
         "total",
         "values",
     }

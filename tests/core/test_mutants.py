@@ -12,8 +12,8 @@ from tests.core.fresh_core import load_core
 from tests.core.mutants import MUTANTS, Mutant
 from tests.core.scheduler import Fixed, Run
 
-RANDOM_SCHEDULES = 1_000
-"""How many are tried of a program of three threads; the slowest mutant needs 39."""
+RANDOM_SCHEDULES = 2_000
+"""How many are tried of a program of three threads; the slowest mutant needs 545."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
