@@ -112,7 +112,8 @@ def test_apply_says_what_is_missing_before_it_starts_spark(
     )
     ran = run(tmp_path, "-c", program)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == (
+    # librdkafka may have said before that nobody answers.
+    assert ran.stderr.splitlines()[-1] == (
         f"purgatory apply needs the live extra ({module} is missing): "
-        "pip install 'kafka-purgatory[live]'\n"
+        "pip install 'kafka-purgatory[live]'"
     )
