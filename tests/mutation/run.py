@@ -139,9 +139,9 @@ class Forks:
 
 
 def make_copy(folder: Path) -> Path:
-    """Copy what tests need of the project into a folder."""
+    """Copy what tests need of the project into a folder: what is compiled can't be changed."""
     for part in ("timer", "purgatory", "tests", "docs"):
-        shutil.copytree(ROOT / part, folder / part)
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.so"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
