@@ -29,20 +29,27 @@ class Ledger:
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
 
-    def acknowledged(self, message: Message) -> None:
-        """The producer was told that the message is stored; with acks=0, it was sent."""
-        books = message.queue.books
-        if message.acked:
-            return
-        message.acked = True
+    def acknowledged(self, batch: Batch) -> list[Message]:
+        """The producer was told that the batch is stored; with acks=0, it was sent.
+
+        Returns:
+            The messages of which it wasn't told before.
+        """
+        queue = batch.queue
+        books = queue.books
+        counts = books.counts
+        news = [message for message in batch.messages if not message.acked]
         if books.acks == 0:
-            books.counts.unanswered += 1
+            counts.unanswered += len(news)
         else:
-            books.counts.acknowledged += 1
-        if message.copies == 0:
-            books.counts.lost += 1
-            if books.acks == _ALL and not message.queue.unclean:
-                self._invariants.acknowledged_without_commit(message)
+            counts.acknowledged += len(news)
+        for message in news:
+            message.acked = True
+            if message.copies == 0:
+                counts.lost += 1
+                if books.acks == _ALL and not queue.unclean:
+                    self._invariants.acknowledged_without_commit(message)
+        return news
 
     def committed(self, batch: Batch) -> None:
         """A batch of messages is below the high watermark now."""

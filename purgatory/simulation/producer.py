@@ -205,8 +205,7 @@ class Producer:
             connection.send(request)
             for batch in batches:
                 self._settled(batch, "unknown", None, None, -1)
-                for message in batch.messages:
-                    group.ledger.acknowledged(message)
+                group.ledger.acknowledged(batch)
             return
         for batch in batches:
             batch.queue.in_flight += 1
@@ -308,10 +307,7 @@ class Producer:
         now_ns = group.engine.now_ns()
         self._settled(batch, "ok", None, now_ns, response.base_offset, request)
         group.latencies.answered(request, batch, now_ns)
-        for message in batch.messages:
-            if not message.acked:
-                group.latencies.acknowledged(message, now_ns)
-            group.ledger.acknowledged(message)
+        group.latencies.acknowledged(group.ledger.acknowledged(batch), now_ns)
 
     def _refused(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
         stored = error in _MAYBE_STORED or (

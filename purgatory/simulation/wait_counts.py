@@ -7,6 +7,7 @@ and at most 0.1 % too small above; the longest wait is exact.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from purgatory.trace.percentiles import percentiles
 from purgatory.trace.rounded_waits import EXACT_BELOW_US, rounded_us
@@ -22,12 +23,20 @@ class Waits:
         self.max_us = 0
         self.sum_us = 0
 
-    def add(self, wait_us: int, times: int = 1) -> None:
-        """Count a wait, that of one or of several. O(1)."""
-        self._counts[wait_us if wait_us < EXACT_BELOW_US else rounded_us(wait_us)] += times
-        self.sum_us += wait_us * times
+    def add(self, wait_us: int) -> None:
+        """Count a wait. O(1)."""
+        self._counts[wait_us if wait_us < EXACT_BELOW_US else rounded_us(wait_us)] += 1
+        self.sum_us += wait_us
         if wait_us > self.max_us:
             self.max_us = wait_us
+
+    def add_all(self, waits_us: Sequence[int]) -> None:
+        """Count several waits, at a fraction of what as many calls of `add` cost. O(waits)."""
+        longest_us = max(waits_us, default=0)
+        exact = longest_us < EXACT_BELOW_US
+        self._counts.update(waits_us if exact else map(rounded_us, waits_us))
+        self.sum_us += sum(waits_us)
+        self.max_us = max(self.max_us, longest_us)
 
     def update(self, other: Waits) -> None:
         """Add all of another's waits. O(its different values)."""
