@@ -19,7 +19,9 @@ the same: an answer without records is no error.
 
 Ground rules
 ------------
-* The callbacks never overlap, so nothing here needs a lock.
+* The callbacks never overlap, so nothing here needs a lock, the places included.
+* A partition that is as it was at the last check is known without its lock. Whatever changes that
+  is followed by another check.
 * ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
 """
 
@@ -27,15 +29,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple
 
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
-from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE
+from purgatory.kafka.leader_reads import DIVERGED, FENCED, NOT_LEADER, OUT_OF_PLACE, visible_end
 from purgatory.kafka.log_ends import EndKey
+from purgatory.kafka.partition import Partition
 from purgatory.kafka.partition_reads import read_partitions
+from purgatory.kafka.record_batch import NO_LEADER_EPOCH
 from purgatory.kafka.requests import (
+    UNKNOWN_OFFSET,
     FetchIsolation,
     FetchParams,
     PartitionFetch,
@@ -47,20 +51,38 @@ from purgatory.kafka.topic_partition import TopicPartition
 RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
 
-class FetchPlace(NamedTuple):
-    """A partition, what is asked of it, and where that stands.
+class FetchPlace:
+    """A partition, what is asked of it, and where that stood when the fetch began to wait.
 
     ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
     position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
-    this partition.
+    this partition. ``available`` bytes were there when it was looked at last, in ``leader_epoch``,
+    up to ``end_offset``, the log's last segment beginning at ``active_base_offset``.
     """
 
-    topic_partition: TopicPartition
-    fetch: PartitionFetch
-    end_key: EndKey
-    term: int
-    segment_base: int
-    position: int
+    __slots__ = (
+        "active_base_offset",
+        "available",
+        "end_key",
+        "end_offset",
+        "fetch",
+        "leader_epoch",
+        "partition",
+        "position",
+        "segment_base",
+        "term",
+    )
+
+    def __init__(
+        self, partition: Partition, fetch: PartitionFetch, isolation: FetchIsolation
+    ) -> None:
+        self.partition = partition
+        self.fetch = fetch
+        self.end_key = partition.end_keys.of(isolation)
+        self.term, self.segment_base, self.position = partition.fetch_place(fetch.fetch_offset)
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.end_offset = self.active_base_offset = UNKNOWN_OFFSET
+        self.available = 0
 
 
 class FetchCase(Enum):
@@ -134,7 +156,7 @@ class DelayedFetch(DelayedOperation):
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
         """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
-        return tuple(place.topic_partition for place in self._places)
+        return tuple(place.partition.topic_partition for place in self._places)
 
     def thresholds(self) -> dict[EndKey, int] | None:
         """Return what to wait for where that can be told by numbers, else None. O(partitions).
@@ -161,23 +183,47 @@ class DelayedFetch(DelayedOperation):
         return self.params.replica_id >= 0
 
     def try_complete(self) -> bool:
-        partitions, isolation = self._partitions, self._isolation
+        isolation = self._isolation
         available = 0
-        for topic_partition, fetch, _end_key, term, segment_base, position in self._places:
-            partition = partitions.get(topic_partition)
-            if partition is None:
-                error, _message = partitions.why_absent(topic_partition)
-                self.case = _CASE_OF_ABSENCE[error]
-                return self.force_complete()
-            progress = partition.fetch_progress(fetch, isolation, term, segment_base, position)
-            if progress < 0:
-                self.case = _CASE_OF_PROGRESS[progress]
-                return self.force_complete()
-            available += progress
+        for place in self._places:
+            partition = place.partition
+            log = partition.log
+            end_offset, active_base_offset = visible_end(log, isolation), log.active_base_offset
+            if (
+                end_offset != place.end_offset
+                or active_base_offset != place.active_base_offset
+                or partition.leadership != place.term
+                or partition.leader_epoch != place.leader_epoch
+            ):
+                self.case = self._look_at(place, end_offset, active_base_offset)
+                if self.case is not None:
+                    return self.force_complete()
+            available += place.available
         if available >= self.params.min_bytes:
             self.case = FetchCase.ENOUGH_BYTES
             return self.force_complete()
         return False
+
+    def _look_at(
+        self, place: FetchPlace, end_offset: int, active_base_offset: int
+    ) -> FetchCase | None:
+        """Note the bytes that are there; or return why the wait is over."""
+        fetch, topic_partition = place.fetch, place.partition.topic_partition
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            return _CASE_OF_ABSENCE[self._partitions.why_absent(topic_partition)[0]]
+        leader_epoch = partition.leader_epoch
+        progress = partition.fetch_progress(
+            fetch, self._isolation, place.term, place.segment_base, place.position
+        )
+        if progress < 0:
+            return _CASE_OF_PROGRESS[progress]
+        place.available = progress
+        # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
+        if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == leader_epoch:
+            place.leader_epoch = leader_epoch
+            place.end_offset, place.active_base_offset = end_offset, active_base_offset
+        return None
 
     def on_complete(self) -> None:
         # Read first: if that raises, nothing is answered yet.

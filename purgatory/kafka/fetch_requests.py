@@ -143,12 +143,5 @@ class FetchRequests:
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 return None
-            places.append(
-                FetchPlace(
-                    topic_partition,
-                    fetch,
-                    partition.end_keys.of(isolation),
-                    *partition.fetch_place(fetch.fetch_offset),
-                )
-            )
+            places.append(FetchPlace(partition, fetch, isolation))
         return places

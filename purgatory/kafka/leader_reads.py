@@ -31,6 +31,13 @@ _LOG_END = FetchIsolation.LOG_END
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
+def visible_end(log: Log, isolation: FetchIsolation) -> int:
+    """Return the offset that a fetch can't see beyond."""
+    if isolation is _LOG_END:
+        return log.end_offset
+    return log.high_watermark if isolation is _HIGH_WATERMARK else log.last_stable_offset
+
+
 def read_for_fetch(
     log: Log,
     leader_epoch: int,
@@ -54,10 +61,9 @@ def read_for_fetch(
     aborted: tuple[AbortedTransaction, ...] = ()
     size_bytes = 0
     if diverging is None:
-        upto = end_offset if isolation is _LOG_END else _visible_end(log, isolation)
         if fetch_offset != end_offset:
             limit = max(0, min(max_bytes, fetch.max_bytes))
-            batches = tuple(log.read(fetch_offset, limit, upto, min_one))
+            batches = tuple(log.read(fetch_offset, limit, visible_end(log, isolation), min_one))
             for batch in batches:
                 size_bytes += batch.size_bytes
         if batches and isolation is FetchIsolation.TXN_COMMITTED:
@@ -102,7 +108,7 @@ def bytes_for_fetch(
     Args:
         segment_base, position: where it stood when it began to wait.
     """
-    end_offset = log.end_offset if isolation is _LOG_END else _visible_end(log, isolation)
+    end_offset = visible_end(log, isolation)
     fetch_offset = fetch.fetch_offset
     available = 0
     # A consumer may stand beyond what it can see, when a new leader has yet to learn how much is
@@ -123,10 +129,6 @@ def bytes_for_fetch(
         if _parts(known, fetched_epoch, fetch_offset):
             return DIVERGED
     return available
-
-
-def _visible_end(log: Log, isolation: FetchIsolation) -> int:
-    return log.high_watermark if isolation is _HIGH_WATERMARK else log.last_stable_offset
 
 
 def _parts(known: EpochEndOffset, fetched_epoch: int, fetch_offset: int) -> bool:

@@ -194,6 +194,11 @@ class Log:
         return tuple(self._bases)
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that is appended to."""
+        return self._active.base_offset
+
+    @property
     def last_stable_offset(self) -> int:
         """How far a read-committed reader sees: no further than the first open transaction."""
         producers = self.producers

@@ -73,7 +73,7 @@ class Parked:
             return
         partition = self.manager.partition(TP)
         assert partition is not None
-        place = FetchPlace(TP, asked[TP], partition.end_keys.log_end, *partition.fetch_place(1))
+        place = FetchPlace(partition, asked[TP], params.isolation)
         self.scanned.try_complete_else_watch(
             DelayedFetch(
                 params, params.isolation, self.manager._partitions, asked, [place], self._respond
