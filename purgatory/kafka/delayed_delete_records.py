@@ -31,7 +31,7 @@ class DeleteRecordsCase(Enum):
     DELETED = "deleted"
 
 
-class DeleteRecordsStatus(PartitionStatus):
+class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
     """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
 
     __slots__ = ("low_watermark", "required_offset")
@@ -54,7 +54,6 @@ class DeleteRecordsStatus(PartitionStatus):
             self.low_watermark = UNKNOWN_OFFSET
 
     def response(self) -> PartitionDeleteRecordsResponse:
-        """Return the answer as it is now."""
         return PartitionDeleteRecordsResponse(self.error, self.low_watermark, self.message)
 
 
@@ -112,6 +111,3 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
             return False
         status.end_wait(DeleteRecordsCase.DELETED, ErrorCode.NONE)
         return True
-
-    def response_of(self, status: DeleteRecordsStatus) -> PartitionDeleteRecordsResponse:
-        return status.response()

@@ -40,7 +40,7 @@ class ProduceCase(Enum):
     REPLICATED = "C2"
 
 
-class ProduceStatus(PartitionStatus):
+class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
     """Where one partition of a produce stands; ``appended`` if its records are in the log."""
 
     __slots__ = ("appended", "partition")
@@ -58,7 +58,6 @@ class ProduceStatus(PartitionStatus):
         self.appended = appended
 
     def response(self) -> PartitionProduceResponse:
-        """Return the answer as it is now."""
         appended = self.appended
         if appended is None:
             return PartitionProduceResponse(
@@ -118,6 +117,3 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         else:
             status.end_wait(ProduceCase.FAILED, result, "appended, but too few are in sync now")
         return True
-
-    def response_of(self, status: ProduceStatus) -> PartitionProduceResponse:
-        return status.response()

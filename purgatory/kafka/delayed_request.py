@@ -8,16 +8,15 @@ Ground rules
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition_status import PartitionStatus
 from purgatory.kafka.topic_partition import TopicPartition
 
-Status = TypeVar("Status", bound=PartitionStatus)
+Status = TypeVar("Status", bound=PartitionStatus[Any])
 Response = TypeVar("Response")
 
 
@@ -49,15 +48,9 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         self._respond = respond
         self._answered = False
 
-    @abstractmethod
-    def response_of(self, status: Status) -> Response:
-        """Return the answer of one partition as it is now."""
-
     def on_complete(self) -> None:
         self._answered = True
-        self._respond(
-            {status.topic_partition: self.response_of(status) for status in self.statuses}
-        )
+        self._respond({status.topic_partition: status.response() for status in self.statuses})
 
     def on_failure(self, error: BaseException) -> None:
         if self._answered:

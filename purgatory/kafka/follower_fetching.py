@@ -104,6 +104,10 @@ class FollowerFetching:
             # Nothing but the watermark and the start were told else; the start may have moved here.
             if must_ask_anew(answer) or answer.log_start_offset != fetch.log_start_offset:
                 self._changed[topic_partition] = None
+            else:
+                partition = self._manager.partition(topic_partition)
+                if partition is None or partition.log.high_watermark >= answer.high_watermark:
+                    continue  # most often: nothing is told that isn't known here
             try:
                 used = self._manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:

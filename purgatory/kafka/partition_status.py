@@ -6,13 +6,18 @@ replaces. So when the time is up, every partition gets the answer that is true f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
+from typing import Generic, TypeVar
 
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.topic_partition import TopicPartition
 
 
-class PartitionStatus:
+Response = TypeVar("Response")
+
+
+class PartitionStatus(ABC, Generic[Response]):
     """The answer of one partition, as far as it is known.
 
     ``case`` says what ended its wait: None while it waits, and for ever if it never had to.
@@ -28,6 +33,10 @@ class PartitionStatus:
         self.message = message
         self.waits = False
         self.case: Enum | None = None
+
+    @abstractmethod
+    def response(self) -> Response:
+        """Return the answer as it is now."""
 
     def begin_to_wait(self) -> None:
         """Wait: until that ends, the answer is that the time was up."""

@@ -105,6 +105,8 @@ class ReplicaManager:
         self._partitions = HostedPartitions(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
         )
+        self.partition = self._partitions.get
+        """Returns the replica here, or None. O(1)."""
         self._produces = ProduceRequests(self._partitions, self._waiting)
         self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
         self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
@@ -363,10 +365,6 @@ class ReplicaManager:
         return partition is not None and partition.append_as_follower(fetch, response)
 
     # ---- looking
-
-    def partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return the replica here, or None. O(1)."""
-        return self._partitions.get(topic_partition)
 
     def partitions(self) -> list[Partition]:
         """Return all replicas here."""

@@ -111,7 +111,11 @@ class Fetcher:
         if request is self._outstanding:
             self._outstanding = None
             self._fetching.take(answer)
-            self._fetch_after(self._followers.interval_ns())
+            interval_ns = self._followers.interval_ns()
+            if interval_ns or self._scheduled:
+                self._fetch_after(interval_ns)
+            else:
+                self._fetch(self._starts)
 
     def _fetch_after(self, delay_ns: int) -> None:
         if not self._scheduled and self._outstanding is None:
