@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.topic_partition import TopicPartition
 
-
 Response = TypeVar("Response")
 
 

@@ -21,7 +21,7 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
-from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
+from timer import Clock, InlineExecutor, SystemTimer, TimerTask, Wake
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
@@ -71,32 +71,31 @@ class EventTask(TimerTask):
         self._bring(self._millisecond)
 
 
-class VirtualClock(ManualClock):
-    """A manual clock that one thread alone moves and reads: it needs no lock, and nobody waits."""
+class VirtualClock(Clock):
+    """The time of a run, which begins at 0; only the engine moves it, and nobody waits on it."""
 
-    def advance_to_ns(self, now_ns: int) -> None:
-        if now_ns < self._now_ns:
-            raise ValueError(
-                f"a clock does not go back: {now_ns} ns was asked for, it is {self._now_ns} ns"
-            )
-        self._now_ns = now_ns
+    def __init__(self) -> None:
+        self.time_ns = 0
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def wait(self, wake: Wake, until_ns: int) -> bool:
+        return False
 
 
 class VirtualEngine(Engine):
     """Runs events in virtual time: as fast as they can be computed.
 
-    Args:
-        clock: the clock that all parts of the simulation share; only the engine moves it.
+    All parts of the simulation share its ``clock``.
     """
 
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
         self.events_run = 0
-        self._origin_ns = clock.now_ns()
-        self._timer = SystemTimer("simulation", clock=clock, executor=InlineExecutor())
+        self._timer = SystemTimer("simulation", clock=self.clock, executor=InlineExecutor())
         self._driven: list[SystemTimer] = []
         self._sequence = 0
-        self._now_ns = 0
         self._millisecond = 0
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
         # In order; those before `_next` have run already.
@@ -117,14 +116,15 @@ class VirtualEngine(Engine):
             self._driven.remove(timer)
 
     def now_ns(self) -> int:
-        return self._now_ns
+        return self.clock.time_ns
 
     def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
-        self.at(self._now_ns + delay_ns, function, *args)
+        self.at(self.clock.time_ns + delay_ns, function, *args)
 
     def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
-        if time_ns < self._now_ns:
-            time_ns = self._now_ns
+        now_ns = self.clock.time_ns
+        if time_ns < now_ns:
+            time_ns = now_ns
         self._sequence += 1
         millisecond = time_ns // NS_PER_MS
         if millisecond == self._millisecond:
@@ -134,7 +134,7 @@ class VirtualEngine(Engine):
         if events is None:
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
-            begun_ms = -(-self._now_ns // NS_PER_MS)
+            begun_ms = -(-now_ns // NS_PER_MS)
             self._timer.add(EventTask(millisecond - begun_ms, self._bring, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
@@ -167,11 +167,9 @@ class VirtualEngine(Engine):
 
     def _enter(self, clock_ms: int) -> None:
         """Go to a millisecond, expire what is due in it, and put its events in order."""
-        now_ns = clock_ms * NS_PER_MS - self._origin_ns
-        if now_ns > self._now_ns:
-            self.clock.advance_to(clock_ms)
-            self._now_ns = now_ns
-            self._millisecond = now_ns // NS_PER_MS
+        if clock_ms > self._millisecond:
+            self._millisecond = clock_ms
+            self.clock.time_ns = clock_ms * NS_PER_MS
         self._timer.advance_clock(0)
         for timer in list(self._driven):
             expiration_ms = timer.next_expiration_ms()
@@ -179,14 +177,13 @@ class VirtualEngine(Engine):
                 timer.advance_clock(0)
 
     def _run_due(self) -> None:
-        due, advance, origin_ns = self._due, self.clock.advance_to_ns, self._origin_ns
+        due, clock = self._due, self.clock
         index = self._next
         while index < len(due):  # an event may add others of this millisecond
             time_ns, _, function, args = due[index]
             self._next = index = index + 1
-            if time_ns > self._now_ns:
-                self._now_ns = time_ns
-                advance(origin_ns + time_ns)
+            if time_ns > clock.time_ns:
+                clock.time_ns = time_ns
             function(*args)
         self.events_run += index
         due.clear()

@@ -14,7 +14,7 @@ from typing import Any
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import TopicPartition
-from purgatory.simulation.engine import Engine, VirtualClock, VirtualEngine
+from purgatory.simulation.engine import Engine, VirtualEngine
 from purgatory.simulation.operation_recorder import OperationRecorder
 from timer import Clock, InlineExecutor, SystemTimer
 
@@ -114,7 +114,7 @@ class VirtualRuntime(Runtime):
     engine: VirtualEngine
 
     def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__(VirtualEngine(VirtualClock()), recorder)
+        super().__init__(VirtualEngine(), recorder)
         self._count = 0
 
     def handed_over(self, function: Callable[..., object], *args: Any) -> None:
