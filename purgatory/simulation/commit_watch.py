@@ -51,19 +51,15 @@ class CommitWatch:
     ) -> None:
         """Look at partitions of `broker`. O(partitions + batches newly committed)."""
         for topic_partition in topic_partitions:
-            partition = manager.partition(topic_partition)
-            if partition is None or partition.leader_id != broker:
-                continue
             watched = self._watched.get(topic_partition)
             if watched is None:
                 watched = self._watched[topic_partition] = _Watched()
-            log = partition.log
-            if (
-                log.high_watermark != watched.high_watermark
-                or log is not watched.log
-                or partition.leader_epoch != watched.epoch
-            ):
-                self._moved(topic_partition, watched, broker, partition.leader_epoch, log)
+            log = watched.log
+            if log is not None and log.high_watermark == watched.high_watermark:
+                continue  # it is the leader's, since each election is told
+            partition = manager.partition(topic_partition)
+            if partition is not None and partition.leader_id == broker:
+                self._moved(topic_partition, watched, broker, partition.leader_epoch, partition.log)
 
     def _moved(
         self, topic_partition: TopicPartition, watched: _Watched, broker: int, epoch: int, log: Log
