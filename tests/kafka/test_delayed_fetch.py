@@ -6,7 +6,7 @@ The leader's segments hold three batches of 100 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,7 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     RecordBatch,
 )
+from purgatory.kafka.partition import Partition
 from tests.kafka.conftest import OTHER, TP, append, offsets
 
 if TYPE_CHECKING:
@@ -125,6 +126,45 @@ def test_a_roll_alone_completes_no_consumer_that_stands_at_the_high_watermark(
 
     assert leader.replica().log.segment_bases == (0, 3)
     assert not answer.given
+
+
+def test_case_f_a_consumer_below_the_high_watermark_falls_behind_by_a_roll_alone(
+    leader: Broker,
+) -> None:
+    leader.lead(tp=OTHER)
+    append(leader, 3)
+    append(leader, 3, OTHER)
+    leader.followers_fetch(3, 1, 2)
+    answer = leader.fetch(1, min_bytes=10_000, tps=(TP, OTHER))
+    operation = waiting_fetch(leader)
+
+    append(leader, 1)  # the high watermark, 3, is where the new segment begins
+
+    assert operation.case is FetchCase.OUT_OF_PLACE
+    assert offsets(answer.of()) == [1, 2]
+
+
+def test_a_check_looks_only_at_the_partitions_that_changed(
+    leader: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.lead(tp=OTHER)
+    looked_at = []
+    look = Partition.fetch_progress
+
+    def looking(partition: Partition, *args: Any) -> int:
+        looked_at.append(partition.topic_partition)
+        return look(partition, *args)
+
+    monkeypatch.setattr(Partition, "fetch_progress", looking)
+    answer = leader.fetch(0, 1, min_bytes=300, tps=(TP, OTHER))
+    assert looked_at == [TP, OTHER]
+
+    append(leader, 1)
+    append(leader, 1, OTHER)
+    append(leader, 1)
+
+    assert looked_at == [TP, OTHER, TP, OTHER, TP]
+    assert offsets(answer.of()) == [0, 1]
 
 
 def test_case_f_the_fetch_offset_is_past_the_end_after_a_truncation(leader: Broker) -> None:
