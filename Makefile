@@ -16,7 +16,7 @@ HOURS ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core lint format bench soak chaos wheel pins clean FORCE
+.PHONY: help setup demo test test-all test-core model lint format bench soak chaos wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -85,6 +85,9 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
 	$(BIN)/python -m tests.benchmarks.run
+
+model: $(READY) ## let Spin check the model of the core's protocol, whole and with each rule broken
+	@$(BIN)/python -m tests.proof.model
 
 soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (make soak SECONDS=120)
 	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)

@@ -1,0 +1,179 @@
+/* Closing: purgatory/core/closing.py, called in no callback. POLICY is EXPIRED, FAILED or LEAVE. */
+
+#ifdef POLICY
+
+inline note_end(o) {
+#if POLICY == EXPIRED
+    d_step {
+        AT(close_note_expiry);
+        if
+        :: !op[o].expiry_due && op[o].outcome == PENDING -> op[o].held_at_expiry = HOLDS(o)
+        :: else
+        fi;
+        op[o].expiry_due = true
+    }
+#else
+    d_step { AT(close_note_verdict); op[o].verdict = POLICY }
+#endif
+}
+
+/* Checked._op_let_go, of whose server nobody else can be. */
+inline let_go(o) {
+    d_step {
+        turn == NOBODY ->
+        AT(let_go_look);
+        seen = (op[o].outcome == PENDING);
+        if
+        :: seen -> turn = ME
+        :: else
+        fi
+    };
+    if
+    :: seen ->
+        d_step {
+            AT(let_go_lists);
+            op[o].on_lists = op[o].on_lists & ~op[o].keys;
+            op[o].on_numbers = op[o].on_numbers & ~op[o].numbers;
+#ifndef BREAK_LET_GO_KEEPS_KEYS
+            op[o].keys = 0;
+            op[o].numbers = 0;
+#endif
+            turn = NOBODY;
+            seen = (op[o].entry == CURRENT)
+        };
+        if
+        :: seen -> d_step { AT(let_go_cancel); op[o].in_home = false; seen = false }
+        :: else
+        fi;
+#ifdef LOCKED
+        d_step { AT(let_go_look_retry); number = op[o].retry };
+        if
+        :: number != NONE -> cancel_retry(o, number); number = NONE
+        :: else
+        fi;
+#endif
+        d_step { AT(let_go_forget); op[o].pending = false }
+    :: else
+    fi
+}
+
+/* Closing._settle_in_turn, for one. */
+inline close_one(o) {
+    d_step { AT(close_look_outcome); seen = (op[o].outcome == PENDING) };
+    if
+    :: seen ->
+        seen = false;
+#if POLICY == LEAVE
+        d_step {
+            AT(claim_let_go);
+            got = (op[o].server == NOBODY);
+#ifdef BREAK_LET_GO_UNCLAIMED
+            got = true;
+#endif
+            if
+            :: got -> op[o].server = LET_GO
+            :: else
+            fi
+        };
+        if
+        :: got -> got = false; let_go(o)
+        :: else
+        fi
+#else
+        note_end(o);
+        serve(o)
+#endif
+    :: else
+    fi
+}
+
+/* Closing._give_up_on: the time that it may take is over, and a lock of the user's is taken. */
+inline give_up_on(o) {
+    d_step { AT(give_up_look); seen = (op[o].outcome == PENDING) };
+    if
+    :: seen ->
+        seen = false;
+#if POLICY == LEAVE
+        let_go(o)
+#else
+        fail_without_lock(o)
+#endif
+    :: else
+    fi
+}
+
+#define STILL_CHECKED(o) \
+    (op[o].still_checked && op[o].server != NOBODY && op[o].server != LET_GO)
+#ifdef BREAK_CLOSE_LEAVES_SETTLING
+#define WAITED_FOR(o) (op[o].pending || STILL_CHECKED(o))
+#else
+#define WAITED_FOR(o) (op[o].pending || op[o].settling || STILL_CHECKED(o))
+#endif
+
+/* stop_intake, then Closing.close. */
+inline close_purgatory() {
+#ifndef BREAK_INTAKE_STOPPED_LATE
+    d_step { turn == NOBODY -> AT(stop_intake); closed = true };
+#endif
+    do
+    ::  atomic {
+            turn == NOBODY ->
+            AT(close_look);
+            reached = WAITED_FOR(0) | (WAITED_FOR(1) << 1)
+        };
+progress_close:
+        if
+        :: reached == 0 -> break
+#ifdef DEADLINE
+        :: reached != 0 && passed -> /* each was tried once */
+            who = 0;
+#if POLICY != LEAVE
+            atomic { AT(give_up_note); gave_up = true };
+#endif
+            do
+            :: who < OPS && HAS(reached, who) -> give_up_on(who); who++
+            :: who < OPS && !HAS(reached, who) -> who++
+            :: who == OPS -> break
+            od;
+            who = 0;
+            break
+#endif
+        :: reached != 0 ->
+            who = 0;
+            do
+            :: who < OPS && HAS(reached, who) -> close_one(who); who++
+            :: who < OPS && !HAS(reached, who) -> who++
+            :: who == OPS -> break
+            od;
+            who = 0;
+            passed = true
+        fi
+    od;
+#ifdef BREAK_INTAKE_STOPPED_LATE
+    atomic { turn == NOBODY -> AT(stop_intake); closed = true };
+#endif
+#ifdef OWN_TIMER
+    atomic { /* PureTimerCore._drop_all: what is on it never runs */
+        AT(close_timer);
+        timer_closed = true;
+        op[0].in_home = false;
+        op[1].in_home = false;
+        retry[1].in_home = false;
+        retry[2].in_home = false;
+        retry[3].in_home = false;
+        retry[4].in_home = false
+    };
+#endif
+    atomic {
+        AT(close_returned);
+        reached = 0;
+        passed = false;
+#ifndef DEADLINE
+        assert(!op[0].pending && !op[1].pending);
+        assert(!op[0].settling && !op[1].settling);
+        returned = true
+#endif
+    }
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* The protocol of operations, lists, timer and closing: what the core does, step by step.
+ *
+ * Spin tries every order of the steps of two threads, the timer's driver and, in some, a stranger
+ * who holds the user's lock. Which configuration is a macro (scripts.pml); another may break a rule
+ * (BREAK_...). docs/proof.md says what is modelled, and which line of code each step is.
+ *
+ * Properties, beside the asserts on the way: at the end, JUDGE; no thread waits for ever (Spin's
+ * invalid end states); none goes round for ever while the others stand still (its non-progress
+ * cycles); a retry is not given up (the claim at the end of scripts.pml).
+ */
+
+#include "scripts.pml"
+#include "state.pml"
+#include "settle.pml"
+#include "serve.pml"
+#include "submit.pml"
+#include "events.pml"
+#include "closing.pml"
+
+active proctype First() {
+    LOCAL
+    FIRST;
+    ended++
+}
+
+active proctype Second() {
+    LOCAL
+    SECOND;
+    ended++
+}
+
+#include "driver.pml"
+
+#ifdef STRANGER
+/* Code that has the lock for reasons of its own, and knows nothing of the library. */
+active proctype Stranger() {
+    do
+    :: atomic { users_lock[0] == NOBODY -> users_lock[0] = STRANGERS };
+        users_lock[0] = NOBODY;
+progress_stranger: /* not while he holds it */
+        skip
+    :: STRANGER_MAY_STOP -> break
+    od;
+    ended++
+}
+#endif
+
+/* What is so for one operation, once nothing runs any more. */
+inline judge(o) {
+    assert(op[o].server == NOBODY || op[o].server == LET_GO);
+    assert(op[o].wins <= 1); /* one call was told that it settled it */
+    assert(!op[o].settling);
+    assert(!retry[RETRY(o, 1)].in_home && !retry[RETRY(o, 2)].in_home);
+    if
+    :: op[o].outcome != PENDING ->
+        assert(op[o].wins == 1 && op[o].settled);
+        assert(op[o].calls == (op[o].outcome == CANCELLED -> 0 : 1));
+        assert(op[o].on_lists == 0 && op[o].on_numbers == 0); /* nothing is left on a list, */
+        assert(!op[o].in_home && !op[o].pending) /* nor on the timer, nor in the books */
+    :: op[o].outcome == PENDING && op[o].books && op[o].keys == 0 -> /* it was let go of */
+        assert(op[o].calls == 0);
+        assert(op[o].on_lists == 0 && op[o].on_numbers == 0);
+        assert(!op[o].in_home && !op[o].pending)
+    :: op[o].outcome == PENDING && op[o].books && op[o].keys != 0 ->
+        assert(!HOLDS(o)); /* no completion was lost, */
+        assert(op[o].verdict == PENDING && !op[o].expiry_due); /* nor an expiry, nor a verdict */
+        assert(op[o].on_lists == op[o].keys);
+        assert((op[o].numbers & ~op[o].on_numbers & ~values) == 0); /* waits for what is not told */
+        assert(op[o].pending);
+#ifdef TIMEOUTS
+        assert(op[o].in_home);
+#endif
+        assert(!closed) /* a purgatory that was closed has settled it, or let go of it */
+    :: op[o].outcome == PENDING && !op[o].books -> skip
+    fi
+}
+
+active proctype Judge() {
+    ended == THREADS && driver_ended ->
+    atomic { judge(0); judge(1) };
+    assert(turn == NOBODY)
+}
+
+#ifdef FOR_EVER
+/* If tries that never end are not for ever in vain, what was told completes. A retry that is given
+ * up is no try that never ends: so it is found. */
+ltl retry_lives {
+    ((([]<> (trying > 0)) -> ([]<> (users_lock[0] != NOBODY && users_lock[0] != STRANGERS)))
+        -> [] ((ended == 2) -> <> (op[0].outcome != PENDING)))
+}
+#endif

@@ -1,0 +1,128 @@
+/* What the two threads do, by configuration, and under which lock of the user's. */
+
+/* Two operations, one on both keys and one on one of them, are submitted while events come. */
+#ifdef EVENTS
+#define TIMEOUTS
+#define FIRST submit(0); submit(1)
+#define SECOND event(0); event(1)
+#endif
+
+/* Each thread submits one, and tells what the other one waits for. */
+#ifdef BOTH_SUBMIT
+#define TIMEOUTS
+#define FIRST submit(0); event(0)
+#define SECOND submit(1); event(1)
+#endif
+
+/* Somebody forces or cancels while others submit, check and expire. */
+#ifdef FROM_OUTSIDE
+#define TIMEOUTS
+#define FIRST submit(0); event(0)
+#define SECOND if :: force(0) :: cancel(0) fi; event(1)
+#endif
+
+/* As EVENTS, by numbers, and a value is forgotten between. */
+#ifdef THRESHOLDS
+#define NUMBERS 1
+#define FIRST submit(0); advance(0); forget(0)
+#define SECOND advance(1); advance(0); submit(1)
+#endif
+
+/* A value that is forgotten in the middle, and told again. */
+#ifdef FORGET
+#define NUMBERS 1
+#define TIMEOUTS
+#define FIRST submit(0); advance(1)
+#define SECOND advance(0); forget(0); advance(0)
+#endif
+
+/* A stranger has the lock again and again. */
+#ifdef LOCK
+#define TIMEOUTS
+#define LOCKED
+#define STRANGER
+#define FIRST submit(0); event(0)
+#define SECOND event(1)
+#endif
+
+/* ... while somebody forces it. */
+#ifdef LOCK_FORCED
+#define LOCKED
+#define STRANGER
+#define FIRST submit(0); event(0)
+#define SECOND force(0)
+#endif
+
+/* Two operations share a lock. */
+#ifdef SHARED_LOCK
+#define LOCKED
+#define SHARED
+#define FIRST submit(0); event(0)
+#define SECOND submit(1); event(1)
+#endif
+
+/* Who has the lock of one operation tells what the other one waits for. */
+#ifdef HELD_LOCKS
+#define LOCKED
+#define KEYS_OF_0 1
+#define KEYS_OF_1 2
+#define FIRST submit(0); hold(0); event(1); let_loose(0)
+#define SECOND submit(1); hold(1); event(0); let_loose(1)
+#endif
+
+/* One thread closes. */
+#ifdef CLOSE
+#define TIMEOUTS
+#define FIRST submit(0); submit(1)
+#define SECOND event(1); close_purgatory()
+#endif
+
+#ifdef CLOSE_FORCED
+#define TIMEOUTS
+#define FIRST submit(0); event(1); if :: force(0) :: cancel(0) fi
+#define SECOND close_purgatory()
+#endif
+
+#ifdef CLOSE_LOCKED
+#define TIMEOUTS
+#define LOCKED
+#define STRANGER
+#define FIRST submit(0); event(1)
+#define SECOND event(0); close_purgatory()
+#endif
+
+/* ... and comes to the end of its time while the lock is taken. */
+#ifdef DEADLINE
+#define LOCKED
+#define STRANGER
+#define OWN_TIMER
+#define KEYS_OF_0 1
+#define FIRST submit(0)
+#define SECOND event(0); close_purgatory()
+#endif
+
+/* The lock is taken and given back for ever. */
+#ifdef FOR_EVER
+#define LOCKED
+#define STRANGER
+#define FIRST submit(0)
+#define SECOND event(0); event(1)
+#endif
+
+#ifndef NUMBERS
+#define NUMBERS 0
+#endif
+#define NUMBERS_OF(o) (NUMBERS -> KEYS_OF(o) : 0)
+
+#ifdef STRANGER
+#define THREADS 3
+#else
+#define THREADS 2
+#endif
+
+#ifdef FOR_EVER
+#define STRANGER_MAY_STOP false
+#else
+#define STRANGER_MAY_STOP true
+#endif
+#define STRANGERS 4 /* what the stranger is in the lock */

@@ -1,0 +1,261 @@
+/* Serving what is noted with an operation: purgatory/core/checking.py. */
+
+/* Checked._op_serve_as. */
+inline serve(o) {
+    do
+    :: atomic { AT(serve_look_outcome); gone = (op[o].outcome != PENDING) };
+        if
+        :: gone -> gone = false; break
+        :: else
+        fi;
+        d_step { AT(serve_look_check); due = op[o].check_due };
+        if
+        :: !due -> d_step { AT(serve_look_expiry); due = op[o].expiry_due }
+        :: else
+        fi;
+        if
+        :: !due -> d_step { AT(serve_look_verdict); due = (op[o].verdict != PENDING) }
+        :: else
+        fi;
+        if
+        :: !due -> break
+        :: else
+        fi;
+        d_step {
+            AT(claim_server);
+            got = (op[o].server == NOBODY);
+#ifdef BREAK_SERVING_UNCLAIMED
+            got = true;
+#endif
+            if
+            :: got -> op[o].server = ME; begin_to_try()
+            :: else
+            fi;
+            due = false
+        };
+        if
+        :: !got -> break
+        :: else
+        fi;
+#ifdef LOCKED
+        lock(o);
+        if
+        :: got ->
+            serve_noted(o);
+            d_step { AT(release_lock); users_lock[LOCK_OF(o)] = NOBODY };
+            d_step { AT(release_server); op[o].server = NOBODY; got = false; completed = false }
+        :: else ->
+            retry_later(o);
+            d_step { AT(release_server); op[o].server = NOBODY };
+            look_for_retry(o);
+            if
+            :: waits -> waits = false; break
+            :: else
+            fi
+        fi
+#else
+        serve_noted(o);
+        d_step { AT(release_server); op[o].server = NOBODY; got = false; completed = false }
+#endif
+#ifdef BREAK_NO_LOOK_AFTER_RELEASE
+        ; break
+#endif
+    od
+}
+
+#ifdef LOCKED
+inline begin_to_try() { trying++ }
+
+/* do_under: the lock is tried, never waited for. `got` says whether it was free. */
+inline lock(o) {
+#ifdef BREAK_LOCK_WAITED_FOR
+    users_lock[LOCK_OF(o)] == NOBODY ->
+#endif
+    d_step {
+        AT(try_lock);
+        got = (users_lock[LOCK_OF(o)] == NOBODY);
+        if
+        :: got -> users_lock[LOCK_OF(o)] = ME
+        :: else
+        fi;
+        trying--
+    }
+}
+
+/* Checked._op_retry_later, as its server. */
+inline retry_later(o) {
+    d_step { AT(retry_look); number = op[o].retry };
+    if
+    :: number == NONE ->
+        d_step {
+            AT(retry_make);
+            number = (retry[RETRY(o, 1)].in_home -> 2 : 1);
+            assert(!retry[RETRY(o, number)].in_home); /* the model has no third */
+            retry[RETRY(o, number)].entry = NOT_ADDED;
+            op[o].retry = number
+        }
+    :: else
+    fi;
+#if !defined(BREAK_NO_RETRY) && !defined(BREAK_RETRY_GOES_ROUND)
+    d_step { AT(retry_is_due); due = retry[RETRY(o, number)].in_home };
+    if
+    :: due -> skip
+    :: !due && retry[RETRY(o, number)].entry == NOT_ADDED -> /* PureTimerCore.add */
+        d_step { AT(retry_point); retry[RETRY(o, number)].entry = CURRENT };
+        d_step { AT(retry_home); retry[RETRY(o, number)].in_home = !timer_closed }
+    :: else -> /* PureTimerCore._add_under_lock */
+        d_step {
+            AT(retry_home_again);
+            retry[RETRY(o, number)].entry = STALE;
+            retry[RETRY(o, number)].in_home = !timer_closed;
+            forget_looks(RETRY(o, number))
+        };
+        d_step { AT(retry_point_again); retry[RETRY(o, number)].entry = CURRENT }
+    fi;
+    due = false
+#endif
+}
+
+/* Who looked at an older entry of this retry pops nothing of the new one. */
+inline forget_looks(entry) {
+    if :: looked_at[0] == entry -> looked_at[0] = NONE :: else fi;
+    if :: looked_at[1] == entry -> looked_at[1] = NONE :: else fi;
+    if :: looked_at[2] == entry -> looked_at[2] = NONE :: else fi;
+    if :: looked_at[3] == entry -> looked_at[3] = NONE :: else fi
+}
+
+/* Checked._op_waits_for: `waits` says whether the server has nothing more to do. */
+inline look_for_retry(o) {
+#ifndef BREAK_RETRY_UNLOOKED
+    d_step { AT(waits_look_outcome); gone = (op[o].outcome != PENDING) };
+    if
+    :: !gone -> d_step { AT(waits_look_keys); gone = (op[o].books && op[o].keys == 0) }
+    :: else
+    fi;
+#endif
+    if
+    :: gone ->
+        cancel_retry(o, number);
+        d_step { AT(waits_drop_retry); op[o].retry = NONE; gone = false };
+        waits = true
+    :: else ->
+#ifdef DEADLINE
+#ifndef BREAK_GIVING_UP_UNTOLD
+        d_step { AT(waits_look_gave_up); waits = gave_up };
+        if
+        :: waits -> fail_without_lock(o)
+        :: else
+        fi;
+#endif
+#endif
+        if
+        :: !waits -> d_step { AT(waits_is_due); waits = retry[RETRY(o, number)].in_home }
+        :: else
+        fi;
+#ifdef BREAK_NO_RETRY
+        waits = true;
+#endif
+        if
+        :: !waits -> d_step { AT(waits_look_closed); waits = (!op[o].books || closed) }
+        :: else
+        fi
+    fi;
+    number = NONE
+}
+#else
+inline begin_to_try() { skip }
+#endif
+
+/* Checked._op_fail_without_lock, which Closing._give_up_on does as well. */
+inline fail_without_lock(o) {
+    d_step {
+        AT(fail_claim);
+        got = (op[o].server == NOBODY);
+        if
+        :: got -> op[o].server = ME
+        :: else
+        fi
+    };
+    if
+    :: got ->
+        settle(o, FAILED, false);
+        d_step { AT(fail_release); won = false; got = false; op[o].server = NOBODY }
+    :: else
+    fi
+}
+
+/* Checked._op_serve_noted, under the locks: `completed` says whether a check completed it. */
+inline serve_noted(o) {
+    d_step { expiring = false; completed = false; gone = false };
+    do
+    :: atomic { AT(noted_look_check); due = op[o].check_due };
+        if
+        :: !due && !expiring -> d_step { AT(noted_look_expiry); due = op[o].expiry_due }
+        :: else
+        fi;
+        if
+        :: !due -> break
+        :: else
+        fi;
+        d_step { AT(noted_look_outcome); due = false; gone = (op[o].outcome != PENDING) };
+        if
+        :: gone -> break
+        :: else
+        fi;
+#ifndef BREAK_EXPIRY_SEEN_AFTER_CHECK
+        d_step { AT(noted_expiry); expiring = op[o].expiry_due };
+#endif
+#ifndef BREAK_CLEARED_AFTER_CHECK
+        d_step { AT(noted_clear_check); op[o].check_due = false };
+#endif
+        d_step {
+            AT(try_complete);
+            assert(op[o].inside == NOBODY); /* callbacks don't overlap */
+#ifdef LOCKED
+            assert(users_lock[LOCK_OF(o)] == ME); /* the lock is held whenever it is called back */
+#endif
+#ifndef DEADLINE
+            assert(!returned); /* nothing runs once close has returned */
+#endif
+            op[o].inside = ME;
+            seen = HOLDS(o)
+        };
+        if
+        :: seen ->
+            settle(o, COMPLETED, true);
+            completed = won;
+            won = false
+        :: else
+        fi;
+        d_step { AT(tried); op[o].inside = NOBODY; seen = false };
+#ifdef BREAK_CLEARED_AFTER_CHECK
+        d_step { AT(noted_clear_check); op[o].check_due = false };
+#endif
+#ifdef BREAK_EXPIRY_SEEN_AFTER_CHECK
+        d_step { AT(noted_expiry); expiring = op[o].expiry_due };
+#endif
+        if
+        :: completed -> break
+        :: else
+        fi
+    od;
+    if
+    :: !completed && !gone ->
+        d_step { AT(noted_verdict); verdict = (expiring -> EXPIRED : op[o].verdict) };
+        if
+        :: verdict != PENDING ->
+            d_step { AT(noted_look_let_go); gone = (op[o].books && op[o].keys == 0) };
+            if
+            :: gone ->
+                d_step { AT(drop_let_go_expiry); op[o].expiry_due = false };
+                d_step { AT(drop_let_go_verdict); op[o].verdict = PENDING }
+            :: else ->
+                settle(o, verdict, true);
+                won = false
+            fi
+        :: else
+        fi
+    :: else
+    fi;
+    d_step { gone = false; expiring = false; verdict = PENDING }
+}

@@ -1,0 +1,136 @@
+/* Settling: purgatory/core/settling.py. */
+
+/* PureTask.cancel, of a retry task. */
+inline cancel_retry(o, s) {
+    d_step {
+        AT(cancel_look_entry);
+        if
+        :: retry[RETRY(o, s)].entry == CURRENT -> looked_at[_pid] = RETRY(o, s)
+        :: else -> looked_at[_pid] = NONE
+        fi
+    };
+    d_step {
+        AT(cancel_pop);
+        if
+        :: looked_at[_pid] != NONE -> retry[looked_at[_pid]].in_home = false
+        :: else
+        fi;
+        looked_at[_pid] = NONE
+    }
+}
+
+/* Settled._op_settle: `won` says whether this call set the outcome. */
+inline settle(o, to, by_server) {
+    d_step {
+        AT(claim_settler);
+        won = (op[o].settler == NOBODY);
+#ifdef BREAK_SETTLING_UNCLAIMED
+        won = (op[o].outcome == PENDING);
+#endif
+        if
+        :: won -> op[o].settler = ME
+        :: else
+        fi
+    };
+    if
+    :: !won ->
+#ifndef BREAK_LOSER_KEEPS_NOTES
+        d_step { AT(drop_expiry); op[o].expiry_due = false };
+        d_step { AT(drop_verdict); op[o].verdict = PENDING }
+#else
+        skip
+#endif
+    :: else ->
+        d_step {
+            AT(set_outcome);
+            assert(op[o].outcome == PENDING); /* one outcome */
+            assert(!(to == EXPIRED && op[o].held_at_expiry)); /* checked once more at expiry */
+            op[o].outcome = to;
+            op[o].wins++
+        };
+        leave(o);
+        finish(o, to, by_server)
+    fi
+}
+
+/* Settled._op_leave: off the timer and the lists. */
+inline leave(o) {
+#ifndef BREAK_SETTLED_STAYS_ON_TIMER
+    d_step { AT(leave_look_entry); seen = (op[o].entry == CURRENT) };
+    if
+    :: seen -> d_step { AT(leave_cancel); op[o].in_home = false; seen = false }
+    :: else
+    fi;
+#endif
+#ifdef LOCKED
+    d_step { AT(leave_look_retry); number = op[o].retry };
+    if
+    :: number != NONE ->
+        cancel_retry(o, number);
+        d_step { AT(leave_drop_retry); op[o].retry = NONE; number = NONE }
+    :: else
+    fi;
+#endif
+    d_step { AT(leave_look_books); seen = op[o].books };
+    if
+    :: seen ->
+        d_step {
+            turn == NOBODY -> /* Books.unwatch, in a turn */
+            AT(leave_lists);
+            if
+            :: op[o].pending -> op[o].settling = true; op[o].pending = false
+            :: else
+            fi;
+#ifndef BREAK_SETTLED_STAYS_WATCHED
+            op[o].on_lists = op[o].on_lists & ~op[o].keys;
+            op[o].on_numbers = op[o].on_numbers & ~op[o].numbers;
+#endif
+            seen = false
+        }
+    :: else
+    fi
+}
+
+/* Settled._op_finish: the callbacks; then it is counted, and those who wait are told. */
+inline finish(o, to, by_server) {
+    if
+    :: to != CANCELLED ->
+        d_step {
+            AT(call_back);
+            assert(op[o].calls == 0); /* called once */
+            op[o].calls++;
+            if
+            :: by_server ->
+                assert(op[o].inside == NOBODY || op[o].inside == ME); /* callbacks don't overlap */
+                assert(!returned); /* nothing runs once close has returned */
+                op[o].inside = ME
+            :: else
+            fi
+        };
+        d_step {
+            AT(called_back);
+            if
+            :: by_server -> op[o].inside = NOBODY
+            :: else
+            fi
+        }
+    :: else
+    fi;
+    d_step { AT(finish_look_books); seen = op[o].books };
+    if
+    :: seen ->
+#ifndef BREAK_CLOSE_LEAVES_CHECKS
+        d_step {
+            AT(finish_look_server);
+            seen = (op[o].server != NOBODY && op[o].server != ME && op[o].server != LET_GO)
+        };
+        if
+        :: seen -> d_step { turn == NOBODY -> AT(note_still_checked); op[o].still_checked = true }
+        :: else
+        fi;
+#endif
+        d_step { turn == NOBODY -> AT(count_settled); op[o].settling = false; seen = false }
+    :: else
+    fi;
+    d_step { AT(tell_settled); op[o].settled = true }
+}

@@ -1,0 +1,134 @@
+/* All that threads share, and the names of the steps.
+ *
+ * Ground rules
+ * ------------
+ * - A step is what no other thread comes in the middle of: one read or write of what is shared, one
+ *   call of a dict's or of a lock's. AT names it; docs/proof.md has its line of code.
+ * - A section in the lists' turn is one step where it touches nothing that is used outside of a
+ *   turn. Otherwise the turn is taken in its first step, and given back in its last.
+ * - Names of inlines' parameters: o is an operation, k a key, s a retry task.
+ */
+
+#define OPS 2
+#define KEYS 2
+#define ME (_pid + 1)
+#define NOBODY 0
+#define LET_GO 100 /* the server, for good, of what was let go of */
+#define NONE 0
+
+/* Outcomes. */
+#define PENDING 0
+#define COMPLETED 1
+#define EXPIRED 2
+#define CANCELLED 3
+#define FAILED 4
+#define LEAVE 5 /* no outcome: a policy of closing */
+
+/* At what a task points: at nothing yet, at the entry that counts, at an older one. */
+#define NOT_ADDED 0
+#define CURRENT 1
+#define STALE 2
+
+#define HAS(mask, bit_) (((mask) >> (bit_)) & 1)
+#define BIT(bit_) (1 << (bit_))
+
+#define AT(step) printf("%d: %e\n", _pid, step)
+
+mtype = {
+    /* coming in: submit.pml */
+    submit_take_turn, submit_note_books, submit_note_pending, submit_look,
+    start_point, start_home, start_look_outcome, start_look_keys, start_cancel,
+    watch_put, watch_look, else_note, else_claim, else_note_again, else_release_server,
+    twice_look, twice_note,
+    /* serving: serve.pml */
+    note_check, serve_look_outcome, serve_look_check, serve_look_expiry, serve_look_verdict,
+    claim_server, try_lock, release_lock, release_server,
+    noted_look_check, noted_look_expiry, noted_look_outcome, noted_expiry, noted_clear_check,
+    try_complete, tried, noted_verdict, noted_look_let_go, drop_let_go_expiry, drop_let_go_verdict,
+    retry_look, retry_make, retry_is_due, retry_point, retry_home, retry_home_again,
+    retry_point_again, waits_look_outcome, waits_look_keys, waits_drop_retry, waits_is_due,
+    waits_look_gave_up, waits_look_closed,
+    /* settling: settle.pml */
+    claim_settler, drop_expiry, drop_verdict, set_outcome, leave_look_entry, leave_cancel,
+    leave_look_retry, leave_drop_retry, leave_look_books, leave_lists, call_back, called_back,
+    finish_look_books, finish_look_server, note_still_checked, count_settled, tell_settled, cancel_look_entry, cancel_pop,
+    /* what is told of keys: events.pml */
+    change_state, list_watchers, advance_value, advance_take, forget_value, forget_watch_anew,
+    forget_look,
+    /* the timer: driver.pml */
+    run_expiry, note_expiry, run_retry,
+    /* closing: closing.pml */
+    stop_intake, close_look, close_look_outcome, close_note_expiry, close_note_verdict,
+    claim_let_go, let_go_look, let_go_lists, let_go_cancel, let_go_look_retry, let_go_forget,
+    give_up_note, give_up_look, fail_claim, fail_release, close_timer, close_returned
+};
+
+typedef Operation {
+    byte outcome;
+    byte server;        /* claims["server"] */
+    byte settler;       /* claims["settler"] */
+    bool check_due;
+    bool expiry_due;
+    byte verdict;       /* PENDING for none */
+    bool books;         /* it was submitted */
+    byte keys;          /* a bit for each; none before it is submitted, and once it was let go of */
+    byte numbers;       /* the keys that it waits for a number on */
+    byte on_lists;      /* on which keys' lists it stands: by_key */
+    byte on_numbers;    /* the same of numbers_by_key */
+    bool pending;       /* in books.pending */
+    bool settling;      /* in books.settling */
+    bool still_checked; /* in books.still_checked */
+    byte entry;         /* _timer_entry: at what the task points */
+    bool in_home;       /* its entry stands in its bucket: it waits for its timeout */
+    byte retry;         /* _op_retry: NONE, or 1 or 2 */
+    bool settled;       /* its stage is SETTLED */
+    byte inside;        /* which thread is in a callback that the library called */
+    byte wins;          /* how many calls were told that they settled it */
+    byte calls;         /* how often on_complete (or on_failure) was called */
+    bool held_at_expiry /* whether its condition held when its time was up */
+};
+
+/* A retry task of an operation. There may be two: one was dropped, and is cancelled soon. */
+typedef Retry {
+    byte entry;
+    bool in_home
+};
+
+Operation op[OPS];
+Retry retry[5];         /* that of operation o with the number s is RETRY(o, s) */
+#define RETRY(o, s) (2 * (o) + (s))
+
+byte turn;              /* whose turn it is: NOBODY, or a thread */
+byte values;            /* for each key: whether its value was told, or its event has happened */
+bool closed;
+bool timer_closed;
+bool gave_up;           /* books.gave_up_error */
+bool returned;          /* close has returned */
+byte looked_at[6];      /* the retry whose entry a thread looked at, and is about to pop */
+byte ended;             /* how many threads are at their end, the driver aside */
+bool driver_ended;
+
+#ifdef LOCKED
+byte users_lock[OPS];   /* who holds it, or NOBODY */
+#ifdef SHARED
+#define LOCK_OF(o) 0
+#else
+#define LOCK_OF(o) o
+#endif
+byte trying;            /* how many servers are about to try a lock */
+#endif
+
+#define HOLDS(o) ((values & KEYS_OF(o)) == KEYS_OF(o)) /* its condition: all of its keys' events */
+#define KEYS_OF(o) (o -> KEYS_OF_1 : KEYS_OF_0)
+
+#ifndef KEYS_OF_0
+#define KEYS_OF_0 3
+#endif
+#ifndef KEYS_OF_1
+#define KEYS_OF_1 2
+#endif
+
+/* What a thread keeps for itself: one name for each use, since inlines have no variables. */
+#define LOCAL \
+    bool won; bool completed; bool gone; bool due; bool got; bool expiring; bool seen; bool waits; bool passed; \
+    byte verdict; byte known; byte number; byte who; byte reached;

@@ -1,0 +1,126 @@
+/* Coming in: purgatory/core/delayed_operation.py, and WatcherList.watch. */
+
+/* DelayedOperation._op_submit. */
+inline submit(o) {
+    d_step {
+        turn == NOBODY ->
+        AT(submit_take_turn);
+        got = !closed;
+        if
+        :: got -> turn = ME; op[o].keys = KEYS_OF(o); op[o].numbers = NUMBERS_OF(o)
+        :: else
+        fi
+    };
+    if
+    :: got ->
+        d_step { AT(submit_note_books); op[o].books = true };
+        d_step {
+            AT(submit_note_pending);
+            op[o].pending = (op[o].outcome == PENDING);
+            turn = NOBODY;
+            got = false
+        };
+        check_else_watch(o);
+        atomic { AT(submit_look); seen = (op[o].outcome == PENDING); completed = false };
+        if
+        :: seen -> start_timeout(o)
+        :: else
+        fi;
+        seen = false
+    :: else
+    fi
+}
+
+/* Checked._op_check_else, with WatcherList.watch. */
+inline check_else_watch(o) {
+    d_step { AT(else_note); op[o].check_due = true };
+    d_step {
+        AT(else_claim);
+        got = (op[o].server == NOBODY);
+        if
+        :: got -> op[o].server = ME; begin_to_try()
+        :: else
+        fi
+    };
+    if
+    :: !got ->
+        watch(o);
+        d_step { AT(else_note_again); op[o].check_due = true }
+    :: else ->
+#ifdef LOCKED
+        lock(o);
+        if
+        :: !got ->
+            watch(o);
+            d_step { AT(else_note_again); op[o].check_due = true }
+        :: else ->
+            check_twice(o);
+            d_step { AT(release_lock); users_lock[LOCK_OF(o)] = NOBODY }
+        fi;
+#else
+        check_twice(o);
+#endif
+        d_step { AT(else_release_server); op[o].server = NOBODY; got = false };
+    fi;
+    /* The look after the release. Who was not the server looks as well: it serves. */
+    serve(o)
+}
+
+/* Checked._op_check_twice. */
+inline check_twice(o) {
+    serve_noted(o);
+    if
+    :: !completed ->
+        d_step { AT(twice_look); seen = (op[o].outcome == PENDING) };
+        if
+        :: seen -> seen = false; watch(o)
+        :: else
+        fi;
+#ifndef BREAK_NO_SECOND_CHECK
+        d_step { AT(twice_note); op[o].check_due = true };
+        serve_noted(o)
+#endif
+    :: else
+    fi
+}
+
+/* WatcherList.watch. */
+inline watch(o) {
+    d_step {
+        turn == NOBODY ->
+        AT(watch_put);
+        turn = ME;
+        op[o].on_lists = op[o].keys;
+        op[o].on_numbers = op[o].numbers
+    };
+    d_step {
+        AT(watch_look);
+#ifndef BREAK_WATCHING_UNLOOKED
+        if
+        :: op[o].outcome != PENDING -> op[o].on_lists = 0; op[o].on_numbers = 0
+        :: else
+        fi;
+#endif
+        turn = NOBODY
+    }
+}
+
+/* DelayedOperation._op_start_timeout. */
+inline start_timeout(o) {
+#ifdef TIMEOUTS
+    d_step { AT(start_point); op[o].entry = CURRENT };
+    d_step { AT(start_home); op[o].in_home = !timer_closed };
+#ifndef BREAK_TIMEOUT_UNLOOKED
+    d_step { AT(start_look_outcome); gone = (op[o].outcome != PENDING) };
+    if
+    :: !gone -> d_step { AT(start_look_keys); gone = (op[o].keys == 0) }
+    :: else
+    fi;
+    if
+    :: gone -> d_step { AT(start_cancel); op[o].in_home = false; gone = false }
+    :: else
+    fi
+#endif
+#endif
+    skip
+}
