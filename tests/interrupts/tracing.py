@@ -143,13 +143,17 @@ if sys.version_info >= (3, 12):
         monitoring = sys.monitoring
         if monitoring.get_tool(_TOOL) is None:
             monitoring.use_tool_id(_TOOL, "interrupts")
-        for identity, code in _code_of(tuple(sorted(sys.modules)), tuple(where)).items():
-            if identity not in _watched:
-                monitoring.set_local_events(_TOOL, code, monitoring.events.INSTRUCTION)
-                _watched[identity] = code
+        _watch_once(tuple(sorted(sys.modules)), tuple(where))
 
     @cache
-    def _code_of(modules: tuple[str, ...], where: tuple[str, ...]) -> dict[int, CodeType]:
+    def _watch_once(modules: tuple[str, ...], where: tuple[str, ...]) -> None:
+        """The same, once for these modules: other tests load many copies of the library."""
+        for identity, code in _code_of(where).items():
+            if identity not in _watched:
+                sys.monitoring.set_local_events(_TOOL, code, sys.monitoring.events.INSTRUCTION)
+                _watched[identity] = code
+
+    def _code_of(where: tuple[str, ...]) -> dict[int, CodeType]:
         """Return the code of all functions there, and of those within them."""
         functions = [found for found in gc.get_objects() if isinstance(found, FunctionType)]
         left = [one.__code__ for one in functions if _is_in(one.__code__.co_filename, where)]
