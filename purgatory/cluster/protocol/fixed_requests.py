@@ -294,14 +294,15 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
 
 
 def _fetched_partition(version: int, numbers: tuple[int, ...]) -> FetchedPartition:
-    partition, *middle, most_bytes = numbers
-    if version < 9:
-        middle.insert(0, -1)  # the leader's epoch
-    if version < 12:
-        middle.insert(2, -1)  # the epoch of what was fetched last
-    if version < 5:
-        middle.append(-1)  # the log's start
-    epoch, offset, last_epoch, start = middle
+    epoch = last_epoch = start = -1  # where a version hasn't got them
+    if version >= 12:
+        partition, epoch, offset, last_epoch, start, most_bytes = numbers
+    elif version >= 9:
+        partition, epoch, offset, start, most_bytes = numbers
+    elif version >= 5:
+        partition, offset, start, most_bytes = numbers
+    else:
+        partition, offset, most_bytes = numbers
     return FetchedPartition(partition, epoch, offset, last_epoch, start, most_bytes)
 
 
