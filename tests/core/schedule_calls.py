@@ -38,7 +38,7 @@ NUMBER = 3
 
 @dataclass
 class Scene:
-    """An operation in some state, and who else there is."""
+    """An operation in some state, a lock that a stranger may hold, and who was told of its end."""
 
     world: World
     operation: Waiting
@@ -178,6 +178,9 @@ CALLS = {
 }
 OF_THRESHOLDS = ("advance", "lower advance", "forget")
 OF_LOCKS = ("stranger", "retries")
+UNSURE = {"close by leaving", "close by expiry", "close by failure", "forget"}
+"""What may keep others from settling it: it is refused, let go of, or its value is forgotten before
+it was checked."""
 
 
 def calls_in(state: State) -> list[str]:
@@ -228,26 +231,23 @@ def build(name: str) -> Callable[[], Program]:
 
 
 def _scene_program(name: str) -> Program:
-    state_name, _, names = name.partition(": ")
-    state = STATES[state_name]
-    calls = [CALLS[call] for call in names.split(", ")]
+    state_name, _, rest = name.partition(": ")
+    names = rest.split(", ")
+    state, calls = STATES[state_name], [CALLS[call] for call in names]
     scene = _scene(state, short="expiry" in names)
     keys = (*scene.keys, *(scene.thresholds or ()))
     scene.operation.may_overlap = any(call.is_users for call in calls)
     scene.operation.is_users = scene.operation.may_overlap or state.is_new
     # Settled before it was submitted, or after it was let go of, it is in nobody's counters.
-    scene.operation.may_be_early = state.is_new or "leaving" in names
+    scene.operation.may_be_early = state.is_new or "close by leaving" in names
     threads = {
-        f"{call_name} ({number})": partial(call.act, scene, keys[number % len(keys)])
-        for number, (call_name, call) in enumerate(zip(names.split(", "), calls, strict=True))
+        f"{call_name} ({number})": partial(CALLS[call_name].act, scene, keys[number % len(keys)])
+        for number, call_name in enumerate(names)
     }
-    allowed = _allowed(state, calls, names)
-    value = max((call.value for call in calls if call.value is not None), default=None)
-    return Program(
-        scene.world,
-        threads,
-        partial(_assert_end, scene, allowed, None if "forget" in names else value),
-    )
+    values = [call.value for call in calls if call.value is not None and "forget" not in names]
+    allowed = _allowed(state, names)
+    check = partial(_assert_end, scene, allowed, max(values, default=None))
+    return Program(scene.world, threads, check)
 
 
 def _scene(state: State, short: bool) -> Scene:
@@ -264,11 +264,11 @@ def _scene(state: State, short: bool) -> Scene:
     return scene
 
 
-def _allowed(state: State, calls: list[Call], names: str) -> set[Outcome]:
+def _allowed(state: State, names: list[str]) -> set[Outcome]:
+    calls = [CALLS[name] for name in names]
     allowed = {outcome for call in calls for outcome in call.outcomes}
     sure = any(call.outcomes and not (call.needs_it_watched and state.is_new) for call in calls)
-    if not sure or "close" in names or "forget" in names:
-        # Closed before it was submitted, let go of, or a value that was forgotten before its check.
+    if not sure or not UNSURE.isdisjoint(names):
         allowed.add(PENDING)
     return allowed
 

@@ -184,7 +184,7 @@ class _Points(ast.NodeTransformer):
             node.keywords = [self.visit(keyword) for keyword in node.keywords]
             if _name(function.value) == "heapq":
                 self._mark_written(node.args[0])
-            elif function.attr in WRITING or (function.attr in READING and len(node.args) < 2):
+            elif function.attr in WRITING | READING:
                 self._mark_method(node, function)
             return node
         self.generic_visit(node)
