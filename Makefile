@@ -68,7 +68,7 @@ format: $(READY) ## let ruff put the code in order
 test: $(READY) ## the tests, but for some that take a minute or so each
 	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL)
 
-test-all: $(READY) ## all tests: with a Spark Connect server, and with clusters that lose workers
+test-all: $(READY) ## all tests: with all interleavings, a Spark Connect server, clusters that lose workers
 	$(BIN)/python -m pytest -q $(IN_PARALLEL)
 
 # With few packages, in an environment of its own for each version, so that any Python is quickly tried.
