@@ -54,7 +54,7 @@ RIGHT = [
     Configuration("CLOSE_LOCKED", "LEAVE", is_quick=False),
     Configuration("DEADLINE", "EXPIRED", is_quick=False),
     Configuration("DEADLINE", "FAILED", is_quick=False),
-    Configuration("DEADLINE", "LEAVE", is_quick=False),
+    Configuration("DEADLINE_EXPIRING", "LEAVE", is_quick=False),
     Configuration("EVENTS", search="progress", is_quick=False),
     Configuration("FROM_OUTSIDE", search="progress"),
     Configuration("LOCK", search="progress", is_quick=False),

@@ -92,6 +92,10 @@
 #endif
 
 /* ... and comes to the end of its time while the lock is taken. */
+#ifdef DEADLINE_EXPIRING
+#define DEADLINE
+#define TIMEOUTS
+#endif
 #ifdef DEADLINE
 #define LOCKED
 #define STRANGER
