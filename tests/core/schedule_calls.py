@@ -125,7 +125,9 @@ def _listen(scene: Scene, key: str) -> None:
 
 
 def _come(scene: Scene, key: str) -> None:
-    scene.world.watch_if_open(scene.world.new(), key)
+    operation = scene.world.new()
+    operation.may_be_early = scene.operation.may_be_early
+    scene.world.watch_if_open(operation, key)
 
 
 def _look(scene: Scene, key: str) -> None:
