@@ -76,7 +76,7 @@ test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
 test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
 	@$(PYTHON) -m venv $(CORE_VENV)
 	@$(subst $(BIN),$(CORE_VENV)/bin,$(PIP)) install --constraint constraints.txt --editable '.[core-tests]'
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) $(CORE_TESTS)
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) $(CORE_TESTS)
 
 demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)

@@ -49,6 +49,7 @@ def test_two_calls_at_once_end_well_with_one_preemption(record_property: Count, 
     assert_all_end_well(record_property, names, preemptions=1)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("state", ["new", "new with a lock", "new with a threshold"])
 def test_a_call_during_a_submission_ends_well_with_two_preemptions(
     record_property: Count, state: str

@@ -12,6 +12,8 @@ from tests.core.fresh_core import load_core
 from tests.core.mutants import MUTANTS, Mutant
 from tests.core.scheduler import Fixed, Run
 
+pytestmark = pytest.mark.once
+
 RANDOM_SCHEDULES = 2_000
 """How many are tried of a program of three threads; the slowest mutant needs 545."""
 

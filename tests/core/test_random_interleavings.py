@@ -21,6 +21,7 @@ IN_ALL = 1_000_000
 SEEDS = [range(first, first + AT_A_TIME) for first in range(0, IN_ALL, AT_A_TIME)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "seeds",
     [
