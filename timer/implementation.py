@@ -6,9 +6,14 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from contextlib import suppress
+from importlib import import_module
 
-NATIVE = os.environ.get("PURGATORY_PURE", "") in ("", "0") and all(
-    find_spec(f"timer.native.{name}") is not None for name in ("core", "histogram", "task", "wheel")
-)
+NATIVE = False
 """Whether the native parts are in use."""
+
+if os.environ.get("PURGATORY_PURE", "") in ("", "0"):
+    # They are missing, were built for another Python, or refuse to be in a second interpreter.
+    with suppress(ImportError):
+        import_module("timer.native.core")
+        NATIVE = True

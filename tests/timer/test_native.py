@@ -131,6 +131,50 @@ def test_references_are_neither_lost_nor_kept() -> None:
     assert [sys.getrefcount(task) for task in tasks] == before
 
 
+class ClockThatMeddles(ManualClock):
+    """Whoever reads it lets another thread, or a signal's handler, come in between."""
+
+    meddle: Callable[[], object] = staticmethod(int)
+
+    def now_ns(self) -> int:
+        meddle, self.meddle = self.meddle, int
+        meddle()
+        return super().now_ns()
+
+
+def test_what_is_put_off_while_the_time_is_read_is_not_begun_early() -> None:
+    clock = ClockThatMeddles()
+    timer = SystemTimer("put off", clock=clock, executor=InlineExecutor())
+    ran: list[int] = []
+    task = timer.call_later(5, ran.append, 5)
+    clock.advance(5)
+    assert timer._poll()
+
+    def put_off() -> None:
+        assert task.cancel()
+        task.delay_ms = 100
+        timer.add(task)
+
+    clock.meddle = put_off
+    timer._run_due()
+    assert ran == []
+    clock.advance(99)
+    timer.advance_clock()
+    assert ran == []
+    clock.advance(1)
+    timer.advance_clock()
+    assert ran == [5]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="has no public-enough interpreters")
+def test_a_second_interpreter_gets_pure_python() -> None:
+    program = (
+        "import _interpreters as all, timer; assert timer.NATIVE; one = all.create();"
+        "told = all.exec(one, 'import timer; assert not timer.NATIVE'); assert told is None, told"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("wrong", [None, 5, "task", object(), TimerTask, ManualClock()])
 def test_what_is_no_task_is_refused(wrong: Any) -> None:
     timer, _ = new_timer()
@@ -148,7 +192,7 @@ def test_what_was_not_made_whole_does_not_crash() -> None:
         lambda: timer.add(Owner(5)),
         timer.next_expiration_ms,
         lambda: timer.levels_in_use,
-        timer.lateness.snapshot,
+        lambda: timer.lateness.snapshot().total,
         timer._poll,
         timer._check,
         timer.close,

@@ -23,7 +23,8 @@ cdef class NativeTimerCore:
     cdef int64_t now_ms(self, bint rounded_up) except -1
     cdef int place(self, NativeTask task) except -1
     cdef int tell_earlier(self) except -1
-    cdef int run(self, NativeTask task) except -1
+    cdef object users_time(self)
+    cdef int run(self, NativeTask task, object now_ns) except -1
     cdef int note_failure(self, NativeTask task, Exception error) except -1
     cdef void put_back(self, NativeTask task) noexcept
     cdef Py_ssize_t drop_all(self) except -1

@@ -255,7 +255,9 @@ cdef class NativeTimerCore:
             if not left:
                 return True
             left -= 1
-            self.run(task_of(self.due.next))
+            now_ns = self.users_time()
+            if not is_empty(&self.due):  # the user's clock may have changed that
+                self.run(task_of(self.due.next), now_ns)
         return False
 
     def _hand_over_due(self):
@@ -279,20 +281,27 @@ cdef class NativeTimerCore:
 
     def _run(self, NativeTask task not None):
         """Run what was handed over, unless it was cancelled since, or begun by another call."""
+        now_ns = self.users_time()
         if task.pending is &self.pending and task.is_handed_over:
-            self.run(task)
+            self.run(task, now_ns)
 
-    cdef int run(self, NativeTask task) except -1:
-        """Begin a task, in one step with taking it off its list."""
-        cdef int64_t now_ns
-        if self.reads_system_clock and task.expiration_ms < INT64_MAX // NS_PER_MS:
-            now_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
-            self.lateness.count(now_ns if now_ns > 0 else 0)  # a coarse tick may be early
+    cdef object users_time(self):
+        """Read a clock that is written in Python: before a task is chosen, since it may do all."""
+        return None if self.reads_system_clock else self._now_ns()
+
+    cdef int run(self, NativeTask task, object now_ns) except -1:
+        """Begin a task, in one step with taking it off its list.
+
+        Args:
+            now_ns: the time; None says that it is the system clock's.
+        """
+        cdef int64_t late_ns
+        if now_ns is None:
+            late_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
+            self.lateness.count(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         else:
-            late_ns = self._now_ns() - (<object> task.expiration_ms) * 1_000_000
-            if task.pending is not &self.pending:
-                return 0  # by the user's clock
-            self.lateness.observe(late_ns if late_ns > 0 else 0)
+            late = now_ns - (<object> task.expiration_ms) * 1_000_000
+            self.lateness.observe(late if late > 0 else 0)
         leave(task)
         try:
             task.run()
