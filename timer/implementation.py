@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from importlib import import_module
 
-NATIVE = False
-"""Whether the native parts are in use."""
 
-if os.environ.get("PURGATORY_PURE", "") in ("", "0"):
-    # They are missing, were built for another Python, or refuse to be in a second interpreter.
-    with suppress(ImportError):
+def _native_parts_load() -> bool:
+    """Whether they are there, were built for this Python, and agree to a second interpreter."""
+    try:
         import_module("timer.native.core")
-        NATIVE = True
+    except ImportError:
+        return False
+    return True
+
+
+NATIVE = os.environ.get("PURGATORY_PURE", "") in ("", "0") and _native_parts_load()
+"""Whether the native parts are in use."""

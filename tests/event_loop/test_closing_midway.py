@@ -232,12 +232,13 @@ def test_what_waits_and_is_cancelled_while_it_is_closed_is_gone(policy: ClosePol
         await settle()
         lock.acquire()
         if policy == "leave":
-            operation._op_claims["server"] = []
+            operation._op_claims["server"] = [0]  # what leaving waits for: a check elsewhere
         closing = asyncio.create_task(purgatory.aclose(policy))
         await settle()
         submitted.cancel()
         with pytest.raises(asyncio.CancelledError):
             await submitted
+        operation._op_claims.pop("server", None)  # the check ends
         assert await closing == 1, "nobody had to give the lock back"
         assert operation.outcome is Outcome.CANCELLED
         assert operation.calls == []
