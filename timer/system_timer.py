@@ -218,12 +218,16 @@ class SystemTimer(TimerCore, Timer):
 
     def _run_due(self) -> None:
         try:
-            while self._run_some_due():
-                pass
+            self._run_all_due()
         except BaseException:
             if self._own_executor is not None:
                 self._own_executor.submit(self._run_due)  # this call ends; not the others
             raise
+
+    # By itself: a jump back would lie outside of the ``try`` on some Pythons.
+    def _run_all_due(self) -> None:
+        while self._run_some_due():
+            pass
 
     def _log_failure(self, task: TimerTask, error: Exception) -> None:
         log_safely(
