@@ -246,6 +246,7 @@ def test_many_threads_that_switch_all_the_time_lose_no_task() -> None:
     timer._check()
 
 
+@pytest.mark.once
 def test_the_debug_allocators_find_nothing() -> None:
     """They fill what was freed, and look at the edges of what was allocated."""
     tests = "tests/timer/test_native_against_pure.py", "tests/timer/test_adding.py"
