@@ -12,7 +12,7 @@ from purgatory import import_names as import_names  # first: it says so if `time
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.errors import (
     OperationReusedError,
@@ -32,6 +32,7 @@ from purgatory.core.operation_keys import (
 )
 from purgatory.core.outcome import Outcome
 from purgatory.core.signals import close_on_signals
+from purgatory.core.timeout import FOREVER_MS
 from purgatory.core.watchers import WatcherList, Watchers
 
 __version__ = "0.1.0"

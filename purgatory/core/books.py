@@ -15,72 +15,22 @@ Ground rules
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
-from typing import Any, Generic
-from weakref import WeakValueDictionary
 
-from purgatory.core.counters import WAIT_BOUNDS_NS, Counters
+from purgatory.core.books_core import PureBooks
 from purgatory.core.errors import FAULTS
 from purgatory.core.fault_log import log_safely
-from purgatory.core.reaper import Reaper
-from purgatory.core.turn import Me
-from purgatory.core.watchers import W, WatcherList
-from timer import Timer
+from purgatory.core.watchers import W
 from timer.safe_log import safe_repr
-
-LISTS = ((None,),)
-"""The note that the lists are to be mended, and that values may have been told to nobody."""
 
 _NS_PER_S = 1_000_000_000
 
 
-class Books(Generic[W]):
+class Books(PureBooks[W]):
     """All that is known of one purgatory's operations; its arguments are the purgatory's."""
 
-    __slots__ = (
-        *("broken_off", "closing_error", "counters", "expires", "full_log_ns", "gave_up_error"),
-        *("is_closed", "max_pending", "name", "now_ns", "on_settled", "pending", "placed"),
-        *("reaper", "reaper_look_ns", "settling", "still_checked", "timer", "turn", "values"),
-        "watchers",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        timer: Timer,
-        expires: bool,
-        on_settled: Callable[[Any, str, int], object] | None,
-        max_pending: int | None,
-    ) -> None:
-        self.name = name
-        self.timer = timer
-        self.expires = expires
-        self.on_settled = on_settled
-        self.max_pending = max_pending
-        self.now_ns = timer.clock.now_ns
-        self.reaper: Reaper | None = None
-        self.is_closed = False
-        self.closing_error: BaseException | None = None
-        """What all get who are failed by closing, once that has begun."""
-        self.gave_up_error: BaseException | None = None
-        """What those get whose lock was taken when a close came to the end of its time."""
-        self.start_empty()
-
-    def start_empty(self) -> None:
-        """Forget all operations, and all that is known of keys."""
-        self.watchers: WatcherList[W] = WatcherList()
-        self.turn = self.watchers.turn
-        self.pending: dict[int, W] = {}
-        self.settling: dict[int, W] = {}
-        self.still_checked: WeakValueDictionary[int, W] = WeakValueDictionary()
-        self.broken_off: list[tuple[W | None]] = []
-        self.placed: set[int] = set()
-        self.values: dict[Hashable, int] = {}
-        self.counters = Counters()
-        self.reaper_look_ns = 0
-        self.full_log_ns = 0
+    __slots__ = ()
 
     # Coming in.
 
@@ -120,32 +70,6 @@ class Books(Generic[W]):
 
     # Going out.
 
-    def unwatch(self, operation: W, me: Me) -> Exception | None:
-        """Take a claimed operation off all lists. O(keys).
-
-        Returns:
-            What a key raised when it was compared, if one did.
-        """
-        identity = id(operation)
-        turn = self.turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            if identity in self.pending:
-                self.settling[identity] = operation
-                self.pending.pop(identity, None)
-            if self.max_pending is not None:
-                self.placed.discard(identity)
-            key_error = self.watchers.unwatch(operation)
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
-        if key_error is not None:
-            self.broken_off += LISTS
-        return key_error
-
     def observe(self, operation: W, counted_as: str, wait_ns: int) -> None:
         """Tell the observer."""
         assert self.on_settled is not None
@@ -171,31 +95,6 @@ class Books(Generic[W]):
 
         self.turn.run(note)
 
-    def count_settled(self, operation: W, counted_as: str, wait_ns: int, me: Me) -> None:
-        """Book a settled operation, whose callbacks are done, and forget it."""
-        identity = id(operation)
-        counters = self.counters
-        counter = counters.by_outcome.get(counted_as)
-        bucket = bisect_left(WAIT_BOUNDS_NS, wait_ns)
-        turn = self.turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            if identity in self.settling:
-                # Counted and forgotten without a call, hence without an interrupt in between.
-                del self.settling[identity]
-                if counter is None:
-                    counters.rejected += 1
-                else:
-                    counter.total += 1
-                    counter.bucket_counts[bucket] += 1
-                    counter.wait_sum_ns += wait_ns
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
-
     def count_callback_error(self, stage: str) -> None:
         """Count what a callback raised."""
 
@@ -214,21 +113,10 @@ class Books(Generic[W]):
 
     # What it holds.
 
-    def oldest(self) -> W | None:
-        """Return the pending operation that came first, in a turn."""
-        while True:
-            try:
-                for operation in self.pending.values():
-                    if not operation.is_completed:
-                        return operation
-                return None
-            except RuntimeError:
-                continue  # a finalizer came in between and changed it
-
     def mend(self) -> list[tuple[Hashable, int]]:
         """Put the lists right, in a turn; return the values that may have been told to nobody."""
         self.watchers.mend()
-        keys = self.watchers.numbers_by_key
+        keys = self.watchers.keys_with_numbers()
         with suppress(Exception):  # a key that can't be compared
             return [(key, self.values[key]) for key in keys if key in self.values]
         return []
@@ -240,6 +128,7 @@ class Books(Generic[W]):
 
     def check(self) -> None:
         """Assert all invariants, in a turn; exact while no thread is inside. O(entries)."""
-        assert not any(operation.is_completed for operation in self.pending.values())
-        assert not self.settling
-        self.watchers.check(self.pending.values())
+        pending = self.pending_operations()
+        assert not any(operation.is_completed for operation in pending)
+        assert not self.settling_operations()
+        self.watchers.check(pending)

@@ -32,12 +32,11 @@ Ground rules
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
 from typing import Any
 
-from purgatory.core.books import LISTS
 from purgatory.core.callback_chain import LONGEST_CHAIN, this_thread
 from purgatory.core.error_frames import drop_tracebacks
 from purgatory.core.errors import FAULTS
@@ -45,11 +44,10 @@ from purgatory.core.life import SETTLED
 from purgatory.core.lock_like import LockLike
 from purgatory.core.outcome import COMPLETED, EXPIRED, FAILED, PENDING
 from purgatory.core.retry_task import RetryTask
-from purgatory.core.settling import Settled, Verdict
+from purgatory.core.settling import Settled
 from purgatory.core.turn import Me
 from purgatory.core.users_lock import do_under
 from purgatory.core.watchers import REFUSED
-from timer import TimerClosedError, TimerTask
 
 _LET_GO: Me = [0]
 """The server, for good, of what was let go of. No thread has this number."""
@@ -217,47 +215,9 @@ class Checked(Settled):
             self._op_hand_over()
             raise
 
-    def _op_retry_later(self) -> RetryTask:
-        """As its server, hence alone, put a retry on the timer, unless one is there."""
-        retry = self._op_retry
-        if retry is None:
-            retry = self._op_retry = RetryTask(self._op_serve)
-        books = self._op_books
-        if books is not None and not retry.is_due:  # one that is must not be put off
-            try:
-                books.timer.add(retry)
-            except TimerClosedError:
-                if not books.is_closed:  # who closes tries the operation himself
-                    raise
-        return retry
-
-    def _op_waits_for(self, retry: RetryTask) -> bool:
-        """Once it has no server: whether what is noted is left to ``retry``, or to nobody.
-
-        One that came before has left it to the server.
-        """
-        # Put on the timer first, then looked: the settler sets the outcome first, and a close that
-        # lets go of it takes its keys first; then both look for a retry to cancel.
-        if self._op_outcome is not PENDING or self._op_was_let_go():
-            retry.cancel()
-            self._op_retry = None
-            return True
-        books = self._op_books
-        if books is not None and books.gave_up_error is not None:
-            self._op_fail_without_lock(books.gave_up_error)
-            return True
-        return retry.is_due or books is None or books.is_closed
-
-    def _op_go_on(self) -> None:
-        if self._op_outcome is PENDING:
-            self._op_check_due = True
-            self._op_serve()
-        elif self._op_stage != SETTLED:
-            self._op_settle(self._op_outcome, going_on=True)
-        elif self._op_listeners:
-            self._op_tell()
-
-    # What closing asks.
+    def _op_claim_for_good(self) -> bool:
+        """Become its server, and stay it, unless somebody is at it."""
+        return self._op_claims.setdefault("server", _LET_GO) is _LET_GO
 
     def _op_is_at_work(self, thread: int) -> bool:
         """Whether ``thread`` is in the middle of checking or settling it."""
@@ -271,58 +231,15 @@ class Checked(Settled):
         """Whether a thread is in the middle of checking it."""
         return self._op_claims.get("server", _LET_GO) is not _LET_GO
 
-    def _op_end(self, verdict: Verdict | None, held: Collection[int]) -> None:
-        """Note the ``verdict``, or its expiry, and serve it.
+    # What the layers above do, which are there once for all cores.
 
-        Args:
-            verdict: None to expire it.
-            held: the identities of the users' locks that this thread holds for callbacks: they may
-                not be had twice.
-        """
-        if verdict is None:
-            self._op_expiry_due = True
-        else:
-            self._op_verdict = verdict
-        if (
-            id(self._op_lock) not in held
-            or this_thread.chain.length >= LONGEST_CHAIN  # its callbacks would run without the lock
-        ):
-            self._op_serve()
-        else:
-            self._op_serve_by(self._op_serve_noted)
+    @abstractmethod
+    def _op_retry_later(self) -> RetryTask:
+        """Put a retry on the timer, unless one is there."""
 
-    def _op_fail_without_lock(self, error: BaseException) -> None:
-        """Fail it although the user's lock is taken, unless it has a server: that serves what
-        closing noted with it before, or, if it doesn't get the lock either, fails it."""
-        self._op_serve_by(lambda: self._op_settle(FAILED, error))
-
-    def _op_let_go_if_free(self) -> None:
-        """Let it go, unless somebody is at it."""
-        if self._op_claims.setdefault("server", _LET_GO) is _LET_GO:
-            self._op_let_go()
-
-    def _op_let_go(self) -> None:
-        """Leave it pending for good, and tell those who wait."""
-        books = self._op_books
-        assert books is not None
-
-        def take_keys() -> bool:
-            if self._op_outcome is not PENDING:
-                return False
-            if books.watchers.unwatch(self) is not None:
-                books.broken_off += LISTS
-            self._op_keys = ()
-            self._op_thresholds = None
-            return True
-
-        if not books.turn.run(take_keys):
-            return
-        TimerTask.cancel(self)
-        retry = self._op_retry
-        if retry is not None:
-            retry.cancel()
-        self._op_tell()  # nobody else will wake those who wait for it
-        books.pending.pop(id(self), None)
+    @abstractmethod
+    def _op_waits_for(self, retry: RetryTask) -> bool:
+        """Whether what is noted is left to ``retry``, or to nobody."""
 
 
 def check_each(operations: Iterable[Checked], me: Me) -> int:
@@ -334,25 +251,3 @@ def check_each(operations: Iterable[Checked], me: Me) -> int:
         if operation._op_serve_as(me):
             completed += 1
     return completed
-
-
-def settle_each(operations: Collection[Checked], verdict: Verdict) -> None:
-    """Note the verdict with these, and serve it; with all of them, if that is interrupted."""
-    try:
-        for operation in operations:
-            operation._op_verdict = verdict
-            operation._op_serve()
-    except BaseException:
-        for operation in operations:
-            operation._op_verdict = verdict
-        raise
-
-
-# What else the purgatory and its closing ask of an operation.
-end = Checked._op_end
-fail_without_lock = Checked._op_fail_without_lock
-go_on = Checked._op_go_on
-is_at_work = Checked._op_is_at_work
-is_served = Checked._op_is_served
-let_go = Checked._op_let_go
-let_go_if_free = Checked._op_let_go_if_free

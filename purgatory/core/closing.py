@@ -23,21 +23,22 @@ from collections.abc import Callable, Collection, Iterator
 from threading import get_ident
 from typing import Literal, NamedTuple, get_args
 
-from purgatory.core.books import LISTS, Books
+from purgatory.core.books import Books
+from purgatory.core.books_core import LISTS
 from purgatory.core.callback_chain import CallbackChain, this_thread
-from purgatory.core.checking import (
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.core.fault_log import log_safely
+from purgatory.core.handing_over import (
     end,
     fail_without_lock,
     is_at_work,
     is_served,
     let_go,
     let_go_if_free,
+    resume,
 )
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.fault_log import log_safely
 from purgatory.core.outcome import FAILED
-from purgatory.core.settling import resume
 from purgatory.core.timeout import blocking_s
 from purgatory.core.users_lock import locks_held
 
@@ -209,8 +210,8 @@ class Closing:
             checked = filter(is_served, list(books.still_checked.values()))
             return [
                 operation
-                for operations in (books.settling.values(), books.pending.values(), checked)
-                for operation in list(operations)
+                for operations in (books.settling_operations(), books.pending_operations(), checked)
+                for operation in operations
                 if id(operation) not in but
             ]
 

@@ -7,30 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
-from purgatory.core.books import LISTS, Books
+from purgatory.core.books import Books
+from purgatory.core.books_core import LISTS
 from purgatory.core.callback_chain import this_thread
-from purgatory.core.checking import check_each, go_on, settle_each
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import DelayedOperation, submit
+from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.core.fault_log import log_safely
+from purgatory.core.handing_over import go_on, settle_each, submitted_ns
 from purgatory.core.operation_future import future_of
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
+from purgatory.core.purgatory_core import PurePurgatoryCore
 from purgatory.core.reaper import Reaper
-from purgatory.core.settling import submitted_ns
 from purgatory.core.timeout import checked_timeout_s
 from purgatory.core.waiting import ThresholdWaiting, delay_of
-from purgatory.core.watch_keys import (
-    check_hashable,
-    checked_keys,
-    checked_number,
-    checked_thresholds,
-)
+from purgatory.core.watch_keys import check_hashable
 from timer import SystemTimer, Timer, forking
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
@@ -39,7 +34,7 @@ SettledObserver = Callable[[DelayedOperation, str, int], object]
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-class DelayedOperationPurgatory:
+class DelayedOperationPurgatory(PurePurgatoryCore):
     """Holds operations until an event on one of their keys completes them, or their time is up.
 
     Use it as a context manager, or close it: it may own a timer and threads.
@@ -91,42 +86,6 @@ class DelayedOperationPurgatory:
 
     # Waiting and waking.
 
-    def try_complete_else_watch(
-        self,
-        operation: DelayedOperation,
-        keys: Iterable[Hashable] = _NO_KEYS,
-        thresholds: Mapping[Any, int] | None = None,
-    ) -> bool:
-        """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
-
-        The condition is checked, the operation is put on the list of every key, and the condition
-        is checked again: an event in between is not missed. Then its timeout starts. Never blocks.
-
-        Args:
-            operation: one that was never submitted before.
-            keys: what events it waits for. A key given twice counts once.
-            thresholds: keys whose value it waits for, and the value: the condition cannot become
-                true by ``advance`` before one of them has reached its number. At least one key or
-                threshold is needed.
-
-        Returns:
-            True if this call completed it.
-
-        Raises:
-            ValueError: there are no keys.
-            TypeError: a key is not hashable, or ``operation`` is no DelayedOperation.
-            OperationReusedError: the operation was submitted before.
-            PurgatoryClosedError: the purgatory was closed.
-            PurgatoryFullError: ``max_pending`` operations wait already.
-        """
-        if thresholds is not None:
-            thresholds = checked_thresholds(thresholds)
-        keys = checked_keys(keys, thresholds)
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        return submit(operation, books, keys, thresholds)
-
     def future(
         self,
         operation: DelayedOperation,
@@ -145,84 +104,6 @@ class DelayedOperationPurgatory:
         """
         self.try_complete_else_watch(operation, keys, thresholds)
         return future_of(operation, self.name)
-
-    def check_and_complete(self, key: Hashable) -> int:
-        """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
-
-        If a condition holds when this returns, its operation completes without another event: here,
-        or, where a lock was taken, on the thread that held it or by a retry.
-
-        Returns:
-            How many operations this call completed.
-
-        Raises:
-            TypeError: the key is not hashable.
-        """
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        operations: list[DelayedOperation] = []
-        me = [get_ident()]
-        turn = books.turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            # WatcherList.operations_on(key), written out.
-            watchers = books.watchers.by_key.get(key)
-            if watchers is not None:
-                operations += watchers.values()
-                books.counters.checks += len(operations)
-            del turn["holder"]
-            return check_each(operations, me)
-        except BaseException as error:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            books.broken_off += zip(operations)
-            if isinstance(error, TypeError):
-                check_hashable(key)
-            raise
-
-    def advance(self, key: Hashable, value: int) -> int:
-        """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
-
-        A value below an earlier one changes nothing: values only rise, until ``forget``. An
-        operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
-        where k of n have their number reached, amortized; O(1) where none has. Never blocks.
-
-        Returns:
-            How many operations this call completed.
-
-        Raises:
-            TypeError: the key is not hashable, or the value is not an integer.
-        """
-        if type(value) is not int:
-            value = checked_number("value", key, value)
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        values = books.values
-        operations: list[DelayedOperation] = []
-        me = [get_ident()]
-        turn = books.turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            known = values.get(key)
-            if known is None or value > known:
-                values[key] = value
-            if key in books.watchers.numbers_by_key:
-                books.watchers.take_reached(key, value, operations)
-                books.counters.checks += len(operations)
-            del turn["holder"]
-            return check_each(operations, me) if operations else 0
-        except BaseException as error:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            books.broken_off += LISTS
-            books.broken_off += zip(operations)  # the next event passes over them
-            if isinstance(error, TypeError):
-                check_hashable(key)
-            raise
 
     def value(self, key: Hashable) -> int | None:
         """Return the highest value that ``advance`` was told of ``key``, or None. O(1).
@@ -340,12 +221,12 @@ class DelayedOperationPurgatory:
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return len(self._mended_books().watchers.by_key)
+        return self._mended_books().watchers.key_count
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        return len(self._mended_books().pending)
+        return self._mended_books().pending_count
 
     @property
     def max_pending(self) -> int | None:

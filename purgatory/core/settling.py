@@ -22,48 +22,61 @@ Ground rules
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from threading import get_ident
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from purgatory.core.books import Books
 from purgatory.core.callback_chain import LONGEST_CHAIN, CallbackChain, this_thread
 from purgatory.core.error_frames import drop_tracebacks
 from purgatory.core.errors import FAULTS
-from purgatory.core.life import CALLED_BACK, CALLING_BACK, MOVES, OBSERVING, PUT_OFF, SETTLED
+from purgatory.core.life import CALLED_BACK, CALLING_BACK, OBSERVING, PUT_OFF, SETTLED
 from purgatory.core.outcome import CANCELLED, EXPIRED, FAILED, PENDING, Outcome
 from purgatory.core.retry_task import RetryTask
-from purgatory.core.telling import Told
 from purgatory.core.turn import Me
-from purgatory.core.watchers import REFUSED
+from purgatory.core.watchers import REFUSED, Watched
 from timer import TimerTask
 
 Verdict: TypeAlias = tuple[Outcome, BaseException | None]
 """What an operation is told to become, whether its condition holds or not; and why it failed."""
 
 
-class Settled(Told):
+class Settled(Watched):
     """What is settled exactly once, by whoever claims it first."""
 
     __slots__ = (
+        "_op_books",
         "_op_claims",
         "_op_error",
         "_op_expiry_due",
+        "_op_listeners",
         "_op_retry",
         "_op_settler",
+        "_op_stage",
         "_op_start_ns",
         "_op_verdict",
         "_op_wait_ns",
     )
 
+    _op_books: Books[Any] | None
     _op_claims: dict[str, Me]
     """Who is at it: "server" and "settler"."""
     _op_error: BaseException | None
     _op_expiry_due: bool
+    _op_listeners: list[Callable[[], object]] | None
     _op_verdict: Verdict | None
     _op_retry: RetryTask | None
     _op_settler: int
     """The thread that set the outcome."""
+    _op_stage: int
     _op_start_ns: int
     _op_wait_ns: int
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it FAILED, or None. Raised by a callback, it has no traceback: that was logged."""
+        return self._op_error
 
     def on_complete(self) -> None:
         """Finish the work. Called once, when ``outcome`` is COMPLETED or EXPIRED."""
@@ -172,12 +185,6 @@ class Settled(Told):
             return "immediate"
         return counted_as
 
-    def _op_become(self, outcome: Outcome) -> None:
-        """Change an outcome that is not PENDING any more."""
-        if (self._op_stage, outcome) not in MOVES[self._op_stage, self._op_outcome]:
-            raise RuntimeError(f"{self!r} can't become {outcome.name}")
-        self._op_outcome = outcome
-
     def _op_call_back(self) -> None:
         kept: BaseException | None = None
         if self._op_stage < CALLING_BACK and self._op_outcome is not FAILED:
@@ -200,23 +207,6 @@ class Settled(Told):
         if kept is not None:
             drop_tracebacks(kept)
 
-    def _op_call_on_failure(self) -> None:
-        assert self._op_error is not None, "a failed operation says why"
-        try:
-            self.on_failure(self._op_error)
-        except FAULTS as error:
-            self._op_report("on_failure", error)
-
-    def _op_become_failed(self, error: BaseException) -> None:
-        if self._op_outcome is not FAILED:
-            self._op_become(FAILED)
-            self._op_error = error
-
-    def _op_report(self, stage: str, error: BaseException) -> None:
-        if self._op_books is not None:
-            self._op_books.count_callback_error(stage)
-        self._op_log("error", "callback_failed", stage=stage, exc_info=error)
-
     def _op_resume(self) -> None:
         if (
             self._op_outcome is not PENDING
@@ -225,10 +215,36 @@ class Settled(Told):
         ):
             self._op_go_on()
 
+    def _op_was_let_go(self) -> bool:
+        """Whether its purgatory was closed and left it pending: only that takes all its keys."""
+        return self._op_books is not None and not self._op_keys
 
-def submitted_ns(operation: Settled) -> int:
-    """Return when it was submitted, by the timer's clock."""
-    return operation._op_start_ns
+    # What the layers above do, which are there once for all cores.
 
+    @abstractmethod
+    def _op_become_failed(self, error: BaseException) -> None:
+        """Become FAILED by ``error``, unless it is."""
 
-resume = Settled._op_resume
+    @abstractmethod
+    def _op_call_on_failure(self) -> None:
+        """Call ``on_failure``."""
+
+    @abstractmethod
+    def _op_go_on(self) -> None:
+        """Finish what was broken off, unless another call is at it."""
+
+    @abstractmethod
+    def _op_hand_over(self) -> None:
+        """Try once to go on with what was broken off, here and now."""
+
+    @abstractmethod
+    def _op_log(self, level: str, event: str, **values: object) -> None:
+        """Log what happened to it."""
+
+    @abstractmethod
+    def _op_report(self, stage: str, error: BaseException) -> None:
+        """Count and log what a callback raised."""
+
+    @abstractmethod
+    def _op_tell(self) -> None:
+        """Call the listeners, each once."""

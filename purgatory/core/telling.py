@@ -10,36 +10,27 @@ Ground rules
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
-from typing import Any
 
-from purgatory.core.books import Books
 from purgatory.core.callback_chain import this_thread
 from purgatory.core.errors import FAULTS
-from purgatory.core.fault_log import log_safely
+from purgatory.core.failing import Failing
 from purgatory.core.life import SETTLED
 from purgatory.core.outcome import PENDING, Outcome
 from purgatory.core.timeout import checked_timeout_s
-from purgatory.core.watchers import Watched
 from timer import Wake
-from timer.safe_log import safe_repr
 
 _FIRST = (0,)
 
 _listeners_lock = Lock()
 
 
-class Told(Watched):
+class Told(Failing):
     """What tells its listeners once it is settled, or let go of."""
 
-    __slots__ = ("_op_books", "_op_listeners", "_op_stage")
-
-    _op_books: Books[Any] | None
-    _op_listeners: list[Callable[[], object]] | None
-    _op_stage: int
+    __slots__ = ()
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Block this thread until the outcome is known and the callbacks have run.
@@ -117,10 +108,6 @@ class Told(Watched):
         """Whether nothing is to come any more."""
         return self._op_stage == SETTLED or self._op_was_let_go()
 
-    def _op_was_let_go(self) -> bool:
-        """Whether its purgatory was closed and left it pending: only that takes all its keys."""
-        return self._op_books is not None and not self._op_keys
-
     def _op_hand_over(self) -> None:
         """Try once to go on with what was broken off, here and now."""
         chain = this_thread.chain
@@ -133,19 +120,6 @@ class Told(Watched):
         except BaseException:
             chain.is_going_on = False
             raise
-
-    @abstractmethod
-    def _op_go_on(self) -> None:
-        """Finish what was broken off, unless another call is at it."""
-
-    @abstractmethod
-    def _op_resume(self) -> None:
-        """Go on if who settled it was broken off, and nobody has gone on yet."""
-
-    def _op_log(self, level: str, event: str, **values: object) -> None:
-        books = self._op_books
-        name = None if books is None else books.name
-        log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)
 
 
 is_over = Told._op_is_over

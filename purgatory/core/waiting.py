@@ -9,10 +9,10 @@ from inspect import iscoroutine
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from purgatory.core.delayed_operation import FOREVER_MS, DelayedOperation
+from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
 from purgatory.core.outcome import Outcome
-from purgatory.core.timeout import checked_timeout_s
+from purgatory.core.timeout import FOREVER_MS, checked_timeout_s
 
 T = TypeVar("T")
 

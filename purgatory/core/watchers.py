@@ -221,6 +221,15 @@ class WatcherList(Generic[W]):
                 if not waiting:
                     self._drop_numbers(key)
 
+    @property
+    def key_count(self) -> int:
+        """How many keys have somebody who waits. O(1)."""
+        return len(self.by_key)
+
+    def keys_with_numbers(self) -> list[Hashable]:
+        """Return the keys whose number somebody waits for, in a turn."""
+        return list(self.numbers_by_key)
+
     def operations_on(self, key: Hashable) -> list[W]:
         """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
         watchers = self.by_key.get(key)

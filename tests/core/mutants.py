@@ -12,9 +12,11 @@ from dataclasses import dataclass
 TELLING = "purgatory.core.telling"
 SETTLING = "purgatory.core.settling"
 CHECKING = "purgatory.core.checking"
-OPERATION = "purgatory.core.delayed_operation"
-BOOKS = "purgatory.core.books"
+HANDING_OVER = "purgatory.core.handing_over"
+SUBMITTING = "purgatory.core.submitting"
+BOOKS_CORE = "purgatory.core.books_core"
 PURGATORY = "purgatory.core.delayed_operation_purgatory"
+PURGATORY_CORE = "purgatory.core.purgatory_core"
 WATCHERS = "purgatory.core.watchers"
 CLOSING = "purgatory.core.closing"
 
@@ -181,7 +183,7 @@ MUTANTS = [
     Mutant(
         "nobody looks for a retry that came while the operation was busy",
         "users_lock_that_is_taken_until_retries_came",
-        CHECKING,
+        HANDING_OVER,
         """
 -        return retry.is_due or books is None or books.is_closed
 +        return True
@@ -190,7 +192,7 @@ MUTANTS = [
     Mutant(
         "no retry where the user's lock is taken (KAFKA-8334)",
         "with a lock: event, stranger",
-        CHECKING,
+        HANDING_OVER,
         """
 -                books.timer.add(retry)
 +                pass
@@ -202,7 +204,7 @@ MUTANTS = [
     Mutant(
         "a retry stays on the timer for what was settled meanwhile",
         "users_lock_event_and_cancel",
-        CHECKING,
+        HANDING_OVER,
         """
 -            retry.cancel()
 -            self._op_retry = None
@@ -231,7 +233,7 @@ MUTANTS = [
     Mutant(
         "the lists are changed without their lock by who leaves",
         "on one key: cancel, come",
-        BOOKS,
+        BOOKS_CORE,
         """
          identity = id(operation)
 -        turn = self.turn
@@ -254,7 +256,7 @@ MUTANTS = [
     Mutant(
         "nobody looks again after the timeout was started",
         "new: watch, event",
-        OPERATION,
+        SUBMITTING,
         """
 -        if self._op_outcome is not PENDING or not self._op_keys:
 +        if False:
@@ -263,7 +265,7 @@ MUTANTS = [
     Mutant(
         "a closed purgatory takes operations in",
         "new: watch, close by expiry",
-        OPERATION,
+        SUBMITTING,
         """
 -                if books.is_closed:
 +                if False:
@@ -292,7 +294,7 @@ MUTANTS = [
     Mutant(
         "a closing purgatory leaves operations on the lists",
         "new: watch, close by leaving",
-        CHECKING,
+        HANDING_OVER,
         """
 -            self._op_keys = ()
 """,
@@ -300,7 +302,7 @@ MUTANTS = [
     Mutant(
         "a value is noted after it was looked who waits for it",
         "new with a threshold: watch, advance",
-        PURGATORY,
+        PURGATORY_CORE,
         """
 -            known = values.get(key)
 -            if known is None or value > known:
@@ -315,7 +317,7 @@ MUTANTS = [
     Mutant(
         "a lower value takes the place of a higher one",
         "with a threshold: advance, lower advance",
-        PURGATORY,
+        PURGATORY_CORE,
         """
 -            if known is None or value > known:
 +            if known != value:
@@ -325,7 +327,7 @@ MUTANTS = [
     Mutant(
         "numbers are looked up without the lists' lock",
         "new with a threshold: watch, lower advance, advance",
-        PURGATORY,
+        PURGATORY_CORE,
         """
          operations: list[DelayedOperation] = []
          me = [get_ident()]
@@ -395,7 +397,7 @@ MUTANTS = [
     Mutant(
         "who was let go of is not told",
         "on one key: close by leaving, listen",
-        CHECKING,
+        HANDING_OVER,
         """
 -        self._op_tell()  # nobody else will wake those who wait for it
 """,

@@ -10,7 +10,7 @@ import pytest
 
 from purgatory import DelayedOperation, Outcome
 from purgatory.core.life import LET_GO, MOVES, WAITING, State
-from purgatory.core.telling import Told
+from purgatory.core.settling import Settled
 from purgatory.core.watchers import Watched
 
 Moves = set[tuple[State, State]]
@@ -49,6 +49,10 @@ def recorded_moves() -> Iterator[Moves]:
     """Yield the set of all moves that are made in the body."""
     moves: Moves = set()
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((Told, "_op_stage"), (Watched, "_op_outcome"), (Watched, "_op_keys")):
+        for owner, name in (
+            (Settled, "_op_stage"),
+            (Watched, "_op_outcome"),
+            (Watched, "_op_keys"),
+        ):
             patch.setattr(owner, name, _RecordedSlot(vars(owner)[name], moves))
         yield moves

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from tests.core.fresh_core import BUSY_RUN, Patches, load_fresh
 from tests.core.lock_recorder import LockRecorder
-from tests.core.mutants import PURGATORY, Mutant
+from tests.core.mutants import PURGATORY_CORE, Mutant
 
 TURN = "watchers.turn"
 USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
@@ -78,7 +78,7 @@ def test_callbacks_in_the_purgatorys_turn_are_found() -> None:
     released_too_late = Mutant(
         "checks run in a turn of the watch lists",
         "the busy run",
-        PURGATORY,
+        PURGATORY_CORE,
         """
 -            del turn["holder"]
 -            return check_each(operations, me)
@@ -89,7 +89,7 @@ def test_callbacks_in_the_purgatorys_turn_are_found() -> None:
 """,
     )
     recording = record(  # with more threads, this fault could be a deadlock
-        lambda new_run: new_run().run_one(), {PURGATORY: released_too_late.replacements}
+        lambda new_run: new_run().run_one(), {PURGATORY_CORE: released_too_late.replacements}
     )
     for stage in ("try_complete", "on_complete"):
         assert TURN in recording.held_in_callbacks[stage]

@@ -98,6 +98,7 @@ def test_a_file_is_found_by_its_name() -> None:
 def reaches_into_others(path: Path) -> Iterator[str]:
     """The uses of private names, but of a file's own and of those that a class inherits."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     own = {"_replace", "_value_"}  # what named tuples and enums make public
     for node in ast.walk(tree):
         match node:
@@ -109,7 +110,7 @@ def reaches_into_others(path: Path) -> Iterator[str]:
                 own.add(name)
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name("self" | "cls")):
+            case ast.Attribute(value=ast.Name(name)) if name in {"self", "cls", *classes}:
                 pass
             case ast.Attribute(attr=name) if name not in own and re.match("_[a-z]", name):
                 yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
