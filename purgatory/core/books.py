@@ -15,22 +15,46 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from purgatory.core.books_core import PureBooks
+from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS
 from purgatory.core.fault_log import log_safely
+from purgatory.core.implementation import NATIVE
 from purgatory.core.watchers import W
+from timer import Timer
 from timer.safe_log import safe_repr
 
 _NS_PER_S = 1_000_000_000
 
+if TYPE_CHECKING or not NATIVE:
+    BooksCore = PureBooks
+else:
+    from purgatory.core.native.books import NativeBooks as BooksCore
 
-class Books(PureBooks[W]):
+
+class Books(BooksCore[W]):
     """All that is known of one purgatory's operations; its arguments are the purgatory's."""
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        name: str,
+        timer: Timer,
+        expires: bool,
+        on_settled: Callable[[Any, str, int], object] | None,
+        max_pending: int | None,
+    ) -> None:
+        super().__init__(name, timer, expires, on_settled, max_pending)
+        self.start_empty()
+
+    def start_empty(self) -> None:
+        """Forget all operations, and all that is known of keys."""
+        self._start_empty(Counters())
 
     # Coming in.
 

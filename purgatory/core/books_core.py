@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic
 from weakref import WeakValueDictionary
 
-from purgatory.core.counters import WAIT_BOUNDS_NS, Counters
+from purgatory.core.counters import Counters
+from purgatory.core.counting import WAIT_BOUNDS_NS
 from purgatory.core.reaper import Reaper
 from purgatory.core.turn import Me
 from purgatory.core.watchers import W, WatcherList
@@ -50,9 +51,8 @@ class PureBooks(Generic[W]):
         """What all get who are failed by closing, once that has begun."""
         self.gave_up_error: BaseException | None = None
         """What those get whose lock was taken when a close came to the end of its time."""
-        self.start_empty()
 
-    def start_empty(self) -> None:
+    def _start_empty(self, counters: Counters) -> None:
         """Forget all operations, and all that is known of keys."""
         self.watchers: WatcherList[W] = WatcherList()
         self.turn = self.watchers.turn
@@ -62,7 +62,7 @@ class PureBooks(Generic[W]):
         self.broken_off: list[tuple[W | None]] = []
         self.placed: set[int] = set()
         self.values: dict[Hashable, int] = {}
-        self.counters = Counters()
+        self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
 

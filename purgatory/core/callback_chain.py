@@ -17,9 +17,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from purgatory.core.books import Books
+from purgatory.core.implementation import NATIVE
 from purgatory.core.users_lock import Held
 from purgatory.core.watchers import Watched
 
@@ -31,9 +32,8 @@ LeftWork: TypeAlias = tuple[Watched, Callable[[], object], Books[Any] | None]
 """An operation, the method of it that is to be called later, and the books that it is in."""
 
 
-class CallbackChain:
-    """What one thread is in the middle of: how deep, under which locks of users, and what it left
-    for the end."""
+class PureChain:
+    """What stands in a chain, in pure Python."""
 
     __slots__ = ("held", "is_going_on", "left", "length")
 
@@ -42,6 +42,19 @@ class CallbackChain:
         self.is_going_on = False
         self.held: Held | None = None
         self.left: deque[LeftWork] = deque()
+
+
+if TYPE_CHECKING or not NATIVE:
+    Chain = PureChain
+else:
+    from purgatory.core.native.chain import NativeChain as Chain
+
+
+class CallbackChain(Chain):
+    """What one thread is in the middle of: how deep, under which locks of users, and what it left
+    for the end."""
+
+    __slots__ = ()
 
     def run_left(self) -> None:
         """Run what was left, and what that leaves in turn; then raise the first interrupt."""
@@ -76,9 +89,16 @@ class CallbackChain:
         return interrupt
 
 
-class _ThisThread(threading.local):
-    def __init__(self) -> None:
-        self.chain = CallbackChain()
+class PureThisThread(threading.local):
+    """What stands for the thread that asks."""
+
+    def __init__(self, new_chain: Callable[[], CallbackChain]) -> None:
+        self.chain = new_chain()
 
 
-this_thread = _ThisThread()
+if TYPE_CHECKING or not NATIVE:
+    ThisThread = PureThisThread
+else:
+    from purgatory.core.native.chain import NativeThisThread as ThisThread
+
+this_thread = ThisThread(CallbackChain)

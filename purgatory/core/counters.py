@@ -8,22 +8,10 @@ Ground rules
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
-"""What an operation is counted as. ``immediate``: completed by the call that submitted it, without
-waiting. ``rejected``: refused by a purgatory that was closed or full; it was never taken."""
-
-STAGES = ("try_complete", "on_complete", "on_expiration", "on_failure")
-"""The callbacks that may raise."""
-
-WAIT_BOUNDS_MS = (
-    *(1, 2, 5, 10, 25, 50, 100, 250, 500),
-    *(1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000),
-)
-"""Upper bounds of the waits' histograms, from 1 ms to 5 min; one more bucket is above them."""
-
-WAIT_BOUNDS_NS = [bound_ms * 1_000_000 for bound_ms in WAIT_BOUNDS_MS]
-"""The same in nanoseconds: where a wait stands among them is the number of its bucket."""
+from purgatory.core.counting import OUTCOMES, STAGES, WAIT_BOUNDS_MS
+from purgatory.core.implementation import NATIVE
 
 
 class OutcomeCounter:
@@ -56,8 +44,8 @@ class CountersSnapshot:
     missed_wakeups: int
 
 
-class Counters:
-    """The counts of one purgatory."""
+class PureCounters:
+    """The counts of one purgatory, in pure Python."""
 
     __slots__ = ("by_outcome", "callback_errors", "checks", "missed_wakeups", "rejected")
 
@@ -69,6 +57,18 @@ class Counters:
         self.callback_errors = dict.fromkeys(STAGES, 0)
         self.checks = 0
         self.missed_wakeups = 0
+
+
+if TYPE_CHECKING or not NATIVE:
+    CountersCore = PureCounters
+else:
+    from purgatory.core.native.books import NativeCounters as CountersCore
+
+
+class Counters(CountersCore):
+    """The counts of one purgatory."""
+
+    __slots__ = ()
 
     def snapshot(self) -> CountersSnapshot:
         """Copy all counts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from purgatory.core.books import Books
 from purgatory.core.books_core import LISTS
@@ -19,6 +19,7 @@ from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.core.fault_log import log_safely
 from purgatory.core.handing_over import go_on, settle_each, submitted_ns
+from purgatory.core.implementation import NATIVE
 from purgatory.core.operation_future import future_of
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.purgatory_core import PurePurgatoryCore
@@ -34,7 +35,13 @@ SettledObserver = Callable[[DelayedOperation, str, int], object]
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-class DelayedOperationPurgatory(PurePurgatoryCore):
+if TYPE_CHECKING or not NATIVE:
+    PurgatoryCore = PurePurgatoryCore
+else:
+    from purgatory.core.native.purgatory import NativePurgatoryCore as PurgatoryCore
+
+
+class DelayedOperationPurgatory(PurgatoryCore):
     """Holds operations until an event on one of their keys completes them, or their time is up.
 
     Use it as a context manager, or close it: it may own a timer and threads.

@@ -6,6 +6,25 @@ Both do the same. The layers above (``failing``, ``telling``, ``handing_over``, 
 
 from __future__ import annotations
 
-from purgatory.core.submitting import Submitted as OperationCore
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from purgatory.core.implementation import NATIVE
+from timer import TimerTask
+
+if TYPE_CHECKING or not NATIVE:
+    from purgatory.core.submitting import Submitted as OperationCore
+else:
+    from purgatory.core.native.operation import NativeOperation
+
+    class OperationCore(NativeOperation, TimerTask):
+        """What is submitted once, checked by one server at a time, and settled once."""
+
+        __slots__ = ()
+
+        @abstractmethod
+        def try_complete(self) -> bool:
+            """Check the condition; if it holds, call ``force_complete`` and return its result."""
+
 
 __all__ = ["OperationCore"]

@@ -30,7 +30,7 @@ _NO_KEYS: tuple[Hashable, ...] = ()
 
 
 class PurePurgatoryCore:
-    """What `DelayedOperationPurgatory` is made of."""
+    """What `DelayedOperationPurgatory` is made of, in pure Python."""
 
     _books: Books[DelayedOperation]
 

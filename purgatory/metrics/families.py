@@ -13,7 +13,8 @@ from prometheus_client.core import (
     Metric,
 )
 
-from purgatory.core.counters import WAIT_BOUNDS_MS, CountersSnapshot
+from purgatory.core.counters import CountersSnapshot
+from purgatory.core.counting import WAIT_BOUNDS_MS
 from purgatory.core.reaper import Reaper
 from purgatory.metrics.kafka_names import KafkaFamilies
 from purgatory.metrics.reported import Reported

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
-from purgatory.core.counters import STAGES
+from purgatory.core.counting import STAGES
 from purgatory.core.fault_log import Logger
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer

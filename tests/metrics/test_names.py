@@ -18,7 +18,7 @@ from purgatory import (
     PurgatoryFullError,
     metrics,
 )
-from purgatory.core.counters import WAIT_BOUNDS_MS
+from purgatory.core.counting import WAIT_BOUNDS_MS
 from tests.core.probe import Probe, Setting
 from tests.core.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer

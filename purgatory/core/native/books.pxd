@@ -1,0 +1,80 @@
+from libc.stdint cimport int64_t
+
+from purgatory.core.native.watching cimport NativeTurn, NativeWatched, NativeWatcherList
+from timer.native.core cimport NativeTimerCore
+from timer.native.links cimport Link
+
+cdef enum:
+    BUCKETS = 18  # of the waits' histograms, the one without an upper bound included
+
+
+cdef enum CountedAs:
+    IMMEDIATE
+    COMPLETED
+    EXPIRED
+    CANCELLED
+    FAILED
+    REJECTED
+
+
+cdef enum Place:  # where an operation stands in the books
+    NOWHERE
+    PENDING
+    SETTLING
+
+
+cdef class NativeBooked(NativeWatched):
+    cdef Link booked
+    cdef Place place
+
+
+cdef class NativeOutcomeCounter:
+    cdef readonly int64_t total
+    cdef int64_t buckets[BUCKETS]
+    cdef int64_t sum_ns
+    cdef object carried_ns  # what is beyond 64 bits
+
+    cdef int count(self, int64_t wait_ns) except -1
+
+
+cdef class NativeCounters:
+    cdef public int64_t rejected
+    cdef public int64_t checks
+    cdef public int64_t missed_wakeups
+    cdef public dict callback_errors
+    cdef readonly dict by_outcome
+    cdef list counters  # the same, by number
+
+
+cdef class NativeBooks:
+    cdef public object name
+    cdef public object timer
+    cdef public bint expires
+    cdef public object on_settled
+    cdef public object max_pending
+    cdef public object now_ns
+    cdef public object reaper
+    cdef public bint is_closed
+    cdef public object closing_error
+    cdef public object gave_up_error
+    cdef public NativeWatcherList watchers
+    cdef public NativeTurn turn
+    cdef public object still_checked
+    cdef public list broken_off
+    cdef public set placed
+    cdef public dict values
+    cdef public NativeCounters counters
+    cdef public int64_t reaper_look_ns
+    cdef public int64_t full_log_ns
+    cdef readonly Py_ssize_t pending_count
+    cdef NativeTimerCore native_timer  # None: another one, whose methods are called by their names
+    cdef bint reads_system_clock
+    cdef Link pending
+    cdef Link settling
+
+    cdef int64_t now(self) except? -1
+    cdef int book(self, NativeBooked operation) except -1
+    cdef object leave_lists(self, NativeBooked operation)
+    cdef int count_settled(self, NativeBooked operation, CountedAs counted_as, int64_t wait_ns) except -1
+    cdef void forget(self, NativeBooked operation) noexcept
+    cdef int drop_all(self) except -1

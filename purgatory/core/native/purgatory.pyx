@@ -1,0 +1,153 @@
+# cython: language_level=3
+"""What is called for every request and every event, as `purgatory.core.purgatory_core` explains it.
+
+Ground rules
+------------
+* As there. What is read from the lists is read in a turn, since a key may be compared by Python
+  code; it is checked after that.
+"""
+
+from cpython.object cimport PyObject
+
+from purgatory.core.native.books cimport NativeBooks
+from purgatory.core.native.operation cimport check_each, submit
+from purgatory.core.native.watching cimport KeyWatchers
+
+from purgatory.core.watch_keys import (
+    check_hashable,
+    checked_keys,
+    checked_number,
+    checked_thresholds,
+)
+
+cdef extern from "Python.h":
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+cdef tuple _NO_KEYS = ()
+
+
+cdef class NativePurgatoryCore:
+    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `PurePurgatoryCore`."""
+
+    cdef NativeBooks books
+
+    @property
+    def _books(self):
+        return self.books
+
+    @_books.setter
+    def _books(self, NativeBooks books not None):
+        self.books = books
+
+    def try_complete_else_watch(self, operation, keys=_NO_KEYS, thresholds=None):
+        """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
+
+        The condition is checked, the operation is put on the list of every key, and the condition
+        is checked again: an event in between is not missed. Then its timeout starts. Never blocks.
+
+        Args:
+            operation: one that was never submitted before.
+            keys: what events it waits for. A key given twice counts once.
+            thresholds: keys whose value it waits for, and the value: the condition cannot become
+                true by ``advance`` before one of them has reached its number. At least one key or
+                threshold is needed.
+
+        Returns:
+            True if this call completed it.
+
+        Raises:
+            ValueError: there are no keys.
+            TypeError: a key is not hashable, or ``operation`` is no DelayedOperation.
+            OperationReusedError: the operation was submitted before.
+            PurgatoryClosedError: the purgatory was closed.
+            PurgatoryFullError: ``max_pending`` operations wait already.
+        """
+        if thresholds is not None:
+            thresholds = checked_thresholds(thresholds)
+        if thresholds is not None or type(keys) is not tuple or len(keys) != 1:
+            keys = checked_keys(keys, thresholds)
+        else:
+            check_hashable(keys[0])
+        if self.books.broken_off:
+            self._finish_broken_off()
+        return submit(operation, self.books, keys, thresholds)
+
+    def check_and_complete(self, key):
+        """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
+
+        If a condition holds when this returns, its operation completes without another event: here,
+        or, where a lock was taken, on the thread that held it or by a retry.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        cdef NativeBooks books = self.books
+        cdef KeyWatchers watchers
+        cdef bint entered = False
+        cdef list operations
+        if books.broken_off:
+            self._finish_broken_off()
+        operations = []
+        try:
+            entered = books.turn.enter()
+            watchers = books.watchers.on(key)
+            if watchers is not None:
+                watchers.collect(operations)
+                books.counters.checks += len(operations)
+            books.turn.leave(entered)
+            entered = False
+            return check_each(operations)
+        except BaseException as error:
+            books.turn.leave(entered)
+            for operation in operations:
+                books.broken_off.append((operation,))
+            if isinstance(error, TypeError):
+                check_hashable(key)
+            raise
+
+    def advance(self, key, value):
+        """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
+
+        A value below an earlier one changes nothing: values only rise, until ``forget``. An
+        operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
+        where k of n have their number reached, amortized; O(1) where none has. Never blocks.
+
+        Returns:
+            How many operations this call completed.
+
+        Raises:
+            TypeError: the key is not hashable, or the value is not an integer.
+        """
+        cdef NativeBooks books = self.books
+        cdef KeyWatchers watchers
+        cdef bint entered = False
+        cdef PyObject* known
+        cdef list operations = None
+        if type(value) is not int:
+            value = checked_number("value", key, value)
+        if books.broken_off:
+            self._finish_broken_off()
+        try:
+            entered = books.turn.enter()
+            known = PyDict_GetItemWithError(books.values, key)
+            if known is NULL or value > <object> known:
+                books.values[key] = value
+            watchers = books.watchers.on(key)
+            if watchers is not None and watchers.heap_size:
+                operations = []
+                watchers.take_reached(value, operations)
+                books.counters.checks += len(operations)
+            books.turn.leave(entered)
+            entered = False
+            return check_each(operations) if operations is not None else 0
+        except BaseException as error:
+            books.turn.leave(entered)
+            books.broken_off.append((None,))
+            for operation in operations or ():
+                books.broken_off.append((operation,))
+            if isinstance(error, TypeError):
+                check_hashable(key)
+            raise

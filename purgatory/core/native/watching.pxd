@@ -1,0 +1,73 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from timer.native.links cimport Link
+from timer.native.task cimport NativeTask
+
+cdef enum:
+    FEW = 3  # keys, for which there is room in the operation itself
+
+
+cdef struct Watch:  # a place on the list of one key
+    Link link
+    PyObject* operation
+    PyObject* watchers  # the list; the operation owns a reference to it
+
+
+cdef struct Threshold:  # a place in the heap of one key
+    int64_t number
+    int64_t order  # who came first is told first
+    Py_ssize_t place  # NOWHERE once it was reached
+    PyObject* operation  # NULL: there is none for this key
+
+
+cdef class NativeTurn:
+    cdef unsigned long holder  # the number of the thread whose turn it is, or 0
+
+    cdef bint enter(self) except -1
+    cdef int wait(self, unsigned long me) except -1
+    cdef void leave(self, bint entered) noexcept
+
+
+cdef class KeyWatchers:
+    cdef object key
+    cdef Link root
+    cdef Py_ssize_t count
+    cdef bint is_dropped  # whether it is in no map any more
+    cdef Threshold** heap
+    cdef Py_ssize_t heap_size
+    cdef Py_ssize_t heap_room
+
+    cdef int make_room(self) except -1
+    cdef void push(self, Threshold* threshold) noexcept
+    cdef void remove(self, Threshold* threshold) noexcept
+    cdef void sift(self, Py_ssize_t place) noexcept
+    cdef int collect(self, list operations) except -1
+    cdef int take_reached(self, object value, list taken) except -1
+
+
+cdef class NativeWatched(NativeTask):
+    cdef public tuple _op_keys
+    cdef public dict _op_thresholds
+    cdef public object _op_outcome
+    cdef Watch* watches
+    cdef Threshold* thresholds
+    cdef Py_ssize_t watch_count
+    cdef Watch few[FEW]
+
+
+cdef class NativeWatcherList:
+    cdef readonly dict by_key
+    cdef readonly NativeTurn turn
+    cdef readonly Py_ssize_t entries
+    cdef int64_t order
+
+    cdef int put(self, NativeWatched operation) except -1
+    cdef bint link(
+        self, NativeWatched operation, tuple keys, Watch* watches, Threshold* thresholds
+    ) except -1
+    cdef int find_lists(self, tuple keys, Watch* watches) except -1
+    cdef object take_off(self, NativeWatched operation)
+    cdef int drop_if_empty(self, KeyWatchers watchers) except -1
+    cdef int put_back(self, KeyWatchers watchers) except -1
+    cdef KeyWatchers on(self, object key)

@@ -1,0 +1,500 @@
+# cython: language_level=3
+"""Who waits on which key: for any event on it, or until its value has reached a number.
+
+`purgatory.core.watchers` and `threshold_watchers` say what is promised; here is what is different.
+
+Ground rules
+------------
+* An operation has a link for each of its keys in itself, on the list of that key, and, where it
+  waits for a number, a place in the heap of that list. A list owns no reference: whoever is on one
+  is pending or being settled, and the books own a reference to what is.
+* What does not call Python is one step: no other thread, signal or finalizer comes in between. All
+  links of an operation are made in one such step, and taken off in one.
+* Python is called where a key is hashed or compared, and may be where something is allocated or a
+  reference is dropped (finalizers). That is done before or after those steps, in a turn of the
+  lists, which lets its own thread in: whatever was found before is looked at again in the step.
+* A list that is empty is taken out of the map, and is ``is_dropped`` then, for whoever found it
+  before.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+from libc.stdlib cimport calloc, free, realloc
+
+from timer.native.links cimport Link, append, start_empty, unlink
+from purgatory.core.native.chain cimport this_number
+
+import sys
+from contextlib import suppress
+from time import sleep
+
+from purgatory.core.outcome import Outcome
+
+cdef extern from "Python.h":
+    ctypedef int (*visitproc)(PyObject* told, void* arg) noexcept
+    ctypedef int (*traverseproc)(PyObject* self, visitproc visit, void* arg) noexcept
+    ctypedef struct PyTypeObject:
+        traverseproc tp_traverse
+    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
+    int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+
+cdef object PENDING = Outcome.PENDING
+cdef Py_ssize_t NOWHERE = -1
+cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
+
+
+cdef class NativeTurn:
+    """One thread at a time, as `purgatory.core.turn` explains it."""
+
+    cdef bint enter(self) except -1:
+        """Take the turn; False where this thread is in the middle of one."""
+        cdef unsigned long me = this_number()
+        if self.holder == 0:
+            self.holder = me
+            return True
+        return self.wait(me)
+
+    cdef int wait(self, unsigned long me) except -1:
+        while self.holder != 0:
+            if self.holder == me or sys.is_finalizing():
+                return False
+            sleep(PAUSE_S)
+        self.holder = me
+        return True
+
+    cdef void leave(self, bint entered) noexcept:
+        if entered:
+            self.holder = 0
+
+    def run(self, work):
+        """Do ``work`` in a turn. It must be short."""
+        cdef bint entered = self.enter()
+        try:
+            return work()
+        finally:
+            self.leave(entered)
+
+    @property
+    def is_ours(self):
+        """Whether this thread is in the middle of a turn."""
+        return self.holder == this_number()
+
+    def __bool__(self):
+        return self.holder != 0
+
+
+cdef class KeyWatchers:
+    """The operations that wait on one key, in arrival order, and those that wait for a number."""
+
+    def __cinit__(self):
+        start_empty(&self.root)
+
+    def __dealloc__(self):
+        free(self.heap)
+
+    cdef int make_room(self) except -1:
+        """Make room for one more in the heap."""
+        cdef Py_ssize_t room = 2 * self.heap_room + 4
+        cdef Threshold** heap
+        if self.heap_size < self.heap_room:
+            return 0
+        heap = <Threshold**> realloc(self.heap, room * sizeof(Threshold*))
+        if heap is NULL:
+            raise MemoryError
+        self.heap = heap
+        self.heap_room = room
+        return 0
+
+    cdef void push(self, Threshold* threshold) noexcept:
+        """Let it wait; there is room. O(log n)."""
+        threshold.place = self.heap_size
+        self.heap[self.heap_size] = threshold
+        self.heap_size += 1
+        self.sift(threshold.place)
+
+    cdef void remove(self, Threshold* threshold) noexcept:
+        """Take it off the heap, if it is there. O(log n)."""
+        cdef Py_ssize_t place = threshold.place
+        if place == NOWHERE:
+            return
+        threshold.place = NOWHERE
+        self.heap_size -= 1
+        if place < self.heap_size:
+            self.heap[place] = self.heap[self.heap_size]
+            self.heap[place].place = place
+            self.sift(place)
+
+    cdef void sift(self, Py_ssize_t place) noexcept:
+        """Move what stands at ``place`` up or down to where it belongs."""
+        cdef Threshold** heap = self.heap
+        cdef Threshold* moved = heap[place]
+        cdef Py_ssize_t other
+        while place and comes_before(moved, heap[(place - 1) // 2]):
+            other = (place - 1) // 2
+            heap[place] = heap[other]
+            heap[place].place = place
+            place = other
+        while 2 * place + 1 < self.heap_size:
+            other = 2 * place + 1
+            if other + 1 < self.heap_size and comes_before(heap[other + 1], heap[other]):
+                other += 1
+            if comes_before(moved, heap[other]):
+                break
+            heap[place] = heap[other]
+            heap[place].place = place
+            place = other
+        heap[place] = moved
+        moved.place = place
+
+    cdef int collect(self, list operations) except -1:
+        """Add all who wait on the key to ``operations``."""
+        cdef Link* link = self.root.next
+        while link is not &self.root:
+            operations.append(<object> watch_of(link).operation)
+            link = link.next
+        return 0
+
+    cdef int take_reached(self, object value, list taken) except -1:
+        """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
+        cdef int64_t reached = within_64_bits(value)
+        cdef Threshold* first
+        too_large = []
+        while self.heap_size and self.heap[0].number <= reached:
+            first = self.heap[0]
+            operation = <NativeWatched> first.operation
+            if first.number in (INT64_MAX, INT64_MIN) and operation._op_thresholds[self.key] > value:
+                too_large.append(operation)
+            else:
+                taken.append(operation)
+            self.remove(first)
+        for operation in too_large:
+            wait_again(operation, self)
+        return 0
+
+
+cdef inline bint comes_before(Threshold* one, Threshold* other) noexcept:
+    return one.number < other.number or (one.number == other.number and one.order < other.order)
+
+
+cdef inline Watch* watch_of(Link* link) noexcept:
+    return <Watch*> link  # its first field
+
+
+cdef int64_t within_64_bits(object number) except? -1:
+    """Return a whole number, cut to 64 bits."""
+    cdef int overflow = 0
+    cdef int64_t cut = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow:
+        return INT64_MAX if overflow > 0 else INT64_MIN
+    return cut
+
+
+cdef int wait_again(NativeWatched operation, KeyWatchers watchers) except -1:
+    """Let ``operation`` wait for its number on that list again, if it has one and does not."""
+    cdef Py_ssize_t index
+    cdef Threshold* threshold
+    if operation.thresholds is NULL:
+        return 0
+    for index in range(operation.watch_count):
+        threshold = &operation.thresholds[index]
+        if operation.watches[index].watchers is <PyObject*> watchers:
+            if threshold.operation is not NULL and threshold.place == NOWHERE:
+                watchers.make_room()
+                watchers.push(threshold)
+    return 0
+
+
+cdef class NativeWatched(NativeTask):
+    """What a watch list knows of an operation."""
+
+    def __cinit__(self):
+        self._op_keys = ()
+        self._op_outcome = PENDING
+
+    @property
+    def outcome(self):
+        """What became of it. In a callback, what it is about to be."""
+        return self._op_outcome
+
+    @property
+    def is_completed(self):
+        """Whether it is anything but PENDING."""
+        return self._op_outcome is not PENDING
+
+
+cdef class NativeWatcherList:
+    """The maps from key to watchers."""
+
+    def __cinit__(self):
+        self.turn = NativeTurn()
+        self.by_key = {}
+
+    cdef KeyWatchers on(self, object key):
+        """Return the list of ``key``, or None."""
+        cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
+        return None if found is NULL else <KeyWatchers> found
+
+    def watch(self, NativeWatched operation not None):
+        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
+        self.put(operation)
+
+    cdef int put(self, NativeWatched operation) except -1:
+        cdef tuple keys = operation._op_keys  # none, if a purgatory that closed has let go of it
+        cdef Py_ssize_t count = len(keys), index
+        cdef Watch* watches = operation.few
+        cdef Threshold* thresholds = NULL
+        cdef bint entered = False, is_linked = False
+        if operation.watch_count:
+            raise RuntimeError(f"{operation!r} is on its lists")
+        try:
+            if count > FEW:
+                watches = <Watch*> calloc(count, sizeof(Watch))
+            if watches is NULL:
+                raise MemoryError
+            for index in range(count):
+                watches[index].watchers = NULL
+            if operation._op_thresholds:
+                thresholds = numbers_of(operation, keys)
+            entered = self.turn.enter()
+            is_linked = self.link(operation, keys, watches, thresholds)
+        finally:
+            self.turn.leave(entered)
+            if not is_linked:
+                free(thresholds)
+                if watches is not NULL:
+                    let_go_of(operation, watches, count)
+        return 0
+
+    cdef bint link(
+        self, NativeWatched operation, tuple keys, Watch* watches, Threshold* thresholds
+    ) except -1:
+        """Find the lists, then put the operation on all of them; False: it is settled."""
+        cdef Py_ssize_t count = len(keys), index
+        cdef KeyWatchers watchers
+        self.find_lists(keys, watches)
+        while not are_kept(watches, count):
+            self.find_lists(keys, watches)
+        # From here on nothing calls Python.
+        if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:
+            return False
+        if thresholds is not NULL:
+            for index in range(count):
+                (<KeyWatchers> watches[index].watchers).make_room()
+        for index in range(count):
+            watchers = <KeyWatchers> watches[index].watchers
+            watches[index].operation = <PyObject*> operation
+            append(&watchers.root, &watches[index].link)
+            watchers.count += 1
+            if thresholds is not NULL and thresholds[index].operation is not NULL:
+                self.order += 1
+                thresholds[index].order = self.order
+                watchers.push(&thresholds[index])
+        operation.watches = watches
+        operation.thresholds = thresholds
+        operation.watch_count = count
+        self.entries += count
+        return True
+
+    cdef int find_lists(self, tuple keys, Watch* watches) except -1:
+        """Find the lists that are missing yet, or make them."""
+        cdef Py_ssize_t index
+        cdef PyObject* found
+        cdef KeyWatchers watchers
+        for index in range(len(keys)):
+            if watches[index].watchers is not NULL:
+                continue
+            key = keys[index]
+            found = PyDict_GetItemWithError(self.by_key, key)
+            if found is not NULL:
+                watchers = <KeyWatchers> found
+            else:
+                watchers = KeyWatchers.__new__(KeyWatchers)
+                watchers.key = key
+                watchers = self.by_key.setdefault(key, watchers)
+            Py_INCREF(watchers)
+            watches[index].watchers = <PyObject*> watchers
+        return 0
+
+    def unwatch(self, NativeWatched operation not None):
+        """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys).
+
+        Returns:
+            What a key raised when it was compared, if one did.
+        """
+        return self.take_off(operation)
+
+    cdef object take_off(self, NativeWatched operation):
+        cdef Py_ssize_t count = operation.watch_count, index
+        cdef Watch* watches = operation.watches
+        cdef Threshold* thresholds = operation.thresholds
+        cdef KeyWatchers watchers
+        key_error = None
+        if not count:
+            return None
+        for index in range(count):
+            watchers = <KeyWatchers> watches[index].watchers
+            unlink(&watches[index].link)
+            watchers.count -= 1
+            if thresholds is not NULL and thresholds[index].operation is not NULL:
+                watchers.remove(&thresholds[index])
+        operation.watch_count = 0
+        operation.watches = NULL
+        operation.thresholds = NULL
+        self.entries -= count
+        free(thresholds)
+        # It is off the lists: from here on Python may be called.
+        try:
+            for index in range(count):
+                watchers = <KeyWatchers> watches[index].watchers
+                if watchers.count == 0:
+                    try:
+                        self.drop_if_empty(watchers)
+                    except Exception as error:
+                        key_error = error
+        finally:
+            let_go_of(operation, watches, count)
+        return key_error
+
+    cdef int drop_if_empty(self, KeyWatchers watchers) except -1:
+        """Take a list out of the map; not if somebody came meanwhile, by a key or a finalizer."""
+        if watchers.is_dropped:
+            return 0
+        popped = self.by_key.pop(watchers.key, None)
+        if popped is None or (popped is watchers and watchers.count == 0):
+            watchers.is_dropped = watchers.count == 0
+        else:
+            self.put_back(popped)
+        return 0
+
+    cdef int put_back(self, KeyWatchers watchers) except -1:
+        """Put a list back into the map, or who is on it to the list that has its place now."""
+        cdef KeyWatchers there = self.by_key.setdefault(watchers.key, watchers)
+        if there is not watchers:
+            operations = []
+            watchers.collect(operations)
+            for operation in operations:
+                self.take_off(operation)
+                self.put(operation)
+        return 0
+
+    # Looking, and mending: in a turn.
+
+    @property
+    def key_count(self):
+        """How many keys have somebody who waits. O(1)."""
+        return len(self.by_key)
+
+    def keys_with_numbers(self):
+        """Return the keys whose number somebody waits for, in a turn."""
+        cdef KeyWatchers watchers
+        return [watchers.key for watchers in list(self.by_key.values()) if watchers.heap_size]
+
+    def operations_on(self, key):
+        """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
+        cdef KeyWatchers watchers = self.on(key)
+        operations = []
+        if watchers is not None:
+            watchers.collect(operations)
+        return operations
+
+    def wait_anew(self, key):
+        """Let all on ``key`` whose number was reached wait for it again, in a turn.
+
+        O(watchers * log numbers).
+        """
+        cdef KeyWatchers watchers = self.on(key)
+        if watchers is not None:
+            for operation in self.operations_on(key):
+                wait_again(operation, watchers)
+
+    def mend(self):
+        """Drop the empty lists whose keys could not be compared. O(keys)."""
+        cdef KeyWatchers watchers
+        for watchers in list(self.by_key.values()):
+            if watchers.count == 0:
+                with suppress(Exception):
+                    self.drop_if_empty(watchers)
+
+    def check(self, operations):
+        """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
+        cdef KeyWatchers watchers
+        cdef NativeWatched operation
+        cdef Py_ssize_t place
+        found = []
+        for key, watchers in self.by_key.items():
+            waiting = self.operations_on(key)
+            assert watchers.count == len(waiting) > 0, "an empty list is dropped"
+            assert watchers.key is key and not watchers.is_dropped
+            found += [(key, id(operation)) for operation in waiting]
+            for place in range(watchers.heap_size):
+                assert watchers.heap[place].place == place
+                assert not comes_before(watchers.heap[place], watchers.heap[max(0, place - 1) // 2])
+                operation = <NativeWatched> watchers.heap[place].operation
+                assert within_64_bits(operation._op_thresholds[key]) == watchers.heap[place].number
+        expected = {(key, id(operation)) for operation in operations for key in operation._op_keys}
+        assert set(found) == expected, "the lists hold what is pending, under all its keys"
+        assert self.entries == len(found)
+
+
+cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
+    """Return the numbers that ``operation`` waits for, beside its keys."""
+    cdef Py_ssize_t index
+    cdef Threshold* thresholds = <Threshold*> calloc(len(keys), sizeof(Threshold))
+    if thresholds is NULL:
+        raise MemoryError
+    try:
+        for index in range(len(keys)):
+            number = operation._op_thresholds.get(keys[index])
+            if number is not None:
+                thresholds[index].number = within_64_bits(number)
+                thresholds[index].place = NOWHERE
+                thresholds[index].operation = <PyObject*> operation
+    except BaseException:
+        free(thresholds)
+        raise
+    return thresholds
+
+
+cdef bint are_kept(Watch* watches, Py_ssize_t count) except -1:
+    """Whether all these lists are in the map; those that are not are let go of."""
+    cdef Py_ssize_t index
+    cdef KeyWatchers watchers
+    cdef bint kept = True
+    for index in range(count):
+        watchers = <KeyWatchers> watches[index].watchers
+        if watchers.is_dropped:
+            kept = False
+            watches[index].watchers = NULL
+            Py_DECREF(watchers)
+    return kept
+
+
+cdef int let_go_of(NativeWatched operation, Watch* watches, Py_ssize_t count) except -1:
+    """Let go of the lists of one that is on none of them."""
+    cdef Py_ssize_t index
+    for index in range(count):
+        if watches[index].watchers is not NULL:
+            Py_DECREF(<KeyWatchers> watches[index].watchers)
+    if watches is not operation.few:
+        free(watches)
+    return 0
+
+
+# The garbage collector has to know of the lists, which no field of the operation names.
+
+cdef traverseproc _traverse_fields
+
+
+cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
+    cdef NativeWatched operation = <NativeWatched> self
+    cdef Py_ssize_t index
+    cdef int told = _traverse_fields(self, visit, arg)
+    for index in range(operation.watch_count):
+        told = told or visit(operation.watches[index].watchers, arg)
+    return told
+
+
+cdef PyTypeObject* _type = <PyTypeObject*> NativeWatched
+_traverse_fields = _type.tp_traverse
+_type.tp_traverse = _traverse
