@@ -193,7 +193,10 @@ def test_what_was_left_is_checked_by_nobody_and_still_yours_to_complete(setting:
     setting.assert_empty()
 
 
-@pytest.mark.parametrize("at", ["before the first check", "first check", "second check"])
+@pytest.mark.parametrize(
+    "at",
+    [pytest.param("before the first check", marks=pytest.mark.pure), "first check", "second check"],
+)
 def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: str) -> None:
     operation = Probe(100)
     purgatory = setting.purgatory

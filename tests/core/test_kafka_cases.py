@@ -90,6 +90,7 @@ def test_an_operation_on_two_keys_is_completed_by_either_and_counted_once(
     setting.assert_empty()
 
 
+@pytest.mark.pure
 def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: Setting) -> None:
     """Somebody completes it while it is put on its lists: between the first key and the third."""
     operation = Probe()

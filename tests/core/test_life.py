@@ -138,12 +138,14 @@ def live_all() -> None:
             how(setting, operation)
 
 
+@pytest.mark.pure
 def test_each_move_of_the_table_is_made_and_no_other() -> None:
     with recorded_moves() as moves:
         live_all()
     assert moves == IN_THE_TABLE
 
 
+@pytest.mark.pure
 def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all of the states that an operation is in while somebody else may call."""
     called_in: set[State] = set()

@@ -319,7 +319,7 @@ def test_an_interrupt_that_goes_on_to_the_caller_keeps_its_traceback(setting: Se
 def assert_leaves_nothing(setting: Setting) -> None:
     setting.assert_empty()
     assert setting.purgatory._books.watchers.by_key == {}
-    assert setting.purgatory._books.pending == {}
+    assert setting.purgatory._books.pending_operations() == []
 
 
 def test_100_000_completed_operations_on_a_hot_key_leave_nothing(setting: Setting) -> None:

@@ -51,6 +51,7 @@ def test_two_checks_in_all_whatever_the_number_of_keys(
     assert setting.purgatory.num_delayed == 1
 
 
+@pytest.mark.pure
 def test_the_second_check_finds_what_happened_while_it_was_put_on_the_lists(
     setting: Setting,
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.interrupts.own_process import run_in_own_process
 from tests.interrupts.test_purgatory import SHORT_MS, THEN, World
 from tests.timer.test_interrupts import at_depth, depth
+from timer import NATIVE
 
 ROOMS = range(1, 60)
 
@@ -61,7 +62,7 @@ def call_with_little_room(name: str) -> None:
         THEN[room % 3](world)
         world.purgatory.close("fail")
         world.assert_over()
-    assert raised > 5
+    assert raised > (2 if NATIVE else 5), "the stack was never too deep"
 
 
 @pytest.mark.parametrize("name", CALLS)

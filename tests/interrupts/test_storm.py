@@ -115,7 +115,11 @@ class StormBesideAReaper(Storm):
     def assert_over(self) -> None:
         """What an alarm broke off on this thread the reaper's thread may go on with just now."""
         end_s = time.monotonic() + 60
-        while self.timer.size or self.purgatory.num_delayed or self.purgatory._books.settling:
+        while (
+            self.timer.size
+            or self.purgatory.num_delayed
+            or self.purgatory._books.settling_operations()
+        ):
             an_event(self)
             assert time.monotonic() < end_s, "something is left"
         self.purgatory.close("fail")

@@ -142,7 +142,7 @@ class Broker:
 
     def waiting(self, purgatory: DelayedOperationPurgatory) -> Any:
         """The one operation that waits in a purgatory."""
-        operations = list(purgatory._books.pending.values())
+        operations = purgatory._books.pending_operations()
         assert len(operations) == 1, operations
         return operations[0]
 

@@ -207,10 +207,14 @@ cdef class NativeOperation(NativeBooked):
         chain.length = length + 1
         try:
             self.finish_in_chain()
-        finally:
             chain.length = length
             if not length and chain.left:
                 chain.run_left()
+        except BaseException:
+            chain.length = length
+            if not length and chain.left:
+                chain.run_left()
+            raise
         return 0
 
     cdef int finish_in_chain(self) except -1:

@@ -68,6 +68,7 @@ cdef class NativeWatcherList:
     ) except -1
     cdef int find_lists(self, tuple keys, Watch* watches) except -1
     cdef object take_off(self, NativeWatched operation)
+    cdef object let_go_of(self, NativeWatched operation, Watch* watches, Py_ssize_t count)
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1
     cdef int put_back(self, KeyWatchers watchers) except -1
     cdef KeyWatchers on(self, object key)

@@ -17,6 +17,7 @@ Ground rules
   before.
 """
 
+cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
@@ -84,6 +85,7 @@ cdef class NativeTurn:
         return self.holder != 0
 
 
+@cython.freelist(64)
 cdef class KeyWatchers:
     """The operations that wait on one key, in arrival order, and those that wait for a number."""
 
@@ -205,6 +207,7 @@ cdef int wait_again(NativeWatched operation, KeyWatchers watchers) except -1:
     return 0
 
 
+@cython.no_gc_clear  # a cycle through an operation has another link that can be cut
 cdef class NativeWatched(NativeTask):
     """What a watch list knows of an operation."""
 
@@ -247,23 +250,23 @@ cdef class NativeWatcherList:
         cdef bint entered = False, is_linked = False
         if operation.watch_count:
             raise RuntimeError(f"{operation!r} is on its lists")
-        try:
-            if count > FEW:
-                watches = <Watch*> calloc(count, sizeof(Watch))
+        if operation._op_thresholds:
+            thresholds = numbers_of(operation, keys)
+        if count > FEW:
+            watches = <Watch*> calloc(count, sizeof(Watch))
             if watches is NULL:
+                free(thresholds)
                 raise MemoryError
-            for index in range(count):
-                watches[index].watchers = NULL
-            if operation._op_thresholds:
-                thresholds = numbers_of(operation, keys)
+        for index in range(count):
+            watches[index].watchers = NULL
+        try:
             entered = self.turn.enter()
             is_linked = self.link(operation, keys, watches, thresholds)
         finally:
-            self.turn.leave(entered)
             if not is_linked:
                 free(thresholds)
-                if watches is not NULL:
-                    let_go_of(operation, watches, count)
+                self.let_go_of(operation, watches, count)
+            self.turn.leave(entered)
         return 0
 
     cdef bint link(
@@ -329,7 +332,6 @@ cdef class NativeWatcherList:
         cdef Watch* watches = operation.watches
         cdef Threshold* thresholds = operation.thresholds
         cdef KeyWatchers watchers
-        key_error = None
         if not count:
             return None
         for index in range(count):
@@ -343,9 +345,21 @@ cdef class NativeWatcherList:
         operation.thresholds = NULL
         self.entries -= count
         free(thresholds)
-        # It is off the lists: from here on Python may be called.
+        return self.let_go_of(operation, watches, count)
+
+    cdef object let_go_of(self, NativeWatched operation, Watch* watches, Py_ssize_t count):
+        """Let go of the lists of one that is on none of them, and drop those that are empty.
+
+        Returns:
+            What a key raised when it was compared, if one did.
+        """
+        cdef Py_ssize_t index
+        cdef KeyWatchers watchers
+        key_error = None
         try:
             for index in range(count):
+                if watches[index].watchers is NULL:
+                    continue
                 watchers = <KeyWatchers> watches[index].watchers
                 if watchers.count == 0:
                     try:
@@ -353,7 +367,11 @@ cdef class NativeWatcherList:
                     except Exception as error:
                         key_error = error
         finally:
-            let_go_of(operation, watches, count)
+            for index in range(count):
+                if watches[index].watchers is not NULL:
+                    Py_DECREF(<KeyWatchers> watches[index].watchers)
+            if watches is not operation.few:
+                free(watches)
         return key_error
 
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1:
@@ -468,17 +486,6 @@ cdef bint are_kept(Watch* watches, Py_ssize_t count) except -1:
             watches[index].watchers = NULL
             Py_DECREF(watchers)
     return kept
-
-
-cdef int let_go_of(NativeWatched operation, Watch* watches, Py_ssize_t count) except -1:
-    """Let go of the lists of one that is on none of them."""
-    cdef Py_ssize_t index
-    for index in range(count):
-        if watches[index].watchers is not NULL:
-            Py_DECREF(<KeyWatchers> watches[index].watchers)
-    if watches is not operation.few:
-        free(watches)
-    return 0
 
 
 # The garbage collector has to know of the lists, which no field of the operation names.
