@@ -25,7 +25,16 @@ from purgatory import (
     PurgatoryFullError,
     core,
 )
-from purgatory.core import checking, delayed_operation, retry_task, settling, telling
+from purgatory.core import (
+    checking,
+    delayed_operation,
+    failing,
+    handing_over,
+    retry_task,
+    settling,
+    submitting,
+    telling,
+)
 from purgatory.core.life import SETTLED
 from tests.core.probe import LONG_MS, pass_time
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves
@@ -36,7 +45,11 @@ CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
 THE_OPERATION = tuple(
-    str(layer.__file__) for layer in (delayed_operation, checking, settling, telling, retry_task)
+    str(layer.__file__)
+    for layer in (
+        *(delayed_operation, submitting, checking, settling),
+        *(failing, telling, handing_over, retry_task),
+    )
 )
 
 SHORT_MS = 50
@@ -380,7 +393,13 @@ def scenario_of(
     return scenario
 
 
-@pytest.mark.parametrize("call", CALLS)
+IN_PYTHON = [
+    pytest.param(call, marks=pytest.mark.pure) if call is check_in_vain else call for call in CALLS
+]
+"""Over the native core, no instruction of ours is run in Python by a check that finds nothing."""
+
+
+@pytest.mark.parametrize("call", IN_PYTHON)
 def test_an_interrupt_leaves_nothing_stuck_or_lost(call: Call) -> None:
     """At a sample of all places; life goes on in another way with each call."""
     number = CALLS.index(call)
@@ -392,7 +411,7 @@ def test_an_interrupt_leaves_nothing_stuck_or_lost(call: Call) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("then", THEN)
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", IN_PYTHON)
 def test_an_interrupt_anywhere_leaves_nothing_stuck_or_lost(
     call: Call, then: Callable[[World], None]
 ) -> None:
@@ -412,7 +431,7 @@ def test_an_expiry_that_is_interrupted_comes_by_the_timer_alone(
 
 
 @pytest.mark.parametrize("error", [SignalError, RecursionError])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", IN_PYTHON)
 def test_an_error_that_callbacks_may_raise_as_well_does_no_harm_either(
     call: Call, error: type[Exception]
 ) -> None:
