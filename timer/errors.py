@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import operator
 
+from timer.safe_log import safe_repr
+
 
 class TimerClosedError(RuntimeError):
     """The timer was closed: it takes no more tasks."""
+
+
+def not_a_task(task: object) -> TypeError:
+    """Return why ``add`` does not take what is no task."""
+    return TypeError(f"task must be a TimerTask, not {safe_repr(task)} ({type(task).__name__})")
+
+
+def not_a_whole_task(task: object) -> TypeError:
+    """Return why ``add`` does not take a task whose ``__init__`` forgot that of its base."""
+    return TypeError(
+        f"a {type(task).__name__} can't be added: its __init__ must call super().__init__(delay_ms)"
+    )
 
 
 def checked_delay_ms(delay_ms: object) -> int:

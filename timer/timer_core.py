@@ -38,7 +38,7 @@ from typing import Any
 
 from timer.clock import NS_PER_MS
 from timer.delay_queue import DelayQueue
-from timer.errors import TimerClosedError, checked_delay_ms
+from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
 from timer.executor import SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.timer_task import NOWHERE, Entries, TimerTask, TimerTaskEntry
@@ -105,21 +105,26 @@ class PureTimerCore:
         less is due at once; one beyond the range of 64 bits is cut to it.
 
         Raises:
-            TypeError: the delay is not an integer.
+            TypeError: it is no task, its ``__init__`` did not call that of ``TimerTask``, or its
+                delay is not an integer.
             TimerClosedError: the timer was closed.
         """
-        delay_ms = task.delay_ms
-        if type(delay_ms) is not int or delay_ms < 0:
-            delay_ms = max(0, checked_delay_ms(delay_ms))
-        # Rounded up: the millisecond that has begun must not count as a whole one.
-        expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
-        if expiration_ms > MAX_EXPIRATION_MS:
-            expiration_ms = MAX_EXPIRATION_MS
-        entry = TimerTaskEntry(task, expiration_ms)
-        if task._timer_entry is None and not self._closed:
-            task._timer_entry = entry
-            if self._wheel.add_if_queued(entry):
-                return
+        try:
+            delay_ms = task.delay_ms
+            if type(delay_ms) is not int or delay_ms < 0:
+                delay_ms = max(0, checked_delay_ms(delay_ms))
+            # Rounded up: the millisecond that has begun must not count as a whole one.
+            expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
+            if expiration_ms > MAX_EXPIRATION_MS:
+                expiration_ms = MAX_EXPIRATION_MS
+            entry = TimerTaskEntry(task, expiration_ms)
+            if task._timer_entry is None and not self._closed:
+                task._timer_entry = entry
+                if self._wheel.add_if_queued(entry):
+                    return
+        except (AttributeError, TypeError):
+            _check_task(task)  # only now: that it is one costs nothing to take for granted
+            raise
         self._add_under_lock(task, entry)
 
     def _check_open(self) -> None:
@@ -376,6 +381,14 @@ class PureTimerCore:
             assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
             for home in self._homes():
                 assert not any(entry.cancelled for entry in home.values())
+
+
+def _check_task(task: object) -> None:
+    """Raise what is wrong with the task itself, if anything is."""
+    if not isinstance(task, TimerTask):
+        raise not_a_task(task) from None
+    if not hasattr(task, "_timer_entry"):
+        raise not_a_whole_task(task) from None
 
 
 class _Taken:

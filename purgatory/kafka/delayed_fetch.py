@@ -21,7 +21,9 @@ Ground rules
 ------------
 * The callbacks never overlap, so nothing here needs a lock, the places included.
 * A partition that is as it was at the last check is known without its lock. Whatever changes that
-  is followed by another check.
+  is followed by another check. What is noted for the next check is read under the lock: an end that
+  is seen without it may belong to an append that fails and is undone, and a later append may end at
+  the same offset.
 * ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
 """
 
@@ -195,7 +197,7 @@ class DelayedFetch(DelayedOperation):
                 or partition.leadership != place.term
                 or partition.leader_epoch != place.leader_epoch
             ):
-                self.case = self._look_at(place, end_offset, active_base_offset)
+                self.case = self._look_at(place)
                 if self.case is not None:
                     return self.force_complete()
             available += place.available
@@ -204,15 +206,15 @@ class DelayedFetch(DelayedOperation):
             return self.force_complete()
         return False
 
-    def _look_at(
-        self, place: FetchPlace, end_offset: int, active_base_offset: int
-    ) -> FetchCase | None:
+    def _look_at(self, place: FetchPlace) -> FetchCase | None:
         """Note the bytes that are there; or return why the wait is over."""
         fetch, topic_partition = place.fetch, place.partition.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return _CASE_OF_ABSENCE[self._partitions.why_absent(topic_partition)[0]]
         leader_epoch = partition.leader_epoch
+        # Read before the bytes are counted: if the log grows in between, the next check looks anew.
+        end_offset, active_base_offset = partition.visible_ends(self._isolation)
         progress = partition.fetch_progress(
             fetch, self._isolation, place.term, place.segment_base, place.position
         )

@@ -25,6 +25,7 @@ from purgatory.kafka.leader_reads import (
     bytes_for_fetch,
     read_for_fetch,
     refusal,
+    visible_end,
 )
 from purgatory.kafka.log_ends import EndPositions
 from purgatory.kafka.record_batch import RecordBatch
@@ -227,6 +228,14 @@ class Partition(Replica):
             if self.leader_id != self.broker_id:
                 return None
             return self._ends.moved(self.log, self.leadership)
+
+    def visible_ends(self, isolation: FetchIsolation) -> tuple[int, int]:
+        """Return the offset that a fetch can't see beyond, and the base of the last segment.
+
+        Neither is of an append that may yet be undone.
+        """
+        with self._lock:
+            return visible_end(self.log, isolation), self.log.active_base_offset
 
     def fetch_progress(
         self,

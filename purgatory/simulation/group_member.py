@@ -26,6 +26,7 @@ from purgatory.kafka import ErrorCode, JoinAnswer, Joining, SyncAnswer, TopicPar
 from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.group_requests import (
+    NO_CONTENT,
     Answered,
     AskedAs,
     GroupRequest,
@@ -298,9 +299,9 @@ class GroupMember:
 
     def _ask(
         self,
-        kind: Callable[..., GroupRequest],
+        kind: type[GroupRequest],
         answered: Callable[..., object],
-        *arguments: object,
+        content: Mapping[Any, Any] = NO_CONTENT,
         timeout_ms: int = 0,
     ) -> None:
         coordinator = self.group.coordinator_of(self.place)
@@ -313,7 +314,7 @@ class GroupMember:
         asked_as = AskedAs(
             self.group.name, self.member_id, self.generation, self.joining, self.place
         )
-        connection.send(kind(asked_as, connection, take, timeout_ms, *arguments))
+        connection.send(kind(asked_as, connection, take, timeout_ms, content))
 
     def _answered(self, turn: int, answered: Answered, answer: Any) -> None:
         if turn == self._turn:

@@ -16,6 +16,7 @@ from purgatory.kafka import (
 from purgatory.simulation.network import Connection, Request, Server
 
 Answered = Callable[[Any], object]
+NO_CONTENT: Mapping[Any, Any] = {}
 
 
 class AskedAs(NamedTuple):
@@ -36,17 +37,24 @@ class GroupRequest(Request):
         connection: to the coordinator.
         answered: takes the answer; None if the connection broke before it came.
         timeout_ms: how long the coordinator may let it wait.
+        content: what is handed in with it.
     """
 
-    __slots__ = ("_answered", "_timeout_ms", "asked_as")
+    __slots__ = ("_answered", "_timeout_ms", "asked_as", "content")
     kind = "member"
     waits: ClassVar[bool] = False
 
     def __init__(
-        self, asked_as: AskedAs, connection: Connection, answered: Answered, timeout_ms: int
+        self,
+        asked_as: AskedAs,
+        connection: Connection,
+        answered: Answered,
+        timeout_ms: int,
+        content: Mapping[Any, Any] = NO_CONTENT,
     ) -> None:
         super().__init__(connection)
         self.asked_as = asked_as
+        self.content = content
         self.may_wait = self.waits
         self._answered = answered
         self._timeout_ms = timeout_ms
@@ -79,22 +87,11 @@ class JoinGroup(GroupRequest):
 
 
 class SyncGroup(GroupRequest):
-    """Hand in the leader's assignments, and ask for one's own."""
+    """Hand in the leader's assignments by member, and ask for one's own."""
 
-    __slots__ = ("assignments",)
+    __slots__ = ()
     api = "sync_group"
     purgatory = "Sync"
-
-    def __init__(
-        self,
-        asked_as: AskedAs,
-        connection: Connection,
-        answered: Answered,
-        timeout_ms: int,
-        assignments: Mapping[str, bytes],
-    ) -> None:
-        super().__init__(asked_as, connection, answered, timeout_ms)
-        self.assignments = assignments
 
     def execute(self, broker: Server) -> None:
         asked = self.asked_as
@@ -106,7 +103,7 @@ class SyncGroup(GroupRequest):
             asked.generation,
             asked.member_id,
             asked.joining.instance_id,
-            self.assignments,
+            self.content,
             lambda answer: self.respond((answer, term)),
         )
 
@@ -156,23 +153,12 @@ class OffsetFetch(GroupRequest):
 
 
 class OffsetCommit(GroupRequest):
-    """Commit offsets; it waits until they are replicated."""
+    """Commit offsets by partition; it waits until they are replicated."""
 
-    __slots__ = ("offsets",)
+    __slots__ = ()
     api = "offset_commit"
     purgatory = "Produce"
     waits = True
-
-    def __init__(
-        self,
-        asked_as: AskedAs,
-        connection: Connection,
-        answered: Answered,
-        timeout_ms: int,
-        offsets: Mapping[TopicPartition, int],
-    ) -> None:
-        super().__init__(asked_as, connection, answered, timeout_ms)
-        self.offsets = offsets
 
     def execute(self, broker: Server) -> None:
         asked = self.asked_as
@@ -181,7 +167,7 @@ class OffsetCommit(GroupRequest):
             asked.generation,
             asked.member_id,
             asked.joining.instance_id,
-            {place: CommittedOffset(offset, -1, "") for place, offset in self.offsets.items()},
+            {place: CommittedOffset(offset, -1, "") for place, offset in self.content.items()},
             self.respond,
         )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from tests.timer.named_task import NamedTask, inline_timer, move
-from timer import ManualClock, SystemTimer
+from timer import ManualClock, SystemTimer, TimerTask
 
 MS = 1_000_000
 
@@ -147,6 +148,69 @@ def test_a_task_that_is_refused_stays_where_it_waits(
     task.delay_ms = 5
     with pytest.raises(RuntimeError, match="was closed"):
         closed.add(task)
+    move(clock, timer, 5)
+    assert ran == ["a"]
+
+
+class Duck:
+    """Is no task, but has a delay as one has."""
+
+    delay_ms = 5
+
+
+class BrokenRepr:
+    """Can't be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("thing", [None, 5, "task", print, TimerTask, NamedTask, Duck()])
+def test_what_is_no_task_is_refused_by_name(timer: SystemTimer, thing: Any) -> None:
+    with pytest.raises(TypeError) as info:
+        timer.add(thing)
+    assert str(info.value) == f"task must be a TimerTask, not {thing!r} ({type(thing).__name__})"
+    assert timer.size == 0
+
+
+def test_what_is_no_task_and_cannot_be_shown_is_refused_by_type(timer: SystemTimer) -> None:
+    with pytest.raises(TypeError, match="task must be a TimerTask, not <BrokenRepr whose repr"):
+        timer.add(BrokenRepr())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sets_its_delay", [False, True])
+def test_a_task_whose_init_forgot_that_of_its_base_is_told_so(
+    timer: SystemTimer, sets_its_delay: bool
+) -> None:
+    class Careless(TimerTask):
+        def __init__(self) -> None:
+            if sets_its_delay:
+                self.delay_ms = 5
+
+        def run(self) -> None:
+            pass
+
+    with pytest.raises(TypeError) as info:
+        timer.add(Careless())
+    assert str(info.value) == (
+        "a Careless can't be added: its __init__ must call super().__init__(delay_ms)"
+    )
+    assert timer.size == 0
+
+
+@pytest.mark.parametrize("error", [AttributeError("of the clock"), TypeError("of the clock")])
+def test_an_error_of_the_users_clock_is_not_taken_for_one_of_the_task(
+    clock: ManualClock, timer: SystemTimer, error: Exception, ran: list[object]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    failing = inline_timer(clock)
+    failing._now_ns = fail
+    task = NamedTask(5, "a", ran)
+    with pytest.raises(type(error), match="of the clock"):
+        failing.add(task)
+    timer.add(task)
     move(clock, timer, 5)
     assert ran == ["a"]
 

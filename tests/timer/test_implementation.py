@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,29 @@ def test_a_wheel_is_built_with_and_without_a_compiler_and_runs(
         check=True,
     )
     assert told.stdout.strip() == native
+
+
+@pytest.mark.exhaustive
+def test_a_source_distribution_has_all_that_a_clone_has(tmp_path: Path) -> None:
+    """With the docs, the tests, and what the native parts are built from."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("this is no clone")
+    tracked = {name for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
+    source, built = tmp_path / "source", tmp_path / "built"
+    # A copy of these alone: what a build left behind would tell setuptools of more.
+    for name in tracked:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--outdir", built, source],
+        check=True,
+        capture_output=True,
+    )
+    [archive] = built.iterdir()
+    with tarfile.open(archive) as files:
+        packed = {name.partition("/")[2] for name in files.getnames()}
+    assert {"timer/native/core.pyx", "docs/timer.md"} <= tracked
+    assert tracked - packed == set()

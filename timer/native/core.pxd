@@ -21,6 +21,7 @@ cdef class NativeTimerCore:
     cdef readonly Py_ssize_t failures
 
     cdef int64_t now_ms(self, bint rounded_up) except -1
+    cdef int add_task(self, NativeTask task) except -1
     cdef int place(self, NativeTask task) except -1
     cdef int tell_earlier(self) except -1
     cdef object users_time(self)

@@ -15,7 +15,6 @@ Ground rules
 * A timer owns a reference to each task on its lists: the garbage collector is told of them.
 """
 
-cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
@@ -34,7 +33,7 @@ from timer.native.wheel cimport (
 from contextlib import suppress
 from time import monotonic_ns
 
-from timer.errors import TimerClosedError, checked_delay_ms
+from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
 
 cdef extern from *:
     """
@@ -104,18 +103,26 @@ cdef class NativeTimerCore:
 
     # Adding.
 
-    def add(self, NativeTask task not None):
+    def add(self, task):
         """Run ``task`` once its ``delay_ms`` are over. O(m), m = number of levels.
 
         A task that waits already, here or on another timer, is taken off first. A delay of zero or
         less is due at once; one beyond the range of 64 bits is cut to it.
 
         Raises:
-            TypeError: the delay is not an integer.
+            TypeError: it is no task, its ``__init__`` did not call that of ``TimerTask``, or its
+                delay is not an integer.
             TimerClosedError: the timer was closed.
         """
+        if not isinstance(task, NativeTask):
+            raise not_a_task(task)
+        self.add_task(<NativeTask> task)
+
+    cdef int add_task(self, NativeTask task) except -1:
         cdef int overflow = 0
         cdef int64_t delay_ms, now_ms
+        if not task.is_whole:
+            raise not_a_whole_task(task)
         delay = task.delay_ms
         if type(delay) is not int:
             delay = checked_delay_ms(delay)
@@ -130,10 +137,10 @@ cdef class NativeTimerCore:
             raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
         if task.pending is not NULL:
             leave(task)
-        elif task._timer_entry is not None:
+        elif task.entry is not None:
             task.cancel()
         task.expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
-        self.place(task)
+        return self.place(task)
 
     cdef int place(self, NativeTask task) except -1:
         cdef Placed placed = self.wheel.place(&task.link, task.expiration_ms, False)

@@ -4,7 +4,6 @@
 Ground rules: as in `task`: what is counted is counted in one step, under the interpreter's lock.
 """
 
-cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 

@@ -12,8 +12,9 @@ cdef class NativeTask:
     cdef Pending* pending  # of its timer; NULL while it is on none
     cdef int64_t expiration_ms
     cdef bint is_handed_over  # whether an executor of the user's has it
+    cdef bint is_whole  # whether __init__ was called
     cdef public object delay_ms
-    cdef public object _timer_entry  # what a wheel in pure Python knows it by
+    cdef object entry
     cdef object __weakref__
 
 

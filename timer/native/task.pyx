@@ -23,6 +23,7 @@ cdef class NativeTask:
 
     def __init__(self, delay_ms):
         self.delay_ms = delay_ms
+        self.is_whole = True
 
     def cancel(self):
         """Take the task off its timer. O(1), from any thread.
@@ -32,9 +33,19 @@ cdef class NativeTask:
             before, or is on no timer.
         """
         if self.pending is NULL:
-            return self._timer_entry is not None and self._timer_entry.remove()
+            return self.entry is not None and self.entry.remove()
         leave(self)
         return True
+
+    @property
+    def _timer_entry(self):
+        """What a wheel in pure Python knows it by. Setting it does what ``__init__`` does."""
+        return self.entry
+
+    @_timer_entry.setter
+    def _timer_entry(self, entry):
+        self.is_whole = True
+        self.entry = entry
 
     @property
     def _timer_waits(self):

@@ -5,7 +5,6 @@ Ground rules: as in `task`. Nothing here knows tasks, or calls Python; only what
 can fail, and does so before it changes anything.
 """
 
-cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free, realloc
 
