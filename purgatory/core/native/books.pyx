@@ -14,7 +14,13 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 
-from purgatory.core.native.watching cimport NativeTurn, NativeWatched, NativeWatcherList
+from purgatory.core.native.watching cimport (
+    NativeTurn,
+    NativeWatched,
+    NativeWatcherList,
+    enter,
+    leave,
+)
 from timer.native.core cimport NativeTimerCore
 from timer.native.links cimport Link, append, start_empty, unlink
 
@@ -161,7 +167,7 @@ cdef class NativeBooks:
 
     cdef object leave_lists(self, NativeBooked operation):
         """Take a claimed operation off all lists; return what a key raised."""
-        cdef bint entered = self.turn.enter()
+        cdef bint entered = enter(self.turn)
         try:
             if operation.place == PENDING:
                 unlink(&operation.booked)
@@ -172,7 +178,7 @@ cdef class NativeBooks:
                 self.placed.discard(id(operation))
             key_error = self.watchers.take_off(operation)
         finally:
-            self.turn.leave(entered)
+            leave(self.turn, entered)
         if key_error is not None:
             self.broken_off.append((None,))
         return key_error
@@ -181,7 +187,7 @@ cdef class NativeBooks:
         self, NativeBooked operation, CountedAs counted_as, int64_t wait_ns
     ) except -1:
         """Book a settled operation, whose callbacks are done, and forget it."""
-        cdef bint entered = self.turn.enter()
+        cdef bint entered = enter(self.turn)
         try:
             if operation.place == SETTLING:
                 if counted_as == REJECTED:
@@ -189,7 +195,7 @@ cdef class NativeBooks:
                 else:
                     (<NativeOutcomeCounter> self.counters.counters[<int> counted_as]).count(wait_ns)
         finally:
-            self.turn.leave(entered)
+            leave(self.turn, entered)
             self.forget(operation)
         return 0
 

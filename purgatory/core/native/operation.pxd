@@ -21,7 +21,6 @@ cdef class NativeOperation(NativeBooked):
     cdef public bint _op_check_due
     cdef public bint _op_expiry_due
     cdef bint is_refused
-    cdef bint is_made
 
     cdef bint settle(self, object outcome, object error, bint going_on) except -1
     cdef int leave_timer(self) except -1

@@ -18,7 +18,7 @@ from libc.limits cimport ULONG_MAX
 
 from purgatory.core.native.books cimport CountedAs, NativeBooked, NativeBooks
 from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
-from purgatory.core.native.watching cimport NativeTurn
+from purgatory.core.native.watching cimport enter, leave
 from timer.native.task cimport leave as leave_list
 
 from functools import partial
@@ -69,7 +69,7 @@ cdef class NativeOperation(NativeBooked):
         if lock is not None:
             check_lock(lock)
         self._op_lock = lock
-        self.is_made = True
+        self.is_whole = True
 
     @property
     def error(self):
@@ -182,8 +182,8 @@ cdef class NativeOperation(NativeBooked):
     cdef int leave_timer(self) except -1:
         if self.pending is not NULL:
             leave_list(self)
-        elif self._timer_entry is not None:
-            self._timer_entry.remove()  # of a wheel in pure Python
+        elif self.entry is not None:
+            self.entry.remove()  # of a wheel in pure Python
         return 0
 
     cdef int leave_all(self) except -1:
@@ -477,7 +477,10 @@ cdef class NativeOperation(NativeBooked):
         if not books.expires or overflow > 0 or delay_ms == INT64_MAX:
             return 0
         try:
-            books.timer.add(self)
+            if books.native_timer is not None:
+                books.native_timer.add_task(self)
+            else:
+                books.timer.add(self)
         except TimerClosedError:
             if not books.is_closed:  # who closes comes to it himself
                 raise
@@ -494,10 +497,10 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
     if not isinstance(submitted, NativeOperation):
         raise is_no_operation(submitted)
     operation = <NativeOperation> submitted
-    if not operation.is_made:
+    if not operation.is_whole:
         raise is_unfinished(operation)
     now_ns = books.now()
-    entered = books.turn.enter()
+    entered = enter(books.turn)
     if operation._op_books is None:
         if books.is_closed:
             books.counters.rejected += 1
@@ -510,7 +513,7 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
             operation._op_books = books
             if operation._op_outcome is PENDING:
                 books.book(operation)
-    books.turn.leave(entered)
+    leave(books.turn, entered)
     if not is_taken:
         if operation._op_books is not None:
             raise was_submitted(operation, operation._op_books.name)

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 
 from purgatory.core.native.books cimport NativeBooks
 from purgatory.core.native.operation cimport check_each, submit
-from purgatory.core.native.watching cimport KeyWatchers
+from purgatory.core.native.watching cimport FEW, KeyWatchers, enter, leave
 
 from purgatory.core.watch_keys import (
     check_hashable,
@@ -24,6 +24,23 @@ cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 cdef tuple _NO_KEYS = ()
+
+
+cdef bint are_plain(object keys) except -1:
+    """Whether these are a few different strings in a tuple: then they need no other look."""
+    cdef Py_ssize_t count, number, other
+    if type(keys) is not tuple:
+        return False
+    count = len(<tuple> keys)
+    if not 0 < count <= FEW:
+        return False
+    for number in range(count):
+        if type((<tuple> keys)[number]) is not str:
+            return False
+        for other in range(number):
+            if (<tuple> keys)[number] == (<tuple> keys)[other]:
+                return False
+    return True
 
 
 cdef class NativePurgatoryCore:
@@ -64,10 +81,8 @@ cdef class NativePurgatoryCore:
         """
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
-        if thresholds is not None or type(keys) is not tuple or len(keys) != 1:
+        if thresholds is not None or not are_plain(keys):
             keys = checked_keys(keys, thresholds)
-        else:
-            check_hashable(keys[0])
         if self.books.broken_off:
             self._finish_broken_off()
         return submit(operation, self.books, keys, thresholds)
@@ -87,22 +102,22 @@ cdef class NativePurgatoryCore:
         cdef NativeBooks books = self.books
         cdef KeyWatchers watchers
         cdef bint entered = False
-        cdef list operations
+        cdef list operations = None
         if books.broken_off:
             self._finish_broken_off()
-        operations = []
         try:
-            entered = books.turn.enter()
+            entered = enter(books.turn)
             watchers = books.watchers.on(key)
             if watchers is not None:
+                operations = []
                 watchers.collect(operations)
                 books.counters.checks += len(operations)
-            books.turn.leave(entered)
+            leave(books.turn, entered)
             entered = False
-            return check_each(operations)
+            return check_each(operations) if operations is not None else 0
         except BaseException as error:
-            books.turn.leave(entered)
-            for operation in operations:
+            leave(books.turn, entered)
+            for operation in operations or ():
                 books.broken_off.append((operation,))
             if isinstance(error, TypeError):
                 check_hashable(key)
@@ -131,20 +146,20 @@ cdef class NativePurgatoryCore:
         if books.broken_off:
             self._finish_broken_off()
         try:
-            entered = books.turn.enter()
+            entered = enter(books.turn)
             known = PyDict_GetItemWithError(books.values, key)
             if known is NULL or value > <object> known:
                 books.values[key] = value
             watchers = books.watchers.on(key)
-            if watchers is not None and watchers.heap_size:
+            if watchers is not None and watchers.reaches(value):
                 operations = []
                 watchers.take_reached(value, operations)
                 books.counters.checks += len(operations)
-            books.turn.leave(entered)
+            leave(books.turn, entered)
             entered = False
             return check_each(operations) if operations is not None else 0
         except BaseException as error:
-            books.turn.leave(entered)
+            leave(books.turn, entered)
             books.broken_off.append((None,))
             for operation in operations or ():
                 books.broken_off.append((operation,))

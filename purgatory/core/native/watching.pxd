@@ -24,9 +24,26 @@ cdef struct Threshold:  # a place in the heap of one key
 cdef class NativeTurn:
     cdef unsigned long holder  # the number of the thread whose turn it is, or 0
 
-    cdef bint enter(self) except -1
-    cdef int wait(self, unsigned long me) except -1
-    cdef void leave(self, bint entered) noexcept
+    cdef bint wait(self, unsigned long me) except -1
+
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept
+
+
+cdef inline bint enter(NativeTurn turn) except -1:
+    """Take the turn; False where this thread is in the middle of one."""
+    cdef unsigned long me = PyThread_get_thread_ident()
+    if turn.holder == 0:
+        turn.holder = me
+        return True
+    return turn.wait(me)
+
+
+cdef inline void leave(NativeTurn turn, bint entered) noexcept:
+    """Give it back, if it was taken."""
+    if entered:
+        turn.holder = 0
 
 
 cdef class KeyWatchers:
@@ -43,6 +60,7 @@ cdef class KeyWatchers:
     cdef void remove(self, Threshold* threshold) noexcept
     cdef void sift(self, Py_ssize_t place) noexcept
     cdef int collect(self, list operations) except -1
+    cdef bint reaches(self, object value) except -1
     cdef int take_reached(self, object value, list taken) except -1
 
 

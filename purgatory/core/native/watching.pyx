@@ -48,15 +48,7 @@ cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
 cdef class NativeTurn:
     """One thread at a time, as `purgatory.core.turn` explains it."""
 
-    cdef bint enter(self) except -1:
-        """Take the turn; False where this thread is in the middle of one."""
-        cdef unsigned long me = this_number()
-        if self.holder == 0:
-            self.holder = me
-            return True
-        return self.wait(me)
-
-    cdef int wait(self, unsigned long me) except -1:
+    cdef bint wait(self, unsigned long me) except -1:
         while self.holder != 0:
             if self.holder == me or sys.is_finalizing():
                 return False
@@ -64,17 +56,13 @@ cdef class NativeTurn:
         self.holder = me
         return True
 
-    cdef void leave(self, bint entered) noexcept:
-        if entered:
-            self.holder = 0
-
     def run(self, work):
         """Do ``work`` in a turn. It must be short."""
-        cdef bint entered = self.enter()
+        cdef bint entered = enter(self)
         try:
             return work()
         finally:
-            self.leave(entered)
+            leave(self, entered)
 
     @property
     def is_ours(self):
@@ -157,20 +145,25 @@ cdef class KeyWatchers:
             link = link.next
         return 0
 
+    cdef bint reaches(self, object value) except -1:
+        """Whether somebody waits for ``value`` or less. O(1)."""
+        return self.heap_size and self.heap[0].number <= within_64_bits(value)
+
     cdef int take_reached(self, object value, list taken) except -1:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
         cdef int64_t reached = within_64_bits(value)
         cdef Threshold* first
-        too_large = []
+        cdef list too_large = None
         while self.heap_size and self.heap[0].number <= reached:
             first = self.heap[0]
             operation = <NativeWatched> first.operation
             if first.number in (INT64_MAX, INT64_MIN) and operation._op_thresholds[self.key] > value:
+                too_large = too_large or []
                 too_large.append(operation)
             else:
                 taken.append(operation)
             self.remove(first)
-        for operation in too_large:
+        for operation in too_large or ():
             wait_again(operation, self)
         return 0
 
@@ -260,13 +253,13 @@ cdef class NativeWatcherList:
         for index in range(count):
             watches[index].watchers = NULL
         try:
-            entered = self.turn.enter()
+            entered = enter(self.turn)
             is_linked = self.link(operation, keys, watches, thresholds)
         finally:
             if not is_linked:
                 free(thresholds)
                 self.let_go_of(operation, watches, count)
-            self.turn.leave(entered)
+            leave(self.turn, entered)
         return 0
 
     cdef bint link(
