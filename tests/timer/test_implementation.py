@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,11 @@ def test_a_wheel_is_built_with_and_without_a_compiler_and_runs(
         check=True,
     )
     [wheel] = wheels.iterdir()
+    built = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".so", ".pyd"))]
+    sources = [
+        path for package in ("timer", "purgatory") for path in (ROOT / package).rglob("*.pyx")
+    ]
+    assert len(built) == (len(sources) if native == "True" else 0)
     subprocess.run([python, "-m", "pip", "install", *quiet, wheel], check=True)
     program = (
         "import timer; t = timer.SystemTimer('t', executor=timer.InlineExecutor());"
