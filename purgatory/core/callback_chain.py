@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from purgatory.core.books import Books
-from purgatory.core.implementation import NATIVE
 from purgatory.core.users_lock import Held
 from purgatory.core.watchers import Watched
+from purgatory.core.which_core import NATIVE
 
 LONGEST_CHAIN = 16
 """How many operations' callbacks run inside each other on one thread."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from purgatory.core.counting import OUTCOMES, STAGES, WAIT_BOUNDS_MS
-from purgatory.core.implementation import NATIVE
+from purgatory.core.which_core import NATIVE
 
 
 class OutcomeCounter:

@@ -19,7 +19,6 @@ from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
 from purgatory.core.fault_log import log_safely
 from purgatory.core.handing_over import go_on, settle_each, submitted_ns
-from purgatory.core.implementation import NATIVE
 from purgatory.core.operation_future import future_of
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.purgatory_core import PurePurgatoryCore
@@ -27,6 +26,7 @@ from purgatory.core.reaper import Reaper
 from purgatory.core.timeout import checked_timeout_s
 from purgatory.core.waiting import ThresholdWaiting, delay_of
 from purgatory.core.watch_keys import check_hashable
+from purgatory.core.which_core import NATIVE
 from timer import SystemTimer, Timer, forking
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from purgatory.core.implementation import NATIVE
+from purgatory.core.which_core import NATIVE
 from timer import TimerTask
 
 if TYPE_CHECKING or not NATIVE:
