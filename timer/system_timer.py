@@ -27,7 +27,7 @@ from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
 from timer.timer_core import MAX_EXPIRATION_MS, PureTimerCore
-from timer.timer_task import CallLater, TimerTask
+from timer.timer_task import TimerTask
 from timer.wake import Wake
 
 if TYPE_CHECKING or not NATIVE:
@@ -105,19 +105,6 @@ class SystemTimer(TimerCore, Timer):
         self._start_empty()
         if isinstance(self._executor, (InlineExecutor, SingleThreadExecutor)):
             self._executor._after_fork()
-
-    def call_later(
-        self, delay_ms: int, function: Callable[..., object], *args: object
-    ) -> TimerTask:
-        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
-
-        Raises:
-            TypeError: the delay is not an integer.
-            TimerClosedError: the timer was closed.
-        """
-        task = CallLater(delay_ms, function, args)
-        self.add(task)
-        return task
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
         """Wait at most ``timeout_ms`` for a due bucket, then run everything that is due.

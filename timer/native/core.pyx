@@ -20,7 +20,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 
 from timer.native.links cimport Link, append, is_empty, move_all, start_empty, unlink
-from timer.native.task cimport NativeTask, Pending, address_of, enter, leave, task_of
+from timer.native.task cimport NativeCall, NativeTask, Pending, address_of, enter, leave, put, task_of
 from timer.native.wheel cimport (
     EXPIRED,
     PLACED_FIRST,
@@ -53,7 +53,10 @@ cdef extern from "Python.h":
     ctypedef int (*visitproc)(PyObject* told, void* arg) noexcept
     ctypedef int (*traverseproc)(PyObject* self, visitproc visit, void* arg) noexcept
     ctypedef int (*inquiry)(PyObject* self) noexcept
+    ctypedef struct PyTypeObject
+    ctypedef object (*newfunc)(PyTypeObject* type, object args, PyObject* kwargs)
     ctypedef struct PyTypeObject:
+        newfunc tp_new
         traverseproc tp_traverse
         inquiry tp_clear
     int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
@@ -72,6 +75,7 @@ cdef class NativeTimerCore:
         # Never None, not even in what was made by __new__ alone: no method looks.
         self.wheel = NativeWheel(1, 2, 0)
         self.lateness = NativeHistogram((1,))
+        self.call_type = NativeCall
         self._sleepers = {}
 
     def __dealloc__(self):
@@ -85,6 +89,11 @@ cdef class NativeTimerCore:
         self.wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
         self.lateness = lateness
         self.failures = 0
+        from timer.timer_task import CallLater  # not before: it asks whether this loads
+
+        if not issubclass(CallLater, NativeCall):
+            raise TypeError("the tasks of this process are in pure Python, so its timers must be")
+        self.call_type = CallLater
 
     cdef int64_t now_ms(self, bint rounded_up) except -1:
         """Read the clock, in whole milliseconds."""
@@ -118,12 +127,29 @@ cdef class NativeTimerCore:
             raise not_a_task(task)
         self.add_task(<NativeTask> task)
 
+    def call_later(self, delay_ms, function, *args):
+        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        # The type is not called: that would look for its __init__, and pack the arguments.
+        cdef PyTypeObject* call_type = <PyTypeObject*> self.call_type
+        cdef NativeCall task = <NativeCall> call_type.tp_new(call_type, (), NULL)
+        put(&task.delay, delay_ms)
+        task.is_whole = True
+        task.function = function
+        task.args = args
+        self.add_task(task)
+        return task
+
     cdef int add_task(self, NativeTask task) except -1:
         cdef int overflow = 0
         cdef int64_t delay_ms, now_ms
         if not task.is_whole:
             raise not_a_whole_task(task)
-        delay = task.delay_ms
+        delay = None if task.delay is NULL else <object> task.delay
         if type(delay) is not int:
             delay = checked_delay_ms(delay)
         delay_ms = PyLong_AsLongLongAndOverflow(delay, &overflow)
@@ -137,7 +163,7 @@ cdef class NativeTimerCore:
             raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
         if task.pending is not NULL:
             leave(task)
-        elif task.entry is not None:
+        elif task.entry is not NULL:
             task.cancel()
         task.expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
         return self.place(task)
@@ -303,6 +329,7 @@ cdef class NativeTimerCore:
             now_ns: the time; None says that it is the system clock's.
         """
         cdef int64_t late_ns
+        cdef NativeCall call
         if now_ns is None:
             late_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
             self.lateness.count(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
@@ -311,7 +338,12 @@ cdef class NativeTimerCore:
             self.lateness.observe(late if late > 0 else 0)
         leave(task)
         try:
-            task.run()
+            if type(task) is self.call_type:
+                # Its function is what is begun, with no step of ours before it.
+                call = <NativeCall> task
+                call.function(*call.args)
+            else:
+                task.run()
         except (RecursionError, MemoryError) as error:
             traceback = error.__traceback__
             if traceback is None or traceback.tb_next is None or task._timer_may_run_again:
