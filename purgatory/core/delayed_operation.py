@@ -44,6 +44,8 @@ class DelayedOperation(HandedOver):
 
     _timer_may_run_again = True  # what is settled once passes over what was done
 
+    __init__ = HandedOver.__init__  # here, where super() of a user's __init__ finds it first
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         check_callbacks(cls, DelayedOperation)

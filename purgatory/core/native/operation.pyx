@@ -19,7 +19,7 @@ from libc.limits cimport ULONG_MAX
 from purgatory.core.native.books cimport CountedAs, NativeBooked, NativeBooks
 from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
 from purgatory.core.native.watching cimport enter, leave
-from timer.native.task cimport leave as leave_list
+from timer.native.task cimport leave as leave_list, put
 
 from functools import partial
 
@@ -65,7 +65,7 @@ cdef class NativeOperation(NativeBooked):
     def __init__(self, delay_ms, lock=None):
         if self._op_books is not None:
             raise RuntimeError("an operation can't be made again after it was submitted")
-        self.delay_ms = delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms)
+        put(&self.delay, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
         if lock is not None:
             check_lock(lock)
         self._op_lock = lock
@@ -182,8 +182,8 @@ cdef class NativeOperation(NativeBooked):
     cdef int leave_timer(self) except -1:
         if self.pending is not NULL:
             leave_list(self)
-        elif self.entry is not None:
-            self.entry.remove()  # of a wheel in pure Python
+        elif self.entry is not NULL:
+            (<object> self.entry).remove()  # of a wheel in pure Python
         return 0
 
     cdef int leave_all(self) except -1:
@@ -473,7 +473,9 @@ cdef class NativeOperation(NativeBooked):
 
     cdef int start_timeout(self, NativeBooks books) except -1:
         cdef int overflow = 0
-        cdef int64_t delay_ms = PyLong_AsLongLongAndOverflow(self.delay_ms, &overflow)
+        cdef int64_t delay_ms = 0
+        if self.delay is not NULL and type(<object> self.delay) is int:  # else the timer says so
+            delay_ms = PyLong_AsLongLongAndOverflow(<object> self.delay, &overflow)
         if not books.expires or overflow > 0 or delay_ms == INT64_MAX:
             return 0
         try:
