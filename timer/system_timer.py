@@ -87,7 +87,8 @@ class SystemTimer(TimerCore, Timer):
     def _start_empty(self) -> None:
         self._sleepers = {}
         lateness = Histogram(LATENESS_BOUNDS_MS)
-        self._start_wheel(self._tick_ms, self._wheel_size, self.clock.now_ns, lateness)
+        now_ns = self.clock.now_ns
+        self._start_wheel(self._tick_ms, self._wheel_size, now_ns, lateness, CallLater)
 
     def _wake_driver(self) -> None:
         if self._sleepers:
@@ -105,19 +106,6 @@ class SystemTimer(TimerCore, Timer):
         self._start_empty()
         if isinstance(self._executor, (InlineExecutor, SingleThreadExecutor)):
             self._executor._after_fork()
-
-    def call_later(
-        self, delay_ms: int, function: Callable[..., object], *args: object
-    ) -> TimerTask:
-        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
-
-        Raises:
-            TypeError: the delay is not an integer.
-            TimerClosedError: the timer was closed.
-        """
-        task = CallLater(delay_ms, function, args)
-        self.add(task)
-        return task
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
         """Wait at most ``timeout_ms`` for a due bucket, then run everything that is due.

@@ -41,7 +41,7 @@ from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
 from timer.executor import SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
-from timer.timer_task import NOWHERE, Entries, TimerTask, TimerTaskEntry
+from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
 from timer.timer_task_list import TimerTaskList
 from timer.timing_wheel import TimingWheel
 from timer.wake import Wake
@@ -67,10 +67,16 @@ class PureTimerCore:
     _sleepers: dict[int, Wake]
 
     def _start_wheel(
-        self, tick_ms: int, wheel_size: int, now_ns: Callable[[], int], lateness: Histogram
+        self,
+        tick_ms: int,
+        wheel_size: int,
+        now_ns: Callable[[], int],
+        lateness: Histogram,
+        call_type: type[CallLater],
     ) -> None:
         """Begin empty, on a clock that is read by ``now_ns``."""
         self._now_ns = now_ns
+        self._call_type = call_type
         self._lock = threading.RLock()
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
@@ -154,6 +160,19 @@ class PureTimerCore:
                 replaced.remove()
         if due:
             self._submit_due()
+
+    def call_later(
+        self, delay_ms: int, function: Callable[..., object], *args: object
+    ) -> TimerTask:
+        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        task = self._call_type(delay_ms, function, args)
+        self.add(task)
+        return task
 
     # Looking.
 

@@ -57,9 +57,27 @@ class PureTask:
         return entry is not None and entry.waits
 
 
+class PureCall(PureTask):
+    """A task's place on its timer and the function that it calls, in pure Python."""
+
+    # Not a method: the function is what is begun, with no step of ours before it.
+    __slots__ = ("run",)
+
+    run: Callable[[], object]
+
+    def __init__(
+        self, delay_ms: int, function: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
+        self.delay_ms = delay_ms
+        self._timer_entry = None
+        self.run = partial(function, *args) if args else function
+
+
 if TYPE_CHECKING or not NATIVE:
     Task = PureTask
+    Call = PureCall
 else:
+    from timer.native.task import NativeCall as Call
     from timer.native.task import NativeTask as Task
 
 
@@ -85,18 +103,10 @@ class TimerTask(Task, ABC):
         return f"<{type(self).__name__} delay_ms={self.delay_ms!r}>"
 
 
-class CallLater(TimerTask):
+class CallLater(Call, TimerTask):  # type: ignore[misc]
     """A task that calls a function."""
 
-    # Not a method: the function is what is begun, with no step of ours before it.
-    __slots__ = ("run",)
-
-    run: Callable[[], object]  # type: ignore[assignment]
-
-    def __init__(self, delay_ms: int, function: Callable[..., object], args: tuple[Any, ...]):
-        self.delay_ms = delay_ms
-        self._timer_entry = None
-        self.run = partial(function, *args) if args else function
+    __slots__ = ()
 
 
 class TimerTaskEntry:

@@ -225,3 +225,30 @@ def test_call_later_passes_its_arguments(
     assert task.delay_ms == 1
     move(clock, timer, 1)
     assert ran == [(1, "two")]
+
+
+def test_what_call_later_returns_is_a_task_as_any_other(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    timer.call_later(function=int, delay_ms=5).cancel()
+    task = timer.call_later(5, ran.append, "a")
+    assert isinstance(task, TimerTask)
+    assert repr(task) == "<CallLater delay_ms=5>"
+    assert not hasattr(task, "__dict__")
+    task.run()
+    assert ran == ["a"] and timer.size == 1
+    move(clock, timer, 5)
+    assert ran == ["a", "a"]
+    task.delay_ms = 7
+    timer.add(task)
+    assert task.cancel() and not task.cancel()
+    task.run = lambda: ran.append("b")  # type: ignore[method-assign]
+    timer.add(task)
+    move(clock, timer, 7)
+    assert ran == ["a", "a", "b"]
+
+
+def test_what_cannot_be_called_fails_when_it_is_due(clock: ManualClock, timer: SystemTimer) -> None:
+    timer.call_later(5, None)  # type: ignore[arg-type]
+    move(clock, timer, 5)
+    assert timer.failures == 1

@@ -330,8 +330,9 @@ def call_with_little_room() -> None:
     for room in range(1, 60):
         clock = ManualClock()
         timer = SystemTimer("deep", clock=clock, executor=InlineExecutor())
-        for _ in range(3):
+        for _ in range(2):
             timer.call_later(450, lambda room=room: begun.append(room))
+        timer.call_later(450, lambda *begun_in: begun.extend(begun_in), room)
         clock.advance(450)
         try:
             at_depth(sys.getrecursionlimit() - depth() - room, timer.advance_clock)

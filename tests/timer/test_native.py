@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from timer import NATIVE, Histogram, InlineExecutor, ManualClock, SystemTimer, TimerTask
+from timer.timer_task import CallLater
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
 
@@ -65,6 +66,64 @@ def test_a_task_that_owns_its_timer_is_freed_with_it(
     del timer, task
     gc.collect()
     assert [reference() for reference in freed] == [None, None]
+
+
+def holding_by_an_argument(held: list[object]) -> TimerTask:
+    return new_timer()[0].call_later(5, print, held)
+
+
+def holding_by_a_method(held: list[object]) -> TimerTask:
+    return new_timer()[0].call_later(5, held.append, 5)
+
+
+def holding_by_what_was_set(held: list[object]) -> TimerTask:
+    task = new_timer()[0].call_later(5, print, held)
+    task.run = held.clear  # type: ignore[method-assign]
+    return task
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [holding_by_an_argument, holding_by_a_method, holding_by_what_was_set],
+    ids=lambda one: one.__name__,
+)
+@pytest.mark.parametrize("pends", [True, False])
+def test_a_task_of_call_later_is_freed_with_what_it_calls(
+    hold: Callable[[list[object]], TimerTask], pends: bool
+) -> None:
+    """Its function or an argument owns the task: only the garbage collector can end that."""
+    held: list[object] = []
+    task = hold(held)
+    if pends:
+        timer, _ = new_timer()
+        timer.add(task)
+        held.append(timer)
+    held.append(task)
+    freed = weakref.ref(task)
+    del held, task
+    assert freed() is not None
+    if pends:
+        del timer
+    gc.collect()
+    assert freed() is None
+
+
+def test_a_task_of_call_later_leaves_nothing_behind() -> None:
+    timer, clock = new_timer()
+    argument = object()
+    before = sys.getrefcount(argument), sys.getrefcount(test_which := print)
+    for _ in range(50):
+        task = timer.call_later(5, print, argument)
+        task.cancel()
+        timer.call_later(5, id, argument)
+        clock.advance(5)
+        timer.advance_clock()
+        with suppress(TypeError):
+            timer.call_later(2.5, print, argument)  # type: ignore[arg-type]
+    timer.call_later(5, print, argument)
+    timer.close()
+    del task, timer
+    assert (sys.getrefcount(argument), sys.getrefcount(test_which)) == before
 
 
 def test_what_pends_is_freed_with_its_timer_at_once() -> None:
@@ -191,6 +250,7 @@ def test_what_was_not_made_whole_does_not_crash() -> None:
     timer = SystemTimer.__new__(SystemTimer)
     for use in (
         lambda: timer.add(Owner(5)),
+        lambda: timer.call_later(5, print),
         timer.next_expiration_ms,
         lambda: timer.levels_in_use,
         lambda: timer.lateness.snapshot().total,
@@ -204,7 +264,20 @@ def test_what_was_not_made_whole_does_not_crash() -> None:
     assert not task.cancel()
     with pytest.raises(TypeError, match="its __init__ must call"):
         new_timer()[0].add(task)
+    called: Any = CallLater.__new__(CallLater)
+    with pytest.raises(TypeError, match="its __init__ must call"):
+        new_timer()[0].add(called)
+    assert called.run is None
     Histogram.__new__(Histogram).observe(5)
+
+
+@pytest.mark.parametrize("wrong", [(), (5,), (5, print), (5, print, None), (5, print, [1])])
+def test_wrong_arguments_of_call_later_are_refused(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        CallLater(*wrong)
+    if len(wrong) < 2:
+        with pytest.raises(TypeError, match="call_later"):
+            new_timer()[0].call_later(*wrong)
 
 
 def test_whoever_sets_what_init_sets_need_not_call_it() -> None:

@@ -36,23 +36,46 @@ class Side:
         )
         self.timer.on_earlier = lambda: self.told.append("earlier")
         self.tasks: list[Any] = []
+        self.thens: list[Callable[[Side], object] | None] = []
+        """What each task does when it runs."""
         side = self
 
         class Task(module.TimerTask):  # type: ignore[name-defined,misc]
-            """Runs, and then does what the test says."""
+            """A task of a user's."""
 
-            def __init__(self, delay_ms: object, then: Callable[[Side], object] | None) -> None:
+            def __init__(self, delay_ms: object, number: int) -> None:
                 super().__init__(delay_ms)
-                self.number = len(side.tasks)
-                self.then = then
-                side.tasks.append(self)
+                self.number = number
 
             def run(self) -> None:
-                side.told.append(self.number)
-                if self.then is not None:
-                    self.then(side)
+                side.begin(self.number)
 
-        self.new_task = Task
+        self.task_type = Task
+
+    def begin(self, number: int) -> None:
+        """A task runs, and then does what the test says."""
+        self.told.append(number)
+        then = self.thens[number]
+        if then is not None:
+            then(self)
+
+    def make(self, delay_ms: object, then: Callable[[Side], object]) -> int:
+        """Make a task, and return its number."""
+        number = len(self.tasks)
+        self.tasks.append(self.task_type(delay_ms, number))
+        self.thens.append(then)
+        return number
+
+    def call_later(
+        self, delay_ms: object, then: Callable[[Side], object], by_argument: bool
+    ) -> None:
+        """Have the timer make one, which takes the place of another."""
+        number = self.make(5, then)
+        self.tasks[number] = (
+            self.timer.call_later(delay_ms, self.begin, number)
+            if by_argument
+            else self.timer.call_later(delay_ms, lambda: self.begin(number))
+        )
 
     def answer(self, call: Callable[[Side], object]) -> object:
         """What a call gives or raises, and all that was told by then."""
@@ -66,6 +89,10 @@ class Side:
     def add(self, number: int) -> None:
         self.timer.add(self.tasks[number])
 
+    def label(self, task: Any) -> object:
+        """Return its number, or what tells that another has taken its place."""
+        return self.tasks.index(task) if task in self.tasks else f"once {task.number}"
+
     def seen(self) -> object:
         """All that can be seen of it."""
         timer = self.timer
@@ -77,7 +104,8 @@ class Side:
             timer.next_expiration_ms(),
             timer.failures,
             tuple(timer.lateness.snapshot()),
-            timer.snapshot(lambda task: task.number),
+            timer.snapshot(self.label),
+            [repr(task) for task in self.tasks],
         )
 
 
@@ -99,33 +127,47 @@ class Compared(RuleBasedStateMachine):
         target=numbers,
         delay_ms=DELAYS,
         then=st.sampled_from(["nothing", "again", "fail", "add", "cancel", "look"]),
+        made_by=st.sampled_from(["add", "add", "call_later", "call_later with an argument"]),
         other=st.integers(0, 50),
         tick_ms=st.sampled_from([1, 1, 1, 3, 20]),
         wheel_size=st.sampled_from([20, 20, 2, 7]),
     )
-    def add(self, delay_ms: object, then: str, other: int, tick_ms: int, wheel_size: int) -> int:
+    def add(
+        self,
+        delay_ms: object,
+        then: str,
+        made_by: str,
+        other: int,
+        tick_ms: int,
+        wheel_size: int,
+    ) -> int:
         """A task that, when it runs, does something to the timer or to another task."""
         if not self.sides:
             self.sides = [Side(module, tick_ms, wheel_size) for module in (timer_in_use, PURE)]
         number = len(self.sides[0].tasks)
 
         def act(side: Side) -> None:
-            task = side.tasks[other % len(side.tasks)]
+            chosen = other % len(side.tasks)
+            task = side.tasks[chosen]
             if then == "again" and type(side.tasks[number].delay_ms) is int:
                 side.tasks[number].delay_ms = 40
-                side.tasks[number].then = None
+                side.thens[number] = None
                 side.add(number)
             elif then == "fail":
                 raise ValueError("as told")
             elif then == "add":
-                task.delay_ms, task.then = 15, None
+                task.delay_ms, side.thens[chosen] = 15, None
                 side.timer.add(task)
             elif then == "cancel":
                 side.told.append(task.cancel())
             elif then == "look":
                 side.told.append(side.timer.size)
 
-        self.both(lambda side: side.add(side.new_task(delay_ms, act).number))
+        if made_by == "add":
+            self.both(lambda side: side.add(side.make(delay_ms, act)))
+        else:
+            by_argument = made_by != "call_later"
+            self.both(lambda side: side.call_later(delay_ms, act, by_argument))
         return number
 
     @rule(number=numbers)

@@ -16,6 +16,7 @@ cdef class NativeTimerCore:
     cdef bint reads_system_clock
     cdef public bint _closed
     cdef public dict _sleepers
+    cdef object call_type  # of the tasks that call_later makes; it derives from NativeCall
     cdef public object on_earlier
     cdef readonly NativeHistogram lateness
     cdef readonly Py_ssize_t failures

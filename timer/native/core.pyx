@@ -20,7 +20,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 
 from timer.native.links cimport Link, append, is_empty, move_all, start_empty, unlink
-from timer.native.task cimport NativeTask, Pending, address_of, enter, leave, task_of
+from timer.native.task cimport NativeCall, NativeTask, Pending, address_of, enter, leave, task_of
 from timer.native.wheel cimport (
     EXPIRED,
     PLACED_FIRST,
@@ -53,7 +53,10 @@ cdef extern from "Python.h":
     ctypedef int (*visitproc)(PyObject* told, void* arg) noexcept
     ctypedef int (*traverseproc)(PyObject* self, visitproc visit, void* arg) noexcept
     ctypedef int (*inquiry)(PyObject* self) noexcept
+    ctypedef struct PyTypeObject
+    ctypedef object (*newfunc)(PyTypeObject* type, object args, PyObject* kwargs)
     ctypedef struct PyTypeObject:
+        newfunc tp_new
         traverseproc tp_traverse
         inquiry tp_clear
     int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
@@ -72,15 +75,21 @@ cdef class NativeTimerCore:
         # Never None, not even in what was made by __new__ alone: no method looks.
         self.wheel = NativeWheel(1, 2, 0)
         self.lateness = NativeHistogram((1,))
+        self.call_type = NativeCall
         self._sleepers = {}
 
     def __dealloc__(self):
         self.drop_all()
 
-    def _start_wheel(self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None):
+    def _start_wheel(
+        self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None, call_type
+    ):
         """Begin empty, on a clock that is read by ``now_ns``."""
+        if not issubclass(call_type, NativeCall):
+            raise TypeError("a native timer makes native tasks")
         self.drop_all()  # the links of a task must not outlive the wheel
         self._now_ns = now_ns
+        self.call_type = call_type
         self.reads_system_clock = now_ns is monotonic_ns
         self.wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
         self.lateness = lateness
@@ -117,6 +126,23 @@ cdef class NativeTimerCore:
         if not isinstance(task, NativeTask):
             raise not_a_task(task)
         self.add_task(<NativeTask> task)
+
+    def call_later(self, delay_ms, function, *args):
+        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
+
+        Raises:
+            TypeError: the delay is not an integer.
+            TimerClosedError: the timer was closed.
+        """
+        # The type is not called: that would look for its __init__, and pack the arguments.
+        cdef PyTypeObject* call_type = <PyTypeObject*> self.call_type
+        cdef NativeCall task = <NativeCall> call_type.tp_new(call_type, (), NULL)
+        task.delay_ms = delay_ms
+        task.is_whole = True
+        task.function = function
+        task.args = args
+        self.add_task(task)
+        return task
 
     cdef int add_task(self, NativeTask task) except -1:
         cdef int overflow = 0
@@ -303,6 +329,7 @@ cdef class NativeTimerCore:
             now_ns: the time; None says that it is the system clock's.
         """
         cdef int64_t late_ns
+        cdef NativeCall call
         if now_ns is None:
             late_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
             self.lateness.count(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
@@ -311,7 +338,12 @@ cdef class NativeTimerCore:
             self.lateness.observe(late if late > 0 else 0)
         leave(task)
         try:
-            task.run()
+            if type(task) is self.call_type:
+                # Its function is what is begun, with no step of ours before it.
+                call = <NativeCall> task
+                call.function(*call.args)
+            else:
+                task.run()
         except (RecursionError, MemoryError) as error:
             traceback = error.__traceback__
             if traceback is None or traceback.tb_next is None or task._timer_may_run_again:

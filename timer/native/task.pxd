@@ -18,6 +18,11 @@ cdef class NativeTask:
     cdef object __weakref__
 
 
+cdef class NativeCall(NativeTask):
+    cdef object function
+    cdef tuple args
+
+
 cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept
 cdef void leave(NativeTask task) noexcept
 cdef NativeTask task_of(Link* link)

@@ -16,6 +16,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from timer.native.links cimport append, unlink
 
+from functools import partial
+
 
 @cython.no_gc
 cdef class NativeTask:
@@ -51,6 +53,29 @@ cdef class NativeTask:
     def _timer_waits(self):
         """Whether it is on a timer, and was not begun."""
         return self.pending is not NULL
+
+
+cdef class NativeCall(NativeTask):
+    """What `timer.timer_task.CallLater` is made of, in place of `timer.timer_task.PureCall`.
+
+    Unlike other tasks it is known to the garbage collector: what it calls may own it.
+    """
+
+    def __init__(self, delay_ms, function, tuple args not None):
+        self.delay_ms = delay_ms
+        self.is_whole = True
+        self.function = function
+        self.args = args
+
+    @property
+    def run(self):
+        """Do the work. A timer that is native calls the function without asking for this."""
+        return partial(self.function, *self.args) if self.args else self.function
+
+    @run.setter
+    def run(self, function):
+        self.function = function
+        self.args = ()
 
 
 cdef Py_ssize_t _LINK_OFFSET = 0
