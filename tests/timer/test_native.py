@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -280,6 +281,21 @@ def test_wrong_arguments_of_call_later_are_refused(wrong: tuple[Any, ...]) -> No
             new_timer()[0].call_later(*wrong)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="gives each a dict, whatever makes it")
+def test_the_attributes_of_a_users_task_stand_in_the_task() -> None:
+    tracemalloc.start()
+    try:
+        tasks = [Owner(number) for number in range(1_000)]
+        for task in tasks:
+            task.owned = task.delay_ms
+        before, _ = tracemalloc.get_traced_memory()
+        dicts = [vars(task) for task in tasks]  # only who asks for one is given it
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before > 56 * len(dicts)
+
+
 def test_whoever_sets_what_init_sets_need_not_call_it() -> None:
     """What derives from a task, and is made in great numbers, saves the call."""
 
@@ -287,6 +303,9 @@ def test_whoever_sets_what_init_sets_need_not_call_it() -> None:
         def __init__(self, delay_ms: int) -> None:
             self.delay_ms = delay_ms
             self._timer_entry = None
+
+        def cancel(self) -> bool:
+            raise AssertionError("nobody asked for that")
 
     timer, clock = new_timer()
     task = Quick(5)

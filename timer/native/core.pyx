@@ -20,7 +20,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 
 from timer.native.links cimport Link, append, is_empty, move_all, start_empty, unlink
-from timer.native.task cimport NativeCall, NativeTask, Pending, address_of, enter, leave, task_of
+from timer.native.task cimport NativeCall, NativeTask, Pending, address_of, enter, leave, put, task_of
 from timer.native.wheel cimport (
     EXPIRED,
     PLACED_FIRST,
@@ -137,7 +137,7 @@ cdef class NativeTimerCore:
         # The type is not called: that would look for its __init__, and pack the arguments.
         cdef PyTypeObject* call_type = <PyTypeObject*> self.call_type
         cdef NativeCall task = <NativeCall> call_type.tp_new(call_type, (), NULL)
-        task.delay_ms = delay_ms
+        put(&task.delay, delay_ms)
         task.is_whole = True
         task.function = function
         task.args = args
@@ -149,7 +149,7 @@ cdef class NativeTimerCore:
         cdef int64_t delay_ms, now_ms
         if not task.is_whole:
             raise not_a_whole_task(task)
-        delay = task.delay_ms
+        delay = None if task.delay is NULL else <object> task.delay
         if type(delay) is not int:
             delay = checked_delay_ms(delay)
         delay_ms = PyLong_AsLongLongAndOverflow(delay, &overflow)
@@ -163,7 +163,7 @@ cdef class NativeTimerCore:
             raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
         if task.pending is not NULL:
             leave(task)
-        elif task.entry is not None:
+        elif task.entry is not NULL and <object> task.entry is not None:
             task.cancel()
         task.expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
         return self.place(task)

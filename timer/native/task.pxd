@@ -1,3 +1,4 @@
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from timer.native.links cimport Link
@@ -13,8 +14,9 @@ cdef class NativeTask:
     cdef int64_t expiration_ms
     cdef bint is_handed_over  # whether an executor of the user's has it
     cdef bint is_whole  # whether __init__ was called
-    cdef public object delay_ms
-    cdef object entry
+    # What it refers to. No `object`s: those would have to be filled in where a task is made.
+    cdef PyObject* delay
+    cdef PyObject* entry
     cdef object __weakref__
 
 
@@ -23,6 +25,7 @@ cdef class NativeCall(NativeTask):
     cdef tuple args
 
 
+cdef void put(PyObject** place, object value) noexcept
 cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept
 cdef void leave(NativeTask task) noexcept
 cdef NativeTask task_of(Link* link)
