@@ -27,7 +27,7 @@ from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
 from timer.timer_core import MAX_EXPIRATION_MS, PureTimerCore
-from timer.timer_task import TimerTask
+from timer.timer_task import CallLater, TimerTask
 from timer.wake import Wake
 
 if TYPE_CHECKING or not NATIVE:
@@ -87,7 +87,8 @@ class SystemTimer(TimerCore, Timer):
     def _start_empty(self) -> None:
         self._sleepers = {}
         lateness = Histogram(LATENESS_BOUNDS_MS)
-        self._start_wheel(self._tick_ms, self._wheel_size, self.clock.now_ns, lateness)
+        now_ns = self.clock.now_ns
+        self._start_wheel(self._tick_ms, self._wheel_size, now_ns, lateness, CallLater)
 
     def _wake_driver(self) -> None:
         if self._sleepers:

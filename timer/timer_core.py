@@ -67,10 +67,16 @@ class PureTimerCore:
     _sleepers: dict[int, Wake]
 
     def _start_wheel(
-        self, tick_ms: int, wheel_size: int, now_ns: Callable[[], int], lateness: Histogram
+        self,
+        tick_ms: int,
+        wheel_size: int,
+        now_ns: Callable[[], int],
+        lateness: Histogram,
+        call_type: type[CallLater],
     ) -> None:
         """Begin empty, on a clock that is read by ``now_ns``."""
         self._now_ns = now_ns
+        self._call_type = call_type
         self._lock = threading.RLock()
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
@@ -164,7 +170,7 @@ class PureTimerCore:
             TypeError: the delay is not an integer.
             TimerClosedError: the timer was closed.
         """
-        task = CallLater(delay_ms, function, args)
+        task = self._call_type(delay_ms, function, args)
         self.add(task)
         return task
 

@@ -304,6 +304,9 @@ def test_whoever_sets_what_init_sets_need_not_call_it() -> None:
             self.delay_ms = delay_ms
             self._timer_entry = None
 
+        def cancel(self) -> bool:
+            raise AssertionError("nobody asked for that")
+
     timer, clock = new_timer()
     task = Quick(5)
     timer.add(task)

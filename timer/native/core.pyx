@@ -81,19 +81,19 @@ cdef class NativeTimerCore:
     def __dealloc__(self):
         self.drop_all()
 
-    def _start_wheel(self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None):
+    def _start_wheel(
+        self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None, call_type
+    ):
         """Begin empty, on a clock that is read by ``now_ns``."""
+        if not issubclass(call_type, NativeCall):
+            raise TypeError("a native timer makes native tasks")
         self.drop_all()  # the links of a task must not outlive the wheel
         self._now_ns = now_ns
+        self.call_type = call_type
         self.reads_system_clock = now_ns is monotonic_ns
         self.wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
         self.lateness = lateness
         self.failures = 0
-        from timer.timer_task import CallLater  # not before: it asks whether this loads
-
-        if not issubclass(CallLater, NativeCall):
-            raise TypeError("the tasks of this process are in pure Python, so its timers must be")
-        self.call_type = CallLater
 
     cdef int64_t now_ms(self, bint rounded_up) except -1:
         """Read the clock, in whole milliseconds."""
@@ -163,7 +163,7 @@ cdef class NativeTimerCore:
             raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
         if task.pending is not NULL:
             leave(task)
-        elif task.entry is not NULL:
+        elif task.entry is not NULL and <object> task.entry is not None:
             task.cancel()
         task.expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
         return self.place(task)
