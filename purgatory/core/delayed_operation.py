@@ -16,7 +16,7 @@ Ground rules
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from purgatory.core.callback_check import check_callbacks
 from purgatory.core.handing_over import HandedOver
@@ -44,7 +44,8 @@ class DelayedOperation(HandedOver):
 
     _timer_may_run_again = True  # what is settled once passes over what was done
 
-    __init__ = HandedOver.__init__  # here, where super() of a user's __init__ finds it first
+    if not TYPE_CHECKING:
+        __init__ = HandedOver.__init__  # here, where super() of a user's __init__ finds it first
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
