@@ -1,4 +1,4 @@
-"""What an add and a cancel cost with a million timeouts outstanding, beside asyncio's.
+"""What an add and a cancel cost with a million timeouts outstanding, beside asyncio's and uvloop's.
 
     python -m tests.benchmarks.timer_add_cancel
 
@@ -9,8 +9,8 @@ is cancelled, so asyncio's clean-up is shown as a figure of its own, per handle 
 
 Delays are uniform in 1 to 60 s; nothing falls due meanwhile. Cancelled are the oldest, in the order
 of their arrival (as answers come in), or any, in random order. Loops, lists and random choices are
-made alike and before the clock is read; the garbage collector is off for
-all; what is measured is the processor's time.
+made alike and before the clock is read; the garbage collector is off for all, and then on for all;
+what is measured is the processor's time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from time import thread_time
 from typing import Protocol
 
+import uvloop
+
 from tests.benchmarks.measurement import Figure, Size, collector_off, in_turns, run_alone, say
-from timer import SystemTimer, TimerTask
+from timer import NATIVE, SystemTimer, TimerTask
 
 DELAYS_MS = range(1_000, 60_001)
 FEW = 10_000
@@ -146,7 +149,7 @@ class Asyncio(Contender):
     """``loop.call_later``, which makes the handle."""
 
     def __init__(self, outstanding: int, in_random_order: bool) -> None:
-        self.loop = asyncio.SelectorEventLoop()
+        self.loop = self.new_loop()
         super().__init__(outstanding, in_random_order)
 
     def add_all(self, delays_ms: Sequence[int]) -> tuple[Sequence[Cancellable], float]:
@@ -155,6 +158,9 @@ class Asyncio(Contender):
         start = thread_time()
         handles = [call_later(delay_s, nothing) for delay_s in delays_s]
         return handles, thread_time() - start
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.SelectorEventLoop()
 
     def clean_up(self) -> float:
         # The loop's time stands still meanwhile: it must clean up, and run nothing that is due.
@@ -173,18 +179,33 @@ class Asyncio(Contender):
         self.loop.close()
 
 
+class Uvloop(Asyncio):
+    """The same with uvloop, which puts nothing off."""
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        return uvloop.new_event_loop()
+
+    def clean_up(self) -> float:
+        return 0.0
+
+
 KINDS: dict[str, type[Contender]] = {
     "add": Wheel,
     "call_later": WheelCallLater,
     "asyncio": Asyncio,
+    "uvloop": Uvloop,
 }
 
 
 def compare(
-    outstanding: int, in_random_order: bool, rounds: int, repeats: int = 1
+    outstanding: int,
+    in_random_order: bool,
+    rounds: int,
+    repeats: int = 1,
+    collecting: bool = False,
 ) -> dict[str, dict[str, float]]:
     """Return nanoseconds by contender and step, medians of cycles that were run in turns."""
-    with collector_off():
+    with nullcontext() if collecting else collector_off():
         contenders = {
             name: kind(outstanding, in_random_order)
             for name, kind in KINDS.items()
@@ -214,18 +235,26 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     few = compare(size.pick(100, FEW), False, rounds, repeats=size.pick(1, 20))
     many = compare(size.pick(2_000, MANY), False, rounds)
     at_random = compare(size.pick(2_000, MANY), True, rounds)
+    collecting = compare(size.pick(2_000, MANY), False, rounds, collecting=True)
     at_many = f"at {MANY:,}:"
 
-    def figure(name: str, ours: float, theirs: float, target: float | None = 1.0) -> Figure:
-        return Figure(f"{at_many} {name} / asyncio's", ours / theirs, "x", target)
+    def figure(
+        name: str, ours: float, theirs: float, whose: str = "asyncio", native: float = 1.0
+    ) -> Figure:
+        return Figure(f"{at_many} {name} / {whose}'s", ours / theirs, "x", native if NATIVE else 1)
 
     theirs = many["asyncio"]
     random_theirs = at_random["asyncio"]
     return [
-        figure("add", many["add"]["add"], theirs["add"]),
-        figure("call_later", many["call_later"]["add"], theirs["add"]),
-        figure("cancel in order of arrival", many["add"]["cancel"], theirs["cancel"]),
-        figure("cancel in random order", at_random["add"]["cancel"], random_theirs["cancel"]),
+        figure("add", many["add"]["add"], theirs["add"], native=0.08),
+        figure("call_later", many["call_later"]["add"], theirs["add"], native=0.13),
+        figure("cancel in order of arrival", many["add"]["cancel"], theirs["cancel"], native=0.35),
+        figure(
+            "cancel in random order",
+            at_random["add"]["cancel"],
+            random_theirs["cancel"],
+            native=0.55,
+        ),
         figure(
             "cancel in order of arrival, cleaned up",
             many["add"]["cancel"],
@@ -235,6 +264,20 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             "cancel in random order, cleaned up",
             at_random["add"]["cancel"],
             random_theirs["cancel"] + random_theirs["clean-up"],
+        ),
+        figure("call_later", many["call_later"]["add"], many["uvloop"]["add"], "uvloop"),
+        figure(
+            "cancel in order of arrival", many["add"]["cancel"], many["uvloop"]["cancel"], "uvloop"
+        ),
+        *(
+            figure(
+                f"with the collector on, {name}",
+                collecting[name]["add"],
+                collecting[theirs_too]["add"],
+                theirs_too,
+            )
+            for name in ("add", "call_later")
+            for theirs_too in ("asyncio", "uvloop")
         ),
         Figure(
             f"add at {MANY:,} / at {FEW:,}", many["add"]["add"] / few["add"]["add"], "x", target=1.5
