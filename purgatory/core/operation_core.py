@@ -16,11 +16,14 @@ if TYPE_CHECKING or not NATIVE:
     from purgatory.core.submitting import Submitted as OperationCore
 else:
     from purgatory.core.native.operation import NativeOperation
+    from purgatory.core.native_signature import NativeSignature
 
     class OperationCore(NativeOperation, TimerTask):
         """What is submitted once, checked by one server at a time, and settled once."""
 
         __slots__ = ()
+
+        __signature__ = NativeSignature(NativeOperation)
 
         @abstractmethod
         def try_complete(self) -> bool:

@@ -318,7 +318,7 @@ def test_an_interrupt_that_goes_on_to_the_caller_keeps_its_traceback(setting: Se
 
 def assert_leaves_nothing(setting: Setting) -> None:
     setting.assert_empty()
-    assert setting.purgatory._books.watchers.by_key == {}
+    assert setting.purgatory._books.watchers.key_count == 0
     assert setting.purgatory._books.pending_operations() == []
 
 

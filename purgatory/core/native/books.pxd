@@ -57,13 +57,13 @@ cdef class NativeBooks:
     cdef public bint is_closed
     cdef public object closing_error
     cdef public object gave_up_error
-    cdef public NativeWatcherList watchers
-    cdef public NativeTurn turn
+    cdef readonly NativeWatcherList watchers
+    cdef readonly NativeTurn turn
     cdef public object still_checked
     cdef public list broken_off
     cdef public set placed
     cdef public dict values
-    cdef public NativeCounters counters
+    cdef readonly NativeCounters counters
     cdef public int64_t reaper_look_ns
     cdef public int64_t full_log_ns
     cdef readonly Py_ssize_t pending_count

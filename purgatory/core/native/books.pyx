@@ -113,7 +113,13 @@ cdef class NativeBooks:
     def __cinit__(self):
         start_empty(&self.pending)
         start_empty(&self.settling)
-        self.turn = NativeTurn()
+        # Never None, not even in what was made by __new__ alone: no method looks.
+        self.watchers = NativeWatcherList()
+        self.turn = self.watchers.turn
+        self.counters = NativeCounters()
+        self.broken_off = []
+        self.placed = set()
+        self.values = {}
 
     def __init__(self, name, timer, expires, on_settled, max_pending):
         self.name = name

@@ -12,9 +12,9 @@ Ground rules
 * The order of an operation's stages, and what may follow what, is that of `purgatory.core.life`.
 """
 
-cimport cython
-from libc.stdint cimport INT64_MAX, int64_t
+from cpython.object cimport PyObject
 from libc.limits cimport ULONG_MAX
+from libc.stdint cimport int64_t
 
 from purgatory.core.native.books cimport CountedAs, NativeBooked, NativeBooks
 from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
@@ -40,7 +40,9 @@ from purgatory.core.users_lock import do_under
 from timer.errors import TimerClosedError, checked_delay_ms
 
 cdef extern from "Python.h":
-    int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+    ctypedef int (*inquiry)(PyObject* self) noexcept
+    ctypedef struct PyTypeObject:
+        inquiry tp_clear
 
 cdef object PENDING = Outcome.PENDING
 cdef object COMPLETED = Outcome.COMPLETED
@@ -56,9 +58,9 @@ cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t LONGEST_CHAIN = 16  # as in `purgatory.core.callback_chain`
 cdef unsigned long LET_GO = ULONG_MAX  # the server, for good, of what was let go of
+cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
 
 
-@cython.no_gc_clear  # a cycle through an operation has another link that can be cut
 cdef class NativeOperation(NativeBooked):
     """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core.submitting`."""
 
@@ -326,7 +328,7 @@ cdef class NativeOperation(NativeBooked):
         return completed
 
     cdef bint check_else(self, object f) except -1:
-        """Check it, call ``f`` (None: put it on its lists), check it again."""
+        """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
         cdef NativeChain chain
         cdef bint completed = False, is_ours = False
         self._op_check_due = True
@@ -363,7 +365,7 @@ cdef class NativeOperation(NativeBooked):
     cdef bint call(self, object f) except -1:
         """Call ``f``; or put it on its lists: True if there is no place for it."""
         cdef NativeBooks books = self._op_books
-        if f is not None:
+        if f is not PUT_ON_LISTS:
             f()
         elif books.max_pending is not None and not books.has_place_for(self):
             self.is_refused = True
@@ -472,11 +474,8 @@ cdef class NativeOperation(NativeBooked):
     # Coming in.
 
     cdef int start_timeout(self, NativeBooks books) except -1:
-        cdef int overflow = 0
-        cdef int64_t delay_ms = 0
-        if self.delay is not NULL and type(<object> self.delay) is int:  # else the timer says so
-            delay_ms = PyLong_AsLongLongAndOverflow(<object> self.delay, &overflow)
-        if not books.expires or overflow > 0 or delay_ms == INT64_MAX:
+        delay_ms = None if self.delay is NULL else <object> self.delay
+        if not books.expires or delay_ms >= FOREVER_MS:
             return 0
         try:
             if books.native_timer is not None:
@@ -523,7 +522,7 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
     try:
         if now_ns > books.reaper_look_ns:
             books.look_after_reaper(now_ns)
-        completed = operation.check_else(None)
+        completed = operation.check_else(PUT_ON_LISTS)
         if operation.is_refused:
             operation.cancel()
         elif not completed and operation._op_outcome is PENDING:
@@ -550,3 +549,17 @@ cdef int check_each(list operations) except -1:
         operation._op_check_due = True
         completed += operation.serve()
     return completed
+
+
+# What is unreachable lets go of all that may lead back to it; what the methods need stays.
+
+cdef int _clear(PyObject* self) noexcept:
+    cdef NativeOperation operation = <NativeOperation> self
+    operation._op_keys = ()
+    operation._op_thresholds = operation._op_listeners = None
+    operation._op_lock = operation._op_error = operation._op_verdict = operation._op_retry = None
+    return 0
+
+
+cdef PyTypeObject* _type = <PyTypeObject*> NativeOperation
+_type.tp_clear = _clear

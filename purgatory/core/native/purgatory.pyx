@@ -50,7 +50,7 @@ cdef class NativePurgatoryCore:
 
     @property
     def _books(self):
-        return self.books
+        return books_of(self)
 
     @_books.setter
     def _books(self, NativeBooks books not None):
@@ -79,13 +79,14 @@ cdef class NativePurgatoryCore:
             PurgatoryClosedError: the purgatory was closed.
             PurgatoryFullError: ``max_pending`` operations wait already.
         """
+        cdef NativeBooks books = books_of(self)
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
         if thresholds is not None or not are_plain(keys):
             keys = checked_keys(keys, thresholds)
-        if self.books.broken_off:
+        if books.broken_off:
             self._finish_broken_off()
-        return submit(operation, self.books, keys, thresholds)
+        return submit(operation, books, keys, thresholds)
 
     def check_and_complete(self, key):
         """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
@@ -99,7 +100,7 @@ cdef class NativePurgatoryCore:
         Raises:
             TypeError: the key is not hashable.
         """
-        cdef NativeBooks books = self.books
+        cdef NativeBooks books = books_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
         cdef list operations = None
@@ -136,7 +137,7 @@ cdef class NativePurgatoryCore:
         Raises:
             TypeError: the key is not hashable, or the value is not an integer.
         """
-        cdef NativeBooks books = self.books
+        cdef NativeBooks books = books_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
         cdef PyObject* known
@@ -166,3 +167,10 @@ cdef class NativePurgatoryCore:
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
+
+
+cdef inline NativeBooks books_of(NativePurgatoryCore core):
+    """Return its books, which one has whose ``__init__`` called ours."""
+    if core.books is None:
+        raise AttributeError(f"{type(core).__name__!r} object has no attribute '_books'")
+    return core.books

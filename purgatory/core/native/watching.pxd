@@ -75,7 +75,7 @@ cdef class NativeWatched(NativeTask):
 
 
 cdef class NativeWatcherList:
-    cdef readonly dict by_key
+    cdef dict by_key
     cdef readonly NativeTurn turn
     cdef readonly Py_ssize_t entries
     cdef int64_t order

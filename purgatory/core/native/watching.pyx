@@ -153,18 +153,26 @@ cdef class KeyWatchers:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
         cdef int64_t reached = within_64_bits(value)
         cdef Threshold* first
-        cdef list too_large = None
+        cdef NativeWatched operation
+        cdef bint is_too_large
+        cdef list too_large = []
         while self.heap_size and self.heap[0].number <= reached:
             first = self.heap[0]
             operation = <NativeWatched> first.operation
-            if first.number in (INT64_MAX, INT64_MIN) and operation._op_thresholds[self.key] > value:
-                too_large = too_large or []
+            is_too_large = False
+            if first.number in (INT64_MAX, INT64_MIN):
+                is_too_large = is_above(operation, self.key, value)
+                if not self.heap_size or self.heap[0] is not first:
+                    continue  # it was taken off while the key was compared
+                if first.operation is not <PyObject*> operation:
+                    continue  # and another one stands there now
+            if is_too_large:
                 too_large.append(operation)
             else:
                 taken.append(operation)
             self.remove(first)
-        for operation in too_large or ():
-            wait_again(operation, self)
+        for operation in too_large:
+            wait_again(operation, self, 0)
         return 0
 
 
@@ -185,8 +193,15 @@ cdef int64_t within_64_bits(object number) except? -1:
     return cut
 
 
-cdef int wait_again(NativeWatched operation, KeyWatchers watchers) except -1:
-    """Let ``operation`` wait for its number on that list again, if it has one and does not."""
+cdef bint is_above(NativeWatched operation, object key, object value) except -1:
+    """Whether the number that ``operation`` waits for, of any size, is above ``value``."""
+    thresholds = operation._op_thresholds
+    return thresholds is not None and thresholds[key] > value
+
+
+cdef int wait_again(NativeWatched operation, KeyWatchers watchers, int64_t order) except -1:
+    """Let ``operation`` wait for its number on that list again, if it has one and does not: as the
+    one that came ``order``-th, or, if that is 0, where it was before."""
     cdef Py_ssize_t index
     cdef Threshold* threshold
     if operation.thresholds is NULL:
@@ -196,6 +211,7 @@ cdef int wait_again(NativeWatched operation, KeyWatchers watchers) except -1:
         if operation.watches[index].watchers is <PyObject*> watchers:
             if threshold.operation is not NULL and threshold.place == NOWHERE:
                 watchers.make_room()
+                threshold.order = order or threshold.order
                 watchers.push(threshold)
     return 0
 
@@ -231,11 +247,11 @@ cdef class NativeWatcherList:
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
         return None if found is NULL else <KeyWatchers> found
 
-    def watch(self, NativeWatched operation not None):
-        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
-        self.put(operation)
-
     cdef int put(self, NativeWatched operation) except -1:
+        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys).
+
+        The caller sees to it that it lives until it is taken off.
+        """
         cdef tuple keys = operation._op_keys  # none, if a purgatory that closed has let go of it
         cdef Py_ssize_t count = len(keys), index
         cdef Watch* watches = operation.few
@@ -417,7 +433,8 @@ cdef class NativeWatcherList:
         cdef KeyWatchers watchers = self.on(key)
         if watchers is not None:
             for operation in self.operations_on(key):
-                wait_again(operation, watchers)
+                self.order += 1
+                wait_again(operation, watchers, self.order)
 
     def mend(self):
         """Drop the empty lists whose keys could not be compared. O(keys)."""
@@ -443,7 +460,7 @@ cdef class NativeWatcherList:
                 assert not comes_before(watchers.heap[place], watchers.heap[max(0, place - 1) // 2])
                 operation = <NativeWatched> watchers.heap[place].operation
                 assert within_64_bits(operation._op_thresholds[key]) == watchers.heap[place].number
-        expected = {(key, id(operation)) for operation in operations for key in operation._op_keys}
+        expected = {(key, id(one)) for one in operations for key in one._op_keys}
         assert set(found) == expected, "the lists hold what is pending, under all its keys"
         assert self.entries == len(found)
 
