@@ -90,3 +90,4 @@ cdef class NativeWatcherList:
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1
     cdef int put_back(self, KeyWatchers watchers) except -1
     cdef KeyWatchers on(self, object key)
+    cdef int all_wait_anew(self, KeyWatchers watchers) except -1

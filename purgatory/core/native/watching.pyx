@@ -432,17 +432,26 @@ cdef class NativeWatcherList:
         """
         cdef KeyWatchers watchers = self.on(key)
         if watchers is not None:
-            for operation in self.operations_on(key):
-                self.order += 1
-                wait_again(operation, watchers, self.order)
+            self.all_wait_anew(watchers)
+
+    cdef int all_wait_anew(self, KeyWatchers watchers) except -1:
+        operations = []
+        watchers.collect(operations)
+        for operation in operations:
+            self.order += 1
+            wait_again(operation, watchers, self.order)
+        return 0
 
     def mend(self):
-        """Drop the empty lists whose keys could not be compared. O(keys)."""
+        """Drop the empty lists whose keys could not be compared; and, as in pure Python, let all
+        wait anew for numbers that were reached. O(entries * log numbers)."""
         cdef KeyWatchers watchers
         for watchers in list(self.by_key.values()):
             if watchers.count == 0:
                 with suppress(Exception):
                     self.drop_if_empty(watchers)
+        for watchers in list(self.by_key.values()):
+            self.all_wait_anew(watchers)
 
     def check(self, operations):
         """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
