@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.analysis.spark.interrupts import no_repetitions
 from tests.analysis.cluster import QUICK_JAVA
 from tests.analysis.conftest import RandomOperations, WriteTrace
 
@@ -50,3 +52,14 @@ def test_ctrl_c_ends_an_analysis_cleanly(
     assert all(line.startswith("Spark: ") for line in progress), said
     assert list(out.parent.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
+
+
+@pytest.mark.parametrize("name", [None, "py4j.clientserver"])
+def test_what_the_bridge_to_java_raises_as_well_is_not_logged(
+    name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger(name)
+    with no_repetitions():
+        logger.error("Exception occurred while shutting down connection")
+        logger.error("something else")
+    assert caplog.messages == ["something else"]

@@ -30,6 +30,7 @@ _RAISED_AS_WELL = (
     "Exception while sending command.",
     "Exception occurred while shutting down connection",
 )
+_LOGGED_BY = (None, "py4j.clientserver")
 
 
 @contextmanager
@@ -75,12 +76,15 @@ def no_repetitions() -> Iterator[None]:
 
     They come at an interrupt, and when Java ends in the middle of a call.
     """
-    root = logging.getLogger()
-    root.addFilter(_is_no_repetition)
+    # A filter sees what is logged by its very logger, not what comes up to it from others.
+    loggers = [logging.getLogger(name) for name in _LOGGED_BY]
+    for logger in loggers:
+        logger.addFilter(_is_no_repetition)
     try:
         yield
     finally:
-        root.removeFilter(_is_no_repetition)
+        for logger in loggers:
+            logger.removeFilter(_is_no_repetition)
 
 
 def _is_no_repetition(record: logging.LogRecord) -> bool:
