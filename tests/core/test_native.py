@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -314,7 +315,7 @@ def run_program(program: str, *options: str, **environment: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-X", "faulthandler", *options, "-c", program],
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": "", **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,
