@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from timer.levels import QueuedState
 from timer.timer_task_list import TimerTaskList
 
 Queued: TypeAlias = tuple[int, int, int, TimerTaskList]
@@ -74,9 +75,10 @@ class DelayQueue:
         if self._heap and self._heap[0] is queued:
             heapq.heappop(self._heap)
 
-    def in_order(self) -> list[TimerTaskList]:
-        """Return the buckets as they will fall due, without taking them out."""
-        return [item[3] for item in sorted(self._heap, key=lambda item: item[:3])]
+    def states(self) -> list[QueuedState]:
+        """Return the buckets as they will fall due: expiration, level and index."""
+        in_order = sorted(self._heap, key=lambda queued: queued[:3])
+        return [(bucket.expiration_ms, bucket.level, bucket.index) for *_, bucket in in_order]
 
     def clear(self) -> None:
         """Forget all buckets."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timer.implementation import NATIVE
+from timer.implementation import NATIVE, describe_as
 
 MANY_NOTED = 50
 """How many values are noted before they are counted."""
@@ -70,7 +70,7 @@ class PureHistogram:
             with self._lock:
                 self._count_noted()
 
-    def _counted(self) -> tuple[tuple[int, ...], int]:
+    def counted(self) -> tuple[tuple[int, ...], int]:
         """Return the counts, and the sum in nanoseconds."""
         with self._lock:
             self._count_noted()
@@ -88,6 +88,8 @@ if TYPE_CHECKING or not NATIVE:
     Counts = PureHistogram
 else:
     from timer.native.histogram import NativeHistogram as Counts
+
+    describe_as(Counts, PureHistogram)
 
 
 class Histogram(Counts):
@@ -107,5 +109,5 @@ class Histogram(Counts):
 
     def snapshot(self) -> HistogramSnapshot:
         """Return counts and sum as of one moment."""
-        counts, sum_ns = self._counted()
+        counts, sum_ns = self.counted()
         return HistogramSnapshot(self._bounds_ms, counts, sum_ns / 1_000_000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from types import FunctionType, WrapperDescriptorType
 
 
 def _native_parts_load() -> bool:
@@ -20,3 +21,14 @@ def _native_parts_load() -> bool:
 
 NATIVE = os.environ.get("PURGATORY_PURE", "") in ("", "0") and _native_parts_load()
 """Whether the native parts are in use."""
+
+
+def describe_as(native: type, pure: type) -> None:
+    """Give the public methods of a native class what those in pure Python say of themselves."""
+    for name in set(vars(native)).intersection(dir(pure)):
+        described, method = vars(native)[name], getattr(pure, name)
+        if not isinstance(method, FunctionType) or isinstance(described, WrapperDescriptorType):
+            continue
+        if not name.startswith("_") or name == "__init__":
+            described.__doc__ = method.__doc__
+            described.__annotations__ = method.__annotations__

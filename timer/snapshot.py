@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
+from timer.levels import LevelState, QueuedState
 from timer.timer_task import TimerTask
 
 
@@ -40,8 +41,8 @@ class TimerSnapshot(TypedDict):
 
 
 def take_snapshot(
-    levels: Sequence[tuple[int, int, Sequence[tuple[int, Sequence[TimerTask]]]]],
-    queued: Sequence[tuple[int, int, int]],
+    levels: Sequence[LevelState],
+    queued: Sequence[QueuedState],
     wheel_size: int,
     label: Callable[[TimerTask], Any],
 ) -> TimerSnapshot:

@@ -15,6 +15,7 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any
 
 from timer import forking
@@ -22,7 +23,7 @@ from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.errors import TimerClosedError, checked_ms
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
-from timer.implementation import NATIVE
+from timer.implementation import NATIVE, describe_as
 from timer.safe_log import log_safely, safe_repr
 from timer.snapshot import TimerSnapshot, take_snapshot
 from timer.timer import Timer
@@ -35,7 +36,15 @@ if TYPE_CHECKING or not NATIVE:
 else:
     from timer.native.core import NativeTimerCore as TimerCore
 
+    describe_as(TimerCore, PureTimerCore)
+
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
+
+LONGEST_RUN_NS = 2_000_000
+"""How long the worker runs what is due before it lets others in, if there is so much."""
+
+GIVE_WAY_S = 50e-6
+"""For how long it does so: enough for a thread to wake that waits for the interpreter's lock."""
 
 
 class SystemTimer(TimerCore, Timer):
@@ -214,8 +223,12 @@ class SystemTimer(TimerCore, Timer):
 
     # By itself: a jump back would lie outside of the ``try`` on some Pythons.
     def _run_all_due(self) -> None:
+        begun_ns = monotonic_ns()
         while self._run_some_due():
-            pass
+            if self._own_executor is not None and monotonic_ns() - begun_ns > LONGEST_RUN_NS:
+                # Who waits for the interpreter's lock would else ask for it only after 5 ms.
+                sleep(GIVE_WAY_S)
+                begun_ns = monotonic_ns()
 
     def _log_failure(self, task: TimerTask, error: Exception) -> None:
         log_safely(

@@ -41,8 +41,8 @@ from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
 from timer.executor import SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
+from timer.levels import LevelState, QueuedState
 from timer.timer_task import NOWHERE, CallLater, Entries, TimerTask, TimerTaskEntry
-from timer.timer_task_list import TimerTaskList
 from timer.timing_wheel import TimingWheel
 from timer.wake import Wake
 
@@ -213,21 +213,13 @@ class PureTimerCore:
         left_due = self._own_executor is None and len(self._due) > 0
         return left_due or len(self._taken) > 0
 
-    def _levels(self) -> list[tuple[int, int, list[tuple[int, list[TimerTask]]]]]:
-        """Return all levels: tick, time, and of each bucket its expiration and its tasks."""
+    def _levels(self) -> list[LevelState]:
         with self._lock:
-            return [
-                (level.tick_ms, level.current_time_ms, [*map(_held_by, level.buckets)])
-                for level in self._wheel.levels()
-            ]
+            return self._wheel.states()
 
-    def _queued(self) -> list[tuple[int, int, int]]:
-        """Return the buckets as they fall due: expiration, level and index."""
+    def _queued(self) -> list[QueuedState]:
         with self._lock:
-            return [
-                (bucket.expiration_ms, bucket.level, bucket.index)
-                for bucket in self._queue.in_order()
-            ]
+            return self._queue.states()
 
     # Driving. Each step may be broken off, and is then taken again by the next call.
 
@@ -454,8 +446,3 @@ def _drop_all(entries: Entries) -> int:
             entry.task = None
             dropped += 1
     return dropped
-
-
-def _held_by(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:
-    tasks = [entry.task for entry in bucket]
-    return bucket.expiration_ms, [task for task in tasks if task is not None]

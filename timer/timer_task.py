@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from timer.implementation import NATIVE
+from timer.implementation import NATIVE, describe_as
 
 
 class PureTask:
@@ -79,6 +79,8 @@ if TYPE_CHECKING or not NATIVE:
 else:
     from timer.native.task import NativeCall as Call
     from timer.native.task import NativeTask as Task
+
+    describe_as(Task, PureTask)
 
 
 class TimerTask(Task, ABC):

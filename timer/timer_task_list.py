@@ -24,10 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+from timer.levels import IDLE_MS
 from timer.timer_task import NOWHERE, Entries, TimerTaskEntry
-
-IDLE_MS = -1
-"""The expiration of a bucket that is not in the delay queue."""
 
 
 class TimerTaskList:

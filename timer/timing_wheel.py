@@ -20,9 +20,14 @@ Ground rules
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from timer.delay_queue import DelayQueue
-from timer.timer_task import NOWHERE, TimerTaskEntry
-from timer.timer_task_list import IDLE_MS, TimerTaskList
+from timer.levels import IDLE_MS, LevelState, check_levels
+from timer.timer_task import NOWHERE, TimerTask, TimerTaskEntry
+from timer.timer_task_list import TimerTaskList
+
+_EXPIRATION_MS = attrgetter("_timer_entry.expiration_ms")
 
 
 class TimingWheel:
@@ -157,30 +162,24 @@ class TimingWheel:
             self.overflow_wheel = made
         return self.overflow_wheel
 
+    def states(self) -> list[LevelState]:
+        """Return this level and those above it as plain data. O(buckets + tasks)."""
+        return [
+            (level.tick_ms, level.current_time_ms, [*map(_held_by, level.buckets)])
+            for level in self.levels()
+        ]
+
     def _check(self) -> None:
         """Assert every invariant of this level and those above. O(buckets + tasks)."""
-        queued = self.queue.in_order()
-        for wheel in self.levels():
-            wheel._check_level(queued)
+        queued = sorted(set(self.queue.states()))  # an interrupt may leave one there twice
+        check_levels(self.states(), queued, self.wheel_size, _EXPIRATION_MS)
+        for level in self.levels():
+            assert level.end_ms == level.current_time_ms + level.tick_ms * level.wheel_size
+            for bucket in level.buckets:
+                assert bucket.expiration_ms != IDLE_MS or not bucket.entries
+                assert all(entry.home is bucket.entries for entry in bucket.entries.values())
 
-    def _check_level(self, queued: list[TimerTaskList]) -> None:
-        assert self.current_time_ms % self.tick_ms == 0
-        assert self.end_ms == self.current_time_ms + self.tick_ms * self.wheel_size
-        if self.overflow_wheel is not None:
-            above = self.overflow_wheel
-            assert above.tick_ms == self.interval_ms
-            assert (
-                above.current_time_ms == self.current_time_ms - self.current_time_ms % above.tick_ms
-            )
-        for bucket in self.buckets:
-            in_queue = any(bucket is other for other in queued)
-            assert in_queue == (bucket.expiration_ms != IDLE_MS), "idle if and only if not queued"
-            if bucket.expiration_ms == IDLE_MS:
-                assert not bucket.entries and not len(bucket), "what holds tasks is in the queue"
-                continue
-            assert bucket.expiration_ms // self.tick_ms % self.wheel_size == bucket.index
-            assert self.current_time_ms <= bucket.expiration_ms < self.end_ms
-            assert all(entry.home is bucket.entries for entry in bucket.entries.values())
-            for entry in bucket:
-                late_ms = entry.expiration_ms - bucket.expiration_ms
-                assert 0 <= late_ms < self.tick_ms, "a task lies outside its bucket"
+
+def _held_by(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:
+    tasks = [entry.task for entry in bucket]
+    return bucket.expiration_ms, [task for task in tasks if task is not None]

@@ -49,7 +49,16 @@ class Books(BooksCore[W]):
         on_settled: Callable[[Any, str, int], object] | None,
         max_pending: int | None,
     ) -> None:
-        super().__init__(name, timer, expires, on_settled, max_pending)
+        self.name = name
+        self.timer = timer
+        self.expires = expires
+        self.on_settled = on_settled
+        self.max_pending = max_pending
+        self.now_ns = timer.clock.now_ns
+        self.reaper = None
+        self.is_closed = False
+        self.closing_error = None
+        self.gave_up_error = None
         self.start_empty()
 
     def start_empty(self) -> None:

@@ -31,26 +31,18 @@ class PureBooks(Generic[W]):
         "watchers",
     )
 
-    def __init__(
-        self,
-        name: str,
-        timer: Timer,
-        expires: bool,
-        on_settled: Callable[[Any, str, int], object] | None,
-        max_pending: int | None,
-    ) -> None:
-        self.name = name
-        self.timer = timer
-        self.expires = expires
-        self.on_settled = on_settled
-        self.max_pending = max_pending
-        self.now_ns = timer.clock.now_ns
-        self.reaper: Reaper | None = None
-        self.is_closed = False
-        self.closing_error: BaseException | None = None
-        """What all get who are failed by closing, once that has begun."""
-        self.gave_up_error: BaseException | None = None
-        """What those get whose lock was taken when a close came to the end of its time."""
+    name: str
+    timer: Timer
+    expires: bool
+    on_settled: Callable[[Any, str, int], object] | None
+    max_pending: int | None
+    now_ns: Callable[[], int]
+    reaper: Reaper | None
+    is_closed: bool
+    closing_error: BaseException | None
+    """What all get who are failed by closing, once that has begun."""
+    gave_up_error: BaseException | None
+    """What those get whose lock was taken when a close came to the end of its time."""
 
     def _start_empty(self, counters: Counters) -> None:
         """Forget all operations, and all that is known of keys."""
@@ -108,7 +100,6 @@ class PureBooks(Generic[W]):
                 if counter is None:
                     counters.rejected += 1
                 else:
-                    counter.total += 1
                     counter.bucket_counts[bucket] += 1
                     counter.wait_sum_ns += wait_ns
             del turn["holder"]

@@ -17,12 +17,15 @@ from purgatory.core.which_core import NATIVE
 class OutcomeCounter:
     """How many operations were settled in one way, and how long they had waited."""
 
-    __slots__ = ("bucket_counts", "total", "wait_sum_ns")
+    __slots__ = ("bucket_counts", "wait_sum_ns")
 
     def __init__(self) -> None:
-        self.total = 0
         self.bucket_counts = [0] * (len(WAIT_BOUNDS_MS) + 1)
         self.wait_sum_ns = 0
+
+    def counted(self) -> tuple[tuple[int, ...], int]:
+        """Return the counts, and the sum in nanoseconds."""
+        return tuple(self.bucket_counts), self.wait_sum_ns
 
 
 @dataclass(frozen=True)
@@ -72,14 +75,14 @@ class Counters(CountersCore):
 
     def snapshot(self) -> CountersSnapshot:
         """Copy all counts."""
-        counters = self.by_outcome.items()
+        waits = {
+            outcome: WaitHistogram(*counter.counted())
+            for outcome, counter in self.by_outcome.items()
+        }
         return CountersSnapshot(
-            outcomes={outcome: counter.total for outcome, counter in counters}
+            outcomes={outcome: sum(wait.counts) for outcome, wait in waits.items()}
             | {"rejected": self.rejected},
-            waits={
-                outcome: WaitHistogram(tuple(counter.bucket_counts), counter.wait_sum_ns)
-                for outcome, counter in counters
-            },
+            waits=waits,
             callback_errors=dict(self.callback_errors),
             checks=self.checks,
             missed_wakeups=self.missed_wakeups,

@@ -28,6 +28,7 @@ from purgatory.core.waiting import ThresholdWaiting, delay_of
 from purgatory.core.watch_keys import check_hashable
 from purgatory.core.which_core import NATIVE
 from timer import SystemTimer, Timer, forking
+from timer.implementation import describe_as
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
@@ -39,6 +40,8 @@ if TYPE_CHECKING or not NATIVE:
     PurgatoryCore = PurePurgatoryCore
 else:
     from purgatory.core.native.purgatory import NativePurgatoryCore as PurgatoryCore
+
+    describe_as(PurgatoryCore, PurePurgatoryCore)
 
 
 class DelayedOperationPurgatory(PurgatoryCore):

@@ -43,3 +43,10 @@ class GroupSyncKey(NamedTuple):
 
     group_id: str
     kind: str = "sync"
+
+
+class TransactionKey(NamedTuple):
+    """A transactional id: its transaction's end."""
+
+    transactional_id: str
+    kind: str = "transaction"

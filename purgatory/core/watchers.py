@@ -30,6 +30,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Generic, TypeAlias, TypeVar
 
+from purgatory.core.lists import check_lists
 from purgatory.core.outcome import PENDING, Outcome
 from purgatory.core.threshold_watchers import ThresholdWatchers
 from purgatory.core.turn import Me, Turn
@@ -278,11 +279,9 @@ class WatcherList(Generic[W]):
 
     def check(self, operations: Iterable[W]) -> None:
         """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
-        found = [(key, identity) for key in self.by_key for identity in self.by_key[key]]
-        expected = {(key, id(operation)) for operation in operations for key in operation._op_keys}
-        assert set(found) == expected, "the lists hold what is pending, under all its keys"
-        assert self.entries == len(found)
-        assert all(self.by_key.values()), "an empty list is dropped"
+        on_lists = {key: list(watchers.values()) for key, watchers in self.by_key.items()}
+        expected = [(key, operation) for operation in operations for key in operation._op_keys]
+        check_lists(on_lists, expected, self.entries)
         assert all(self.numbers_by_key.values()), "an empty list is dropped"
         for key, waiting in self.numbers_by_key.items():
             waiting.check()

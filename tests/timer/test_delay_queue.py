@@ -47,7 +47,7 @@ def test_buckets_of_one_expiration_come_by_level_then_index() -> None:
     places = [(3, 2), (1, 1), (2, 5), (1, 0), (2, 4)]
     for level, index in places:
         offer(queue, 400, level, index)
-    assert [(bucket.level, bucket.index) for bucket in queue.in_order()] == sorted(places)
+    assert [(level, index) for _, level, index in queue.states()] == sorted(places)
     polled = [poll(queue, 400) for _ in places]
     assert [(bucket.level, bucket.index) for bucket in polled if bucket is not None] == sorted(
         places
@@ -59,8 +59,8 @@ def test_buckets_come_in_the_order_of_their_expiration(expirations: list[int]) -
     queue = DelayQueue()
     for expiration_ms in expirations:
         offer(queue, expiration_ms)
-    assert [bucket.expiration_ms for bucket in queue.in_order()] == sorted(expirations)
-    assert len(queue) == len(expirations), "in_order takes nothing out"
+    assert [expiration_ms for expiration_ms, *_ in queue.states()] == sorted(expirations)
+    assert len(queue) == len(expirations), "to look takes nothing out"
     assert sorted(bucket.expiration_ms for bucket in queue) == sorted(expirations)
     polled: list[int] = []
     while (bucket := poll(queue, 10**6)) is not None:

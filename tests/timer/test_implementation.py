@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.timer.described_alike import assert_described_alike
 from timer import NATIVE, Histogram, SystemTimer, TimerTask
 from timer.histogram import PureHistogram
 from timer.timer_core import PureTimerCore
@@ -51,18 +51,7 @@ def test_the_native_parts_run_where_they_can_be_built() -> None:
 @pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
 @pytest.mark.parametrize(("public", "pure"), PAIRS, ids=lambda one: one.__name__)
 def test_what_is_native_says_of_itself_what_pure_python_says(public: type, pure: type) -> None:
-    """The same names, arguments and words: what a user sees does not tell which one runs."""
-    names = [name for name in vars(pure) if not name.startswith("_")]
-    assert names
-    for name in names:
-        native, reference = getattr(public, name), getattr(pure, name)
-        if not (callable(reference) or isinstance(reference, property)):
-            continue  # an attribute
-        assert inspect.cleandoc(native.__doc__) == inspect.cleandoc(reference.__doc__), name
-        if callable(reference):
-            assert list(inspect.signature(native).parameters) == list(
-                inspect.signature(reference).parameters
-            )
+    assert_described_alike(public, pure)
 
 
 @pytest.mark.exhaustive

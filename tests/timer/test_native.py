@@ -10,12 +10,21 @@ import tracemalloc
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from timer import NATIVE, Histogram, InlineExecutor, ManualClock, SystemTimer, TimerTask
+from timer import (
+    NATIVE,
+    Histogram,
+    InlineExecutor,
+    ManualClock,
+    SystemTimer,
+    TimerTask,
+    system_timer,
+)
 from timer.timer_task import CallLater
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
@@ -357,6 +366,45 @@ def test_many_threads_that_switch_all_the_time_lose_no_task() -> None:
 
 
 @pytest.mark.once
+@pytest.mark.parametrize(("executor", "times"), [(None, 2), (InlineExecutor(), 0)])
+def test_the_worker_lets_others_in_while_much_is_due(
+    executor: InlineExecutor | None, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the parts of 256 in which it runs them; whoever drives inline is not delayed."""
+    slept: list[float] = []
+    monkeypatch.setattr(system_timer, "sleep", slept.append)
+    read_ns = count(0, system_timer.LONGEST_RUN_NS + 1)
+    monkeypatch.setattr(system_timer, "monotonic_ns", lambda: next(read_ns))
+    clock = ManualClock()
+    timer = SystemTimer("much", clock=clock, executor=executor)
+    ran = threading.Event()
+    for _ in range(599):
+        timer.call_later(5, int)
+    timer.call_later(5, ran.set)
+    clock.advance(5)
+    timer.advance_clock()
+    assert ran.wait(60)
+    timer.close()
+    assert slept == [system_timer.GIVE_WAY_S] * times
+
+
+def test_a_delay_is_kept_as_it_was_given() -> None:
+    """Nearly all are numbers of 64 bits, which stand in the task itself."""
+    odd = object()
+    before = sys.getrefcount(odd)
+    task = Owner(5)
+    for delay_ms in (5, -1, 2**63 - 1, -(2**63), 2**63, 10**30, True, 2.5, None, odd, "5", 7):
+        task.delay_ms = delay_ms  # type: ignore[assignment]
+        kept: Any = task.delay_ms
+        assert type(kept) is type(delay_ms)
+        assert kept == delay_ms
+    del kept, delay_ms
+    assert sys.getrefcount(odd) == before
+    task.delay_ms = odd  # type: ignore[assignment]
+    del task
+    assert sys.getrefcount(odd) == before
+
+
 def test_the_debug_allocators_find_nothing() -> None:
     """They fill what was freed, and look at the edges of what was allocated."""
     tests = "tests/timer/test_native_against_pure.py", "tests/timer/test_adding.py"

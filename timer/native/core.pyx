@@ -19,59 +19,61 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 
+from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
+from timer.native.heap cimport NOWHERE, remove
+from timer.native.histogram cimport NativeHistogram
 from timer.native.links cimport Link, append, is_empty, move_all, start_empty, unlink
-from timer.native.task cimport NativeCall, NativeTask, Pending, address_of, enter, leave, put, task_of
-from timer.native.wheel cimport (
-    EXPIRED,
-    PLACED_FIRST,
-    Bucket,
-    Level,
-    NativeWheel,
-    Placed,
+from timer.native.system_time cimport system_time_ns
+from timer.native.task cimport (
+    NativeCall,
+    NativeTask,
+    Pending,
+    enter,
+    leave,
+    object_of,
+    set_delay,
+    task_of,
 )
+from timer.native.wheel cimport EXPIRED, PLACED_FIRST, Bucket, Level, NativeWheel, Placed
+from timer.native.whole_numbers cimport within_64_bits
 
 from contextlib import suppress
+from operator import attrgetter
 from time import monotonic_ns
 
 from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
-
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX >= 0x030D0000
-    static int64_t timer_monotonic_ns(void) {
-        PyTime_t now = 0;
-        PyTime_MonotonicRaw(&now);
-        return now;
-    }
-    #else
-    #define timer_monotonic_ns() ((int64_t) _PyTime_GetMonotonicClock())
-    #endif
-    """
-    int64_t timer_monotonic_ns() nogil
-
-cdef extern from "Python.h":
-    ctypedef int (*visitproc)(PyObject* told, void* arg) noexcept
-    ctypedef int (*traverseproc)(PyObject* self, visitproc visit, void* arg) noexcept
-    ctypedef int (*inquiry)(PyObject* self) noexcept
-    ctypedef struct PyTypeObject
-    ctypedef object (*newfunc)(PyTypeObject* type, object args, PyObject* kwargs)
-    ctypedef struct PyTypeObject:
-        newfunc tp_new
-        traverseproc tp_traverse
-        inquiry tp_clear
-    int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+from timer.levels import IDLE_MS, check_levels
 
 cdef int64_t NS_PER_MS = 1_000_000
 cdef int MANY = 256  # tasks that are run, or fall, before others may run
 
 
+cdef enum:  # what a timer has in hand, off the wheel
+    FALLING  # what large buckets held, and is to fall to finer ones
+    DUE
+    HANDED_OVER  # what an executor of the user's has, and has yet to begin
+    HANDS
+
+
 cdef class NativeTimerCore:
     """What `timer.SystemTimer` is made of, in place of `timer.timer_core.PureTimerCore`."""
 
+    cdef Pending pending
+    cdef NativeWheel wheel
+    cdef Link in_hand[HANDS]
+    cdef public object _now_ns
+    cdef bint reads_system_clock
+    cdef public bint _closed
+    cdef public dict _sleepers
+    cdef object call_type  # of the tasks that call_later makes; it derives from NativeCall
+    cdef public object on_earlier
+    cdef readonly NativeHistogram lateness
+    cdef readonly Py_ssize_t failures
+
     def __cinit__(self, *args, **kwargs):
-        start_empty(&self.falling)
-        start_empty(&self.due)
-        start_empty(&self.handed_over)
+        cdef Py_ssize_t hand
+        for hand in range(HANDS):
+            start_empty(&self.in_hand[hand])
         # Never None, not even in what was made by __new__ alone: no method looks.
         self.wheel = NativeWheel(1, 2, 0)
         self.lateness = NativeHistogram((1,))
@@ -98,88 +100,30 @@ cdef class NativeTimerCore:
     cdef int64_t now_ms(self, bint rounded_up) except -1:
         """Read the clock, in whole milliseconds."""
         cdef int64_t now_ns
-        cdef int overflow = 0
-        if self.reads_system_clock:
-            now_ns = timer_monotonic_ns()
-        else:
-            read_ns = self._now_ns()
-            now_ns = PyLong_AsLongLongAndOverflow(read_ns, &overflow)
-            if overflow:
-                return min((read_ns + (NS_PER_MS - 1 if rounded_up else 0)) // NS_PER_MS, INT64_MAX)
-        if rounded_up and now_ns % NS_PER_MS:
-            return now_ns // NS_PER_MS + 1
-        return now_ns // NS_PER_MS
+        if not self.reads_system_clock:
+            # Python's whole numbers: nanoseconds may be beyond 64 bits.
+            read_ns = self._now_ns() + (NS_PER_MS - 1 if rounded_up else 0)
+            return within_64_bits(read_ns // 1_000_000)
+        now_ns = system_time_ns()
+        return now_ns // NS_PER_MS + (rounded_up and now_ns % NS_PER_MS > 0)
 
     # Adding.
 
     def add(self, task):
-        """Run ``task`` once its ``delay_ms`` are over. O(m), m = number of levels.
-
-        A task that waits already, here or on another timer, is taken off first. A delay of zero or
-        less is due at once; one beyond the range of 64 bits is cut to it.
-
-        Raises:
-            TypeError: it is no task, its ``__init__`` did not call that of ``TimerTask``, or its
-                delay is not an integer.
-            TimerClosedError: the timer was closed.
-        """
         if not isinstance(task, NativeTask):
             raise not_a_task(task)
-        self.add_task(<NativeTask> task)
+        add_task(self, <NativeTask> task)
 
     def call_later(self, delay_ms, function, *args):
-        """Call ``function(*args)`` after ``delay_ms``, and return the task, which can be cancelled.
-
-        Raises:
-            TypeError: the delay is not an integer.
-            TimerClosedError: the timer was closed.
-        """
         # The type is not called: that would look for its __init__, and pack the arguments.
         cdef PyTypeObject* call_type = <PyTypeObject*> self.call_type
         cdef NativeCall task = <NativeCall> call_type.tp_new(call_type, (), NULL)
-        put(&task.delay, delay_ms)
+        set_delay(task, delay_ms)
         task.is_whole = True
         task.function = function
         task.args = args
-        self.add_task(task)
+        add_task(self, task)
         return task
-
-    cdef int add_task(self, NativeTask task) except -1:
-        cdef int overflow = 0
-        cdef int64_t delay_ms, now_ms
-        if not task.is_whole:
-            raise not_a_whole_task(task)
-        delay = None if task.delay is NULL else <object> task.delay
-        if type(delay) is not int:
-            delay = checked_delay_ms(delay)
-        delay_ms = PyLong_AsLongLongAndOverflow(delay, &overflow)
-        if overflow:
-            delay_ms = INT64_MAX if overflow > 0 else 0
-        elif delay_ms < 0:
-            delay_ms = 0
-        # Rounded up: the millisecond that has begun must not count as a whole one.
-        now_ms = self.now_ms(True)
-        if self._closed:
-            raise TimerClosedError(f"timer {self.name!r} was closed: it takes no task")
-        if task.pending is not NULL:
-            leave(task)
-        elif task.entry is not NULL and <object> task.entry is not None:
-            task.cancel()
-        task.expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
-        return self.place(task)
-
-    cdef int place(self, NativeTask task) except -1:
-        cdef Placed placed = self.wheel.place(&task.link, task.expiration_ms, False)
-        if placed == EXPIRED:
-            enter(task, &self.pending, &self.due)
-            self._submit_due()
-            return 0
-        Py_INCREF(task)
-        task.pending = &self.pending
-        self.pending.count += 1
-        if placed == PLACED_FIRST:
-            self.tell_earlier()
-        return 0
 
     cdef int tell_earlier(self) except -1:
         """Tell who drives, if anybody sleeps meanwhile, that a bucket comes before all others."""
@@ -205,13 +149,13 @@ cdef class NativeTimerCore:
     @property
     def buckets_occupied(self):
         """How many buckets are in the delay queue. O(1)."""
-        return self.wheel.queued
+        return self.wheel.queue.size
 
     def next_expiration_ms(self):
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
-        if not is_empty(&self.falling) or (self._own_executor is None and not is_empty(&self.due)):
+        if not is_empty(&self.in_hand[FALLING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
             return self.now_ms(True)
-        return self.wheel.queue[0].expiration_ms if self.wheel.queued else None
+        return self.wheel.queue.ranked[0].number if self.wheel.queue.size else None
 
     def _levels(self):
         """All levels: their tick, their time, and of each bucket its expiration and its tasks."""
@@ -224,39 +168,40 @@ cdef class NativeTimerCore:
             buckets = []
             for index in range(self.wheel.wheel_size):
                 bucket = &level.buckets[index]
-                tasks = _tasks(&bucket.fallen) + _tasks(&bucket.added)
-                buckets.append((bucket.expiration_ms, tasks))
+                tasks = tasks_on(&bucket.fallen) + tasks_on(&bucket.added)
+                is_idle = bucket.ranked.place == NOWHERE
+                buckets.append((IDLE_MS if is_idle else bucket.ranked.number, tasks))
             levels.append((level.tick_ms, level.current_ms, buckets))
         return levels
 
     def _queued(self):
         """The buckets in the order in which they fall due: expiration, level and index."""
-        cdef Py_ssize_t number
-        cdef Bucket* bucket
-        queued = []
-        for number in range(self.wheel.queued):
-            bucket = self.wheel.queue[number]
-            queued.append((bucket.expiration_ms, bucket.level, bucket.index))
-        return sorted(queued)
+        return sorted(self._heap())
+
+    def _heap(self):
+        cdef Py_ssize_t place
+        heap = []
+        for place in range(self.wheel.queue.size):
+            level, index = divmod(self.wheel.queue.ranked[place].order, self.wheel.wheel_size)
+            heap.append((self.wheel.queue.ranked[place].number, level + 1, index))
+        return heap
 
     # Driving.
 
     def _has_due(self):
-        return not is_empty(&self.due)
+        return not is_empty(&self.in_hand[DUE])
 
     def _poll(self):
         """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
-        cdef int64_t begin_ms, now_ms = self.now_ms(False)
-        cdef Bucket* bucket = self.wheel.first_due(now_ms)
+        cdef Bucket* bucket = self.wheel.first_due(self.now_ms(False))
         cdef Link* taken
         if bucket is NULL:
             return False
-        begin_ms = bucket.expiration_ms
-        taken = &self.due if bucket.level == 1 else &self.falling
+        taken = &self.in_hand[DUE if bucket.ranked.order < self.wheel.wheel_size else FALLING]
         move_all(&bucket.fallen, taken)
         move_all(&bucket.added, taken)
-        self.wheel.take_first()
-        self.wheel.advance(begin_ms)
+        remove(&self.wheel.queue, &bucket.ranked)
+        self.wheel.advance(bucket.ranked.number)
         return True
 
     def _let_some_fall(self):
@@ -264,19 +209,19 @@ cdef class NativeTimerCore:
         cdef int left = MANY
         cdef Link* link
         cdef Placed placed
-        while not is_empty(&self.falling):
+        while not is_empty(&self.in_hand[FALLING]):
             if not left:
                 return True
             left -= 1
-            link = self.falling.next
+            link = self.in_hand[FALLING].next
             unlink(link)
             try:
-                placed = self.wheel.place(link, task_of(link).expiration_ms, True)
+                placed = self.wheel.place(link, task_of(link)._timer_expiration_ms, True)
             except MemoryError:
-                append(&self.falling, link)
+                append(&self.in_hand[FALLING], link)
                 raise
             if placed == EXPIRED:
-                append(&self.due, link)
+                append(&self.in_hand[DUE], link)
             elif placed == PLACED_FIRST:
                 self.tell_earlier()
         return False
@@ -284,22 +229,22 @@ cdef class NativeTimerCore:
     def _run_some_due(self):
         """Run some of what is due; False: it was all."""
         cdef int left = MANY
-        while not is_empty(&self.due):
+        while not is_empty(&self.in_hand[DUE]):
             if not left:
                 return True
             left -= 1
             now_ns = self.users_time()
-            if not is_empty(&self.due):  # the user's clock may have changed that
-                self.run(task_of(self.due.next), now_ns)
+            if not is_empty(&self.in_hand[DUE]):  # the user's clock may have changed that
+                self.run(task_of(self.in_hand[DUE].next), now_ns)
         return False
 
     def _hand_over_due(self):
         """Give all that is due to the user's executor."""
         cdef NativeTask task
-        while not is_empty(&self.due):
-            task = task_of(self.due.next)
+        while not is_empty(&self.in_hand[DUE]):
+            task = task_of(self.in_hand[DUE].next)
             unlink(&task.link)
-            append(&self.handed_over, &task.link)
+            append(&self.in_hand[HANDED_OVER], &task.link)
             task.is_handed_over = True
             try:
                 try:
@@ -309,7 +254,7 @@ cdef class NativeTimerCore:
             except BaseException:
                 if task.pending is &self.pending and task.is_handed_over:
                     leave(task)
-                    enter(task, &self.pending, &self.due)
+                    enter(task, &self.pending, &self.in_hand[DUE])
                 raise
 
     def _run(self, NativeTask task not None):
@@ -331,10 +276,10 @@ cdef class NativeTimerCore:
         cdef int64_t late_ns
         cdef NativeCall call
         if now_ns is None:
-            late_ns = timer_monotonic_ns() - task.expiration_ms * NS_PER_MS
+            late_ns = system_time_ns() - task._timer_expiration_ms * NS_PER_MS
             self.lateness.count(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         else:
-            late = now_ns - (<object> task.expiration_ms) * 1_000_000
+            late = now_ns - (<object> task._timer_expiration_ms) * 1_000_000
             self.lateness.observe(late if late > 0 else 0)
         leave(task)
         try:
@@ -373,7 +318,7 @@ cdef class NativeTimerCore:
 
     cdef void put_back(self, NativeTask task) noexcept:
         if task.pending is NULL and not self._closed:
-            enter(task, &self.pending, &self.due)
+            enter(task, &self.pending, &self.in_hand[DUE])
 
     # Ending.
 
@@ -385,52 +330,84 @@ cdef class NativeTimerCore:
         """Take all tasks off; return how many there were. O(buckets + tasks)."""
         return self.drop_all()
 
-    cdef Py_ssize_t drop_all(self) except -1:
-        cdef Py_ssize_t number, index
-        cdef Bucket* bucket
-        dropped = []
-        self.drop_list(&self.falling, dropped)
-        self.drop_list(&self.due, dropped)
-        self.drop_list(&self.handed_over, dropped)
-        for number in range(self.wheel.level_count):
-            for index in range(self.wheel.wheel_size):
-                bucket = &self.wheel.levels[number].buckets[index]
-                self.drop_list(&bucket.fallen, dropped)
-                self.drop_list(&bucket.added, dropped)
-        while self.wheel.queued:
-            self.wheel.take_first()
-        return len(dropped)  # their references go last
+    cdef Py_ssize_t list_count(self) noexcept:
+        return HANDS + 2 * self.wheel.level_count * self.wheel.wheel_size
 
-    cdef object drop_list(self, Link* root, list dropped):
+    cdef Link* list_at(self, Py_ssize_t number) noexcept:
+        """Return one of all lists of tasks by its number."""
+        cdef Bucket* bucket
+        if number < HANDS:
+            return &self.in_hand[number]
+        number -= HANDS
+        bucket = self.wheel.bucket_at(number // 2)
+        return &bucket.added if number % 2 else &bucket.fallen
+
+    cdef Py_ssize_t drop_all(self) except -1:
         cdef NativeTask task
-        while not is_empty(root):
-            task = task_of(root.next)
-            dropped.append(task)
-            leave(task)
+        cdef Py_ssize_t number
+        cdef Link* root
+        dropped = []
+        for number in range(self.list_count()):
+            root = self.list_at(number)
+            while not is_empty(root):
+                task = task_of(root.next)
+                dropped.append(task)
+                leave(task)
+        while self.wheel.queue.size:
+            remove(&self.wheel.queue, self.wheel.queue.ranked[0])
+        return len(dropped)  # their references go last
 
     def _check(self):
         """Assert all invariants. O(buckets + tasks)."""
-        cdef Py_ssize_t number, index, count = 0
-        cdef Level* level
-        cdef Bucket* bucket
+        cdef Py_ssize_t number, count = 0
         cdef NativeTask task
-        self.wheel._check()
-        for number in range(self.wheel.level_count):
-            level = &self.wheel.levels[number]
-            for index in range(self.wheel.wheel_size):
-                bucket = &level.buckets[index]
-                for task in _tasks(&bucket.fallen) + _tasks(&bucket.added):
-                    count += 1
-                    assert task.pending is &self.pending
-                    late_ms = task.expiration_ms - bucket.expiration_ms
-                    assert 0 <= late_ms < level.tick_ms, "a task lies outside its bucket"
-        for task in _tasks(&self.falling) + _tasks(&self.due) + _tasks(&self.handed_over):
-            count += 1
-            assert task.pending is &self.pending
+        heap = self._heap()
+        assert all([heap[place] > heap[(place - 1) // 2] for place in range(1, len(heap))])
+        due_at = attrgetter("_timer_expiration_ms")
+        check_levels(self._levels(), self._queued(), self.wheel.wheel_size, due_at)
+        for number in range(self.list_count()):
+            for task in tasks_on(self.list_at(number)):
+                count += 1
+                assert task.pending is &self.pending
         assert count == self.pending.count, "what is pending is on one list"
 
 
-cdef list _tasks(Link* root):
+cdef int add_task(object timer, NativeTask task) except -1:
+    """Put a task on a native timer."""
+    cdef NativeTimerCore core = <NativeTimerCore> timer
+    cdef int64_t delay_ms, now_ms
+    cdef Placed placed
+    if not task.is_whole:
+        raise not_a_whole_task(task)
+    if task.has_delay_ms:
+        delay_ms = task.delay.ms
+    else:
+        delay_ms = within_64_bits(checked_delay_ms(task.delay_ms))
+    if delay_ms < 0:
+        delay_ms = 0
+    # Rounded up: the millisecond that has begun must not count as a whole one.
+    now_ms = core.now_ms(True)
+    if core._closed:
+        raise TimerClosedError(f"timer {core.name!r} was closed: it takes no task")
+    if task.pending is not NULL:
+        leave(task)
+    elif task.entry is not NULL and <object> task.entry is not None:
+        task.cancel()
+    task._timer_expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
+    placed = core.wheel.place(&task.link, task._timer_expiration_ms, False)
+    if placed == EXPIRED:
+        enter(task, &core.pending, &core.in_hand[DUE])
+        core._submit_due()
+        return 0
+    Py_INCREF(task)
+    task.pending = &core.pending
+    core.pending.count += 1
+    if placed == PLACED_FIRST:
+        core.tell_earlier()
+    return 0
+
+
+cdef list tasks_on(Link* root):
     cdef Link* link = root.next
     tasks = []
     while link is not root:
@@ -444,31 +421,18 @@ cdef list _tasks(Link* root):
 cdef traverseproc _traverse_fields
 
 
-cdef int _traverse_list(Link* root, visitproc visit, void* arg) noexcept:
-    cdef Link* link = root.next
-    cdef int told
-    while link is not root:
-        told = visit(<PyObject*> address_of(link), arg)
-        if told:
-            return told
-        link = link.next
-    return 0
-
-
 cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
     cdef NativeTimerCore core = <NativeTimerCore> self
-    cdef NativeWheel wheel = core.wheel
-    cdef Py_ssize_t number, index
-    cdef Bucket* bucket
+    cdef Py_ssize_t number
+    cdef Link* root
+    cdef Link* link
     cdef int told = _traverse_fields(self, visit, arg)
-    told = told or _traverse_list(&core.falling, visit, arg)
-    told = told or _traverse_list(&core.due, visit, arg)
-    told = told or _traverse_list(&core.handed_over, visit, arg)
-    for number in range(wheel.level_count):
-        for index in range(wheel.wheel_size):
-            bucket = &wheel.levels[number].buckets[index]
-            told = told or _traverse_list(&bucket.fallen, visit, arg)
-            told = told or _traverse_list(&bucket.added, visit, arg)
+    for number in range(core.list_count()):
+        root = core.list_at(number)
+        link = root.next
+        while link is not root and not told:
+            told = visit(object_of(link), arg)
+            link = link.next
     return told
 
 

@@ -9,4 +9,4 @@ cdef class NativeHistogram:
     cdef int64_t sum_ns
     cdef object large_sum_ns
 
-    cdef void count(self, int64_t value_ns) noexcept
+    cdef int count(self, int64_t value_ns) except -1

@@ -7,6 +7,8 @@ Ground rules: as in `task`: what is counted is counted in one step, under the in
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
+from timer.native.whole_numbers cimport within_64_bits
+
 cdef int64_t LARGE = INT64_MAX // 4
 
 
@@ -26,35 +28,32 @@ cdef class NativeHistogram:
         if self.bounds_ns is NULL or self.counts is NULL:
             raise MemoryError
         for index in range(self.size):
-            self.bounds_ns[index] = min(int(self._bounds_ms[index] * 1_000_000), INT64_MAX)
+            self.bounds_ns[index] = within_64_bits(int(self._bounds_ms[index] * 1_000_000))
 
     def __dealloc__(self):
         free(self.bounds_ns)
         free(self.counts)
 
     def observe(self, value_ns):
-        """Count a duration of ``value_ns`` nanoseconds. O(log buckets)."""
-        if -LARGE < value_ns < LARGE:
-            self.count(value_ns)
-        else:
-            self.large_sum_ns += value_ns - (LARGE if value_ns > 0 else -LARGE)
-            self.count(LARGE if value_ns > 0 else -LARGE)
+        cdef int64_t cut_ns = within_64_bits(value_ns)
+        if cut_ns != value_ns:
+            self.large_sum_ns += value_ns - cut_ns
+        self.count(cut_ns)
 
-    cdef void count(self, int64_t value_ns) noexcept:
-        """Count one whose size is at most a quarter of what 64 bits hold."""
+    cdef int count(self, int64_t value_ns) except -1:
         cdef Py_ssize_t index = 0
         if self.counts is NULL:
-            return  # made by __new__ alone
+            return 0  # made by __new__ alone
         while index < self.size and value_ns > self.bounds_ns[index]:
             index += 1
         self.counts[index] += 1
-        self.sum_ns += value_ns
-        if not -LARGE < self.sum_ns < LARGE:
-            self.large_sum_ns += self.sum_ns
-            self.sum_ns = 0
+        if -LARGE < value_ns < LARGE and -LARGE < self.sum_ns < LARGE:
+            self.sum_ns += value_ns
+        else:
+            self.large_sum_ns += value_ns
+        return 0
 
-    def _counted(self):
-        """The counts, and the sum in nanoseconds."""
+    def counted(self):
         cdef Py_ssize_t index
         if self.counts is NULL:
             return (), 0

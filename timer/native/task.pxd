@@ -8,15 +8,21 @@ cdef struct Pending:
     Py_ssize_t count  # how many tasks are on one timer
 
 
+cdef union Delay:
+    int64_t ms
+    PyObject* other  # as it was given; NULL: none was
+
+
 cdef class NativeTask:
-    cdef Link link
+    cdef Link link  # the first field: `object_of` relies on that
     cdef Pending* pending  # of its timer; NULL while it is on none
-    cdef int64_t expiration_ms
-    cdef bint is_handed_over  # whether an executor of the user's has it
-    cdef bint is_whole  # whether __init__ was called
+    cdef readonly int64_t _timer_expiration_ms
     # What it refers to. No `object`s: those would have to be filled in where a task is made.
-    cdef PyObject* delay
+    cdef Delay delay
     cdef PyObject* entry
+    cdef char has_delay_ms  # whether its delay is an int of 64 bits, as nearly all are
+    cdef char is_handed_over  # whether an executor of the user's has it
+    cdef char is_whole  # whether __init__ was called
     cdef object __weakref__
 
 
@@ -25,8 +31,14 @@ cdef class NativeCall(NativeTask):
     cdef tuple args
 
 
-cdef void put(PyObject** place, object value) noexcept
+cdef int set_delay(NativeTask task, object delay_ms) except -1
 cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept
 cdef void leave(NativeTask task) noexcept
-cdef NativeTask task_of(Link* link)
-cdef void* address_of(Link* link) noexcept nogil
+
+
+cdef inline PyObject* object_of(Link* link) noexcept nogil:
+    return <PyObject*> (<char*> link - sizeof(PyObject))
+
+
+cdef inline NativeTask task_of(Link* link):
+    return <NativeTask> object_of(link)

@@ -8,22 +8,19 @@ Ground rules
   finalizer, does so last.
 * A task that is pending is on one list of one timer, which owns a reference to it. Whoever takes it
   off that list decides its fate: ``cancel``, or the timer, as it begins the task, or ``close``.
+* Public methods have the docstrings of those in pure Python (`timer.implementation`).
 """
 
 cimport cython
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from libc.stdint cimport int64_t
 
+from timer.native.collector cimport PyBaseObject_Type, PyTypeObject
 from timer.native.links cimport append, unlink
 
 from functools import partial
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject
-    ctypedef object (*newfunc)(PyTypeObject* type, object args, PyObject* kwargs)
-    ctypedef struct PyTypeObject:
-        newfunc tp_new
-    PyTypeObject PyBaseObject_Type
 
 
 @cython.no_gc
@@ -31,29 +28,26 @@ cdef class NativeTask:
     """What `timer.TimerTask` is made of, in place of `timer.timer_task.PureTask`."""
 
     def __init__(self, delay_ms):
-        put(&self.delay, delay_ms)
+        set_delay(self, delay_ms)
         self.is_whole = True
 
     def __dealloc__(self):
-        Py_XDECREF(self.delay)
+        if not self.has_delay_ms:
+            Py_XDECREF(self.delay.other)
         Py_XDECREF(self.entry)
 
     @property
     def delay_ms(self):
         """Milliseconds from ``add`` to ``run``."""
-        return None if self.delay is NULL else <object> self.delay
+        if self.has_delay_ms:
+            return self.delay.ms
+        return None if self.delay.other is NULL else <object> self.delay.other
 
     @delay_ms.setter
     def delay_ms(self, delay_ms):
-        put(&self.delay, delay_ms)
+        set_delay(self, delay_ms)
 
     def cancel(self):
-        """Take the task off its timer. O(1), from any thread.
-
-        Returns:
-            True: it was pending, and will never run. False: it ran, is running, was cancelled
-            before, or is on no timer.
-        """
         if self.pending is NULL:
             return self._timer_entry is not None and self._timer_entry.remove()
         leave(self)
@@ -66,8 +60,11 @@ cdef class NativeTask:
 
     @_timer_entry.setter
     def _timer_entry(self, entry):
+        cdef PyObject* before = self.entry
         self.is_whole = True
-        put(&self.entry, entry)
+        Py_INCREF(entry)
+        self.entry = <PyObject*> entry
+        Py_XDECREF(before)
 
     @property
     def _timer_waits(self):
@@ -82,8 +79,7 @@ cdef class NativeCall(NativeTask):
     """
 
     def __init__(self, delay_ms, function, tuple args not None):
-        put(&self.delay, delay_ms)
-        self.is_whole = True
+        NativeTask.__init__(self, delay_ms)
         self.function = function
         self.args = args
 
@@ -109,24 +105,25 @@ cdef object _new(PyTypeObject* type, object args, PyObject* kwargs):
 
 (<PyTypeObject*> NativeTask).tp_new = _new
 
-
-cdef Py_ssize_t _LINK_OFFSET = 0
-
-
-cdef void _find_offset(NativeTask task) noexcept:
-    global _LINK_OFFSET
-    _LINK_OFFSET = <char*> &task.link - <char*> <PyObject*> task
+cdef NativeTask _task = NativeTask(0)
+assert object_of(&_task.link) is <PyObject*> _task
 
 
-_find_offset(NativeTask(0))
-
-
-cdef void put(PyObject** place, object value) noexcept:
-    """Let a field of a task refer to something else."""
-    cdef PyObject* before = place[0]
-    Py_INCREF(value)
-    place[0] = <PyObject*> value
+cdef int set_delay(NativeTask task, object delay_ms) except -1:
+    """Note a delay of any kind: ``add`` is who looks whether it is one."""
+    cdef PyObject* before = NULL if task.has_delay_ms else task.delay.other
+    cdef int64_t ms = 0
+    cdef int is_other = True
+    if type(delay_ms) is int:
+        ms = PyLong_AsLongLongAndOverflow(delay_ms, &is_other)
+    task.has_delay_ms = not is_other
+    if is_other:
+        Py_INCREF(delay_ms)
+        task.delay.other = <PyObject*> delay_ms
+    else:
+        task.delay.ms = ms
     Py_XDECREF(before)
+    return 0
 
 
 cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept:
@@ -144,11 +141,3 @@ cdef void leave(NativeTask task) noexcept:
     task.pending.count -= 1
     task.pending = NULL
     Py_DECREF(task)
-
-
-cdef void* address_of(Link* link) noexcept nogil:
-    return <char*> link - _LINK_OFFSET
-
-
-cdef NativeTask task_of(Link* link):
-    return <NativeTask> <PyObject*> address_of(link)

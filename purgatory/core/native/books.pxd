@@ -1,11 +1,7 @@
 from libc.stdint cimport int64_t
 
 from purgatory.core.native.watching cimport NativeTurn, NativeWatched, NativeWatcherList
-from timer.native.core cimport NativeTimerCore
 from timer.native.links cimport Link
-
-cdef enum:
-    BUCKETS = 18  # of the waits' histograms, the one without an upper bound included
 
 
 cdef enum CountedAs:
@@ -17,33 +13,13 @@ cdef enum CountedAs:
     REJECTED
 
 
-cdef enum Place:  # where an operation stands in the books
-    NOWHERE
-    PENDING
-    SETTLING
-
-
-cdef class NativeBooked(NativeWatched):
-    cdef Link booked
-    cdef Place place
-
-
-cdef class NativeOutcomeCounter:
-    cdef readonly int64_t total
-    cdef int64_t buckets[BUCKETS]
-    cdef int64_t sum_ns
-    cdef object carried_ns  # what is beyond 64 bits
-
-    cdef int count(self, int64_t wait_ns) except -1
-
-
 cdef class NativeCounters:
     cdef public int64_t rejected
     cdef public int64_t checks
     cdef public int64_t missed_wakeups
     cdef public dict callback_errors
     cdef readonly dict by_outcome
-    cdef list counters  # the same, by number
+    cdef list histograms  # the same, by number
 
 
 cdef class NativeBooks:
@@ -67,14 +43,14 @@ cdef class NativeBooks:
     cdef public int64_t reaper_look_ns
     cdef public int64_t full_log_ns
     cdef readonly Py_ssize_t pending_count
-    cdef NativeTimerCore native_timer  # None: another one, whose methods are called by their names
+    cdef object native_timer  # None: another one, whose methods are called by their names
     cdef bint reads_system_clock
     cdef Link pending
     cdef Link settling
 
     cdef int64_t now(self) except? -1
-    cdef int book(self, NativeBooked operation) except -1
-    cdef object leave_lists(self, NativeBooked operation)
-    cdef int count_settled(self, NativeBooked operation, CountedAs counted_as, int64_t wait_ns) except -1
-    cdef void forget(self, NativeBooked operation) noexcept
+    cdef int book(self, NativeWatched operation) except -1
+    cdef object leave_lists(self, NativeWatched operation)
+    cdef int count_settled(self, NativeWatched operation, CountedAs counted_as, int64_t wait_ns) except -1
+    cdef void forget(self, NativeWatched operation) noexcept
     cdef int drop_all(self) except -1

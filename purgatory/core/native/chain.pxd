@@ -5,5 +5,8 @@ cdef class NativeChain:
     cdef public object left
 
 
-cdef unsigned long this_number() noexcept
+cdef extern from "Python.h":
+    unsigned long this_number "PyThread_get_thread_ident" () noexcept  # never 0
+
+
 cdef NativeChain this_chain()

@@ -6,15 +6,13 @@ Ground rules
 * All state is the thread's own: nothing is shared, nothing is locked.
 """
 
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XINCREF
 
 from collections import deque
 
 cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
-    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
-    unsigned long PyThread_get_thread_ident() noexcept
 
 
 cdef class NativeChain:
@@ -47,11 +45,6 @@ cdef class NativeThisThread:
     @chain.setter
     def chain(self, NativeChain chain not None):
         (<object> PyThreadState_GetDict())[_KEY] = chain
-
-
-cdef unsigned long this_number() noexcept:
-    """Return the number of this thread; never 0."""
-    return PyThread_get_thread_ident()
 
 
 cdef NativeChain this_chain():

@@ -13,13 +13,16 @@ Ground rules
 """
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.limits cimport ULONG_MAX
 from libc.stdint cimport int64_t
 
-from purgatory.core.native.books cimport CountedAs, NativeBooked, NativeBooks
+from purgatory.core.native.books cimport CountedAs, NativeBooks
 from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
-from purgatory.core.native.watching cimport enter, leave
-from timer.native.task cimport leave as leave_list, put
+from purgatory.core.native.watching cimport NativeWatched, enter, leave
+from timer.native.collector cimport PyTypeObject
+from timer.native.core cimport add_task
+from timer.native.task cimport leave as leave_list, set_delay
 
 from functools import partial
 
@@ -40,10 +43,10 @@ from purgatory.core.users_lock import do_under
 from timer.errors import TimerClosedError, checked_delay_ms
 
 cdef extern from "Python.h":
-    ctypedef int (*inquiry)(PyObject* self) noexcept
-    ctypedef struct PyTypeObject:
-        inquiry tp_clear
+    PyObject* Py_False
+    PyObject* PyObject_CallMethodNoArgs(object self, object name)
 
+cdef str TRY_COMPLETE = "try_complete"
 cdef object PENDING = Outcome.PENDING
 cdef object COMPLETED = Outcome.COMPLETED
 cdef object EXPIRED = Outcome.EXPIRED
@@ -54,6 +57,7 @@ cdef short CALLING_BACK = IN_CALLS
 cdef short CALLED_BACK = AFTER_CALLS
 cdef short OBSERVING = IN_OBSERVER
 cdef short SETTLED = WHEN_SETTLED
+cdef int64_t FOREVER = FOREVER_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t LONGEST_CHAIN = 16  # as in `purgatory.core.callback_chain`
@@ -61,13 +65,51 @@ cdef unsigned long LET_GO = ULONG_MAX  # the server, for good, of what was let g
 cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
 
 
-cdef class NativeOperation(NativeBooked):
+cdef enum Found:  # by a check
+    UNKNOWN = -1
+    DID_NOT_HOLD
+    HELD
+    RAISED
+
+
+cdef object taken(PyObject* result):
+    """Return what C called Python for; raise what that raised (NULL)."""
+    if result is NULL:
+        raise_what_is_set()
+    taken = <object> result
+    Py_DECREF(taken)
+    return taken
+
+
+cdef int raise_what_is_set() except -1:
+    return -1
+
+
+cdef class NativeOperation(NativeWatched):
     """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core.submitting`."""
 
-    def __init__(self, delay_ms, lock=None):
+    cdef public object _op_lock
+    cdef public object _op_error
+    cdef public object _op_verdict
+    cdef public list _op_listeners
+    cdef public object _op_retry
+    cdef readonly NativeBooks _op_books
+    cdef readonly int64_t _op_start_ns
+    cdef readonly int64_t _op_wait_ns
+    cdef unsigned long server  # the numbers of threads; 0: nobody
+    cdef unsigned long settler
+    cdef unsigned long settled_by
+    cdef unsigned long submitter
+    cdef public short _op_stage
+    cdef public bint _op_check_due
+    cdef public bint _op_expiry_due
+    cdef bint is_refused
+
+    # The `__init__` of operations: as a method, it costs less where super() calls it.
+    def _op_init(self, delay_ms, lock=None):
         if self._op_books is not None:
             raise RuntimeError("an operation can't be made again after it was submitted")
-        put(&self.delay, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
+        set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
         if lock is not None:
             check_lock(lock)
         self._op_lock = lock
@@ -79,59 +121,31 @@ cdef class NativeOperation(NativeBooked):
         return self._op_error
 
     def on_complete(self):
-        """Finish the work. Called once, when ``outcome`` is COMPLETED or EXPIRED."""
+        pass
 
     def on_expiration(self):
-        """Called after ``on_complete`` if the time was up, and not otherwise."""
+        pass
 
     def on_failure(self, error):
-        """Called when the operation FAILED: the last place to give an answer."""
+        pass
 
     # What its users do.
 
     def force_complete(self):
-        """Complete the operation, whether its condition holds or not. O(keys).
-
-        Returns:
-            True for the one caller, of all threads, that completed it: timer stopped, off every
-            watch list, ``on_complete`` run.
-        """
         return self.settle(COMPLETED, None, False)
 
     def cancel(self):
-        """Take the operation off every list and off the timer; no callback runs. O(keys).
-
-        Returns:
-            True for the one caller that cancelled it while it was PENDING.
-        """
         return self.settle(CANCELLED, None, False)
 
     def maybe_try_complete(self):
-        """Check the condition once more, from any thread. Never blocks.
-
-        If another thread is at it, that thread checks again; if the user's lock is taken, a retry
-        does, soon after.
-
-        Returns:
-            Whether this call completed the operation.
-        """
         self._op_check_due = True
         self._op_resume()
         return self.serve()
 
     def safe_try_complete_or_else(self, f):
-        """Under the operation's lock: check; if it isn't complete, call ``f`` and check again.
-
-        Never blocks: where the lock is taken, ``f`` is called without it and the check is handed
-        over.
-
-        Returns:
-            Whether this call completed the operation.
-        """
         return self.check_else(f)
 
     def run(self):
-        """Expire: called by the timer. The condition is checked once more before."""
         self._op_resume()  # the timer comes again to what was broken off
         self._op_expiry_due = True
         self.serve()
@@ -289,16 +303,12 @@ cdef class NativeOperation(NativeBooked):
 
     # Serving.
 
-    cdef bint is_noted(self) noexcept:
-        """Whether something is to be served."""
-        return self._op_check_due or self._op_expiry_due or self._op_verdict is not None
-
     cdef bint serve(self) except -1:
         """Serve what is noted, if the locks are free. True if a check here completed it."""
         cdef NativeChain chain
-        cdef bint completed = False, is_ours = False
+        cdef bint completed = False, is_ours = False, is_broken_off = True
         try:
-            while self._op_outcome is PENDING and self.is_noted() and not self.server:
+            while self._op_outcome is PENDING and is_noted(self) and not self.server:
                 self.server = this_number()
                 is_ours = True
                 retry = None
@@ -320,23 +330,26 @@ cdef class NativeOperation(NativeBooked):
                 is_ours = False
                 if retry is not None and self._op_waits_for(retry):
                     break
-        except BaseException:
-            if is_ours:
-                self.server = 0
-            self.break_off()
-            raise
+            is_broken_off = False
+        finally:
+            if is_broken_off:
+                if is_ours:
+                    self.server = 0
+                self.break_off()
         return completed
 
     cdef bint check_else(self, object f) except -1:
         """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
         cdef NativeChain chain
-        cdef bint completed = False, is_ours = False
+        cdef bint completed = False, is_ours = False, is_broken_off = True
         self._op_check_due = True
         try:
             if self.server:
                 self.call(f)
                 self._op_check_due = True
-                return self.serve()
+                completed = self.serve()
+                is_broken_off = False
+                return completed
             self.server = this_number()
             is_ours = True
             if self._op_lock is None:
@@ -353,14 +366,15 @@ cdef class NativeOperation(NativeBooked):
                     completed = found
             self.server = 0
             is_ours = False
-            if self.is_noted():
+            if is_noted(self):
                 completed |= self.serve()
+            is_broken_off = False
             return completed
-        except BaseException:
-            if is_ours:
-                self.server = 0
-            self.break_off()
-            raise
+        finally:
+            if is_broken_off:
+                if is_ours:
+                    self.server = 0
+                self.break_off()
 
     cdef bint call(self, object f) except -1:
         """Call ``f``; or put it on its lists: True if there is no place for it."""
@@ -385,7 +399,8 @@ cdef class NativeOperation(NativeBooked):
     cdef bint serve_noted(self) except -1:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
         cdef bint expiring = False, unasked
-        raised = None
+        cdef PyObject* answer
+        cdef Found found
         while self._op_check_due or (self._op_expiry_due and not expiring):
             if self._op_outcome is not PENDING:
                 return False
@@ -393,30 +408,16 @@ cdef class NativeOperation(NativeBooked):
             # Noted before the check: an expiry counts only with a check that began after it.
             expiring = self._op_expiry_due
             self._op_check_due = False
-            try:
-                completed = self.try_complete()
-                if completed and self._op_outcome is PENDING and not self.settler:
-                    raise RuntimeError(
-                        f"{type(self).__name__}.try_complete returned True without force_complete: "
-                        "when the condition holds, it must `return self.force_complete()`"
-                    )
-            except FAULTS as error:
-                self._op_report("try_complete", error)
-                self.settle(FAILED, error, False)
-                raised = error
-            except BaseException as interrupt:
-                # Left pending, it would have lost this check, and perhaps its expiry.
-                self.settle(FAILED, interrupt, False)
-                raise
-            if raised is not None:
-                drop_tracebacks(raised)
-                return False
-            if not completed:
+            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)
+            if answer is Py_False:
+                Py_DECREF(<object> answer)
                 continue
-            if unasked and self._op_books is not None:
+            found = self.judge(answer)
+            if found == HELD and unasked and self._op_books is not None:
                 self._op_books.count_missed_wakeup()
                 self._op_log("warning", "missed_wakeup")
-            return True
+            if found != DID_NOT_HOLD:
+                return found == HELD
         verdict = (EXPIRED, None) if expiring else self._op_verdict
         if verdict is None:
             return False
@@ -426,6 +427,30 @@ cdef class NativeOperation(NativeBooked):
             return False
         outcome, reason = verdict
         return self.settle(outcome, reason, False) and outcome is COMPLETED
+
+    cdef Found judge(self, PyObject* answer) except UNKNOWN:
+        """Look at what ``try_complete`` returned, which is let go of, or raised (NULL)."""
+        raised = None
+        try:
+            completed = taken(answer)
+            if not completed:
+                return DID_NOT_HOLD
+            if self._op_outcome is PENDING and not self.settler:
+                raise RuntimeError(
+                    f"{type(self).__name__}.try_complete returned True without force_complete: "
+                    "when the condition holds, it must `return self.force_complete()`"
+                )
+            return HELD
+        except FAULTS as error:
+            self._op_report("try_complete", error)
+            self.settle(FAILED, error, False)
+            raised = error
+        except BaseException as interrupt:
+            # Left pending, it would have lost this check, and perhaps its expiry.
+            self.settle(FAILED, interrupt, False)
+            raise
+        drop_tracebacks(raised)
+        return RAISED
 
     cdef int break_off(self) except -1:
         """Note that it was broken off, and try once to go on."""
@@ -474,12 +499,13 @@ cdef class NativeOperation(NativeBooked):
     # Coming in.
 
     cdef int start_timeout(self, NativeBooks books) except -1:
-        delay_ms = None if self.delay is NULL else <object> self.delay
-        if not books.expires or delay_ms >= FOREVER_MS:
+        if not books.expires:
+            return 0
+        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
             return 0
         try:
             if books.native_timer is not None:
-                books.native_timer.add_task(self)
+                add_task(books.native_timer, self)
             else:
                 books.timer.add(self)
         except TimerClosedError:
@@ -488,6 +514,18 @@ cdef class NativeOperation(NativeBooked):
         if self._op_outcome is not PENDING or not self._op_keys:
             self.leave_timer()
         return 0
+
+
+init_operation = NativeOperation._op_init
+
+
+cdef inline bint is_noted(NativeOperation operation) noexcept:
+    """Whether something is to be served."""
+    return (
+        operation._op_check_due
+        or operation._op_expiry_due
+        or operation._op_verdict is not None
+    )
 
 
 cdef bint submit(object submitted, NativeBooks books, tuple keys, dict thresholds) except -1:
@@ -543,11 +581,10 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
 
 cdef int check_each(list operations) except -1:
     """Check these, and return how many that completed."""
-    cdef NativeOperation operation
     cdef int completed = 0
-    for operation in operations:
-        operation._op_check_due = True
-        completed += operation.serve()
+    for operation in operations:  # of that type all: it is not looked at once more
+        (<NativeOperation> operation)._op_check_due = True
+        completed += (<NativeOperation> operation).serve()
     return completed
 
 

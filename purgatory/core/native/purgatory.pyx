@@ -7,6 +7,7 @@ Ground rules
   code; it is checked after that.
 """
 
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 
 from purgatory.core.native.books cimport NativeBooks
@@ -20,14 +21,11 @@ from purgatory.core.watch_keys import (
     checked_thresholds,
 )
 
-cdef extern from "Python.h":
-    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
-
 cdef tuple _NO_KEYS = ()
 
 
 cdef bint are_plain(object keys) except -1:
-    """Whether these are a few different strings in a tuple: then they need no other look."""
+    """Whether these are a few strings in a tuple, of different hashes: they need no other look."""
     cdef Py_ssize_t count, number, other
     if type(keys) is not tuple:
         return False
@@ -38,7 +36,7 @@ cdef bint are_plain(object keys) except -1:
         if type((<tuple> keys)[number]) is not str:
             return False
         for other in range(number):
-            if (<tuple> keys)[number] == (<tuple> keys)[other]:
+            if hash((<tuple> keys)[number]) == hash((<tuple> keys)[other]):
                 return False
     return True
 
@@ -57,28 +55,6 @@ cdef class NativePurgatoryCore:
         self.books = books
 
     def try_complete_else_watch(self, operation, keys=_NO_KEYS, thresholds=None):
-        """Complete ``operation`` at once if its condition holds; else let it wait. O(keys).
-
-        The condition is checked, the operation is put on the list of every key, and the condition
-        is checked again: an event in between is not missed. Then its timeout starts. Never blocks.
-
-        Args:
-            operation: one that was never submitted before.
-            keys: what events it waits for. A key given twice counts once.
-            thresholds: keys whose value it waits for, and the value: the condition cannot become
-                true by ``advance`` before one of them has reached its number. At least one key or
-                threshold is needed.
-
-        Returns:
-            True if this call completed it.
-
-        Raises:
-            ValueError: there are no keys.
-            TypeError: a key is not hashable, or ``operation`` is no DelayedOperation.
-            OperationReusedError: the operation was submitted before.
-            PurgatoryClosedError: the purgatory was closed.
-            PurgatoryFullError: ``max_pending`` operations wait already.
-        """
         cdef NativeBooks books = books_of(self)
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
@@ -89,17 +65,6 @@ cdef class NativePurgatoryCore:
         return submit(operation, books, keys, thresholds)
 
     def check_and_complete(self, key):
-        """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
-
-        If a condition holds when this returns, its operation completes without another event: here,
-        or, where a lock was taken, on the thread that held it or by a retry.
-
-        Returns:
-            How many operations this call completed.
-
-        Raises:
-            TypeError: the key is not hashable.
-        """
         cdef NativeBooks books = books_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
@@ -125,18 +90,6 @@ cdef class NativePurgatoryCore:
             raise
 
     def advance(self, key, value):
-        """Say that the value of ``key`` is ``value`` now; check who waits for it or less.
-
-        A value below an earlier one changes nothing: values only rise, until ``forget``. An
-        operation that waits on ``key`` for any event, not for a number, is not checked. O(k log n)
-        where k of n have their number reached, amortized; O(1) where none has. Never blocks.
-
-        Returns:
-            How many operations this call completed.
-
-        Raises:
-            TypeError: the key is not hashable, or the value is not an integer.
-        """
         cdef NativeBooks books = books_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False

@@ -1,6 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
+from purgatory.core.native.chain cimport this_number
+from timer.native.heap cimport Heap, Ranked
 from timer.native.links cimport Link
 from timer.native.task cimport NativeTask
 
@@ -15,10 +17,14 @@ cdef struct Watch:  # a place on the list of one key
 
 
 cdef struct Threshold:  # a place in the heap of one key
-    int64_t number
-    int64_t order  # who came first is told first
-    Py_ssize_t place  # NOWHERE once it was reached
+    Ranked ranked  # by the number; who came first is told first. The first field.
     PyObject* operation  # NULL: there is none for this key
+
+
+cdef enum Booked:  # where an operation stands in the books
+    UNBOOKED
+    IS_PENDING
+    IS_SETTLING
 
 
 cdef class NativeTurn:
@@ -27,13 +33,9 @@ cdef class NativeTurn:
     cdef bint wait(self, unsigned long me) except -1
 
 
-cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() noexcept
-
-
 cdef inline bint enter(NativeTurn turn) except -1:
     """Take the turn; False where this thread is in the middle of one."""
-    cdef unsigned long me = PyThread_get_thread_ident()
+    cdef unsigned long me = this_number()
     if turn.holder == 0:
         turn.holder = me
         return True
@@ -51,14 +53,8 @@ cdef class KeyWatchers:
     cdef Link root
     cdef Py_ssize_t count
     cdef bint is_dropped  # whether it is in no map any more
-    cdef Threshold** heap
-    cdef Py_ssize_t heap_size
-    cdef Py_ssize_t heap_room
+    cdef Heap numbers
 
-    cdef int make_room(self) except -1
-    cdef void push(self, Threshold* threshold) noexcept
-    cdef void remove(self, Threshold* threshold) noexcept
-    cdef void sift(self, Py_ssize_t place) noexcept
     cdef int collect(self, list operations) except -1
     cdef bint reaches(self, object value) except -1
     cdef int take_reached(self, object value, list taken) except -1
@@ -72,6 +68,8 @@ cdef class NativeWatched(NativeTask):
     cdef Threshold* thresholds
     cdef Py_ssize_t watch_count
     cdef Watch few[FEW]
+    cdef Link in_books
+    cdef Booked booked
 
 
 cdef class NativeWatcherList:

@@ -18,30 +18,26 @@ Ground rules
 """
 
 cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 
-from timer.native.links cimport Link, append, start_empty, unlink
 from purgatory.core.native.chain cimport this_number
+from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
+from timer.native.heap cimport NOWHERE, make_room, push, remove
+from timer.native.links cimport Link, append, start_empty, unlink
+from timer.native.whole_numbers cimport within_64_bits
 
 import sys
 from contextlib import suppress
 from time import sleep
 
+from purgatory.core.lists import check_lists
 from purgatory.core.outcome import Outcome
 
-cdef extern from "Python.h":
-    ctypedef int (*visitproc)(PyObject* told, void* arg) noexcept
-    ctypedef int (*traverseproc)(PyObject* self, visitproc visit, void* arg) noexcept
-    ctypedef struct PyTypeObject:
-        traverseproc tp_traverse
-    PyObject* PyDict_GetItemWithError(object mapping, object key) except? NULL
-    int64_t PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
-
 cdef object PENDING = Outcome.PENDING
-cdef Py_ssize_t NOWHERE = -1
 cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
 
 
@@ -81,61 +77,7 @@ cdef class KeyWatchers:
         start_empty(&self.root)
 
     def __dealloc__(self):
-        free(self.heap)
-
-    cdef int make_room(self) except -1:
-        """Make room for one more in the heap."""
-        cdef Py_ssize_t room = 2 * self.heap_room + 4
-        cdef Threshold** heap
-        if self.heap_size < self.heap_room:
-            return 0
-        heap = <Threshold**> realloc(self.heap, room * sizeof(Threshold*))
-        if heap is NULL:
-            raise MemoryError
-        self.heap = heap
-        self.heap_room = room
-        return 0
-
-    cdef void push(self, Threshold* threshold) noexcept:
-        """Let it wait; there is room. O(log n)."""
-        threshold.place = self.heap_size
-        self.heap[self.heap_size] = threshold
-        self.heap_size += 1
-        self.sift(threshold.place)
-
-    cdef void remove(self, Threshold* threshold) noexcept:
-        """Take it off the heap, if it is there. O(log n)."""
-        cdef Py_ssize_t place = threshold.place
-        if place == NOWHERE:
-            return
-        threshold.place = NOWHERE
-        self.heap_size -= 1
-        if place < self.heap_size:
-            self.heap[place] = self.heap[self.heap_size]
-            self.heap[place].place = place
-            self.sift(place)
-
-    cdef void sift(self, Py_ssize_t place) noexcept:
-        """Move what stands at ``place`` up or down to where it belongs."""
-        cdef Threshold** heap = self.heap
-        cdef Threshold* moved = heap[place]
-        cdef Py_ssize_t other
-        while place and comes_before(moved, heap[(place - 1) // 2]):
-            other = (place - 1) // 2
-            heap[place] = heap[other]
-            heap[place].place = place
-            place = other
-        while 2 * place + 1 < self.heap_size:
-            other = 2 * place + 1
-            if other + 1 < self.heap_size and comes_before(heap[other + 1], heap[other]):
-                other += 1
-            if comes_before(moved, heap[other]):
-                break
-            heap[place] = heap[other]
-            heap[place].place = place
-            place = other
-        heap[place] = moved
-        moved.place = place
+        free(self.numbers.ranked)
 
     cdef int collect(self, list operations) except -1:
         """Add all who wait on the key to ``operations``."""
@@ -147,7 +89,7 @@ cdef class KeyWatchers:
 
     cdef bint reaches(self, object value) except -1:
         """Whether somebody waits for ``value`` or less. O(1)."""
-        return self.heap_size and self.heap[0].number <= within_64_bits(value)
+        return self.numbers.size and self.numbers.ranked[0].number <= within_64_bits(value)
 
     cdef int take_reached(self, object value, list taken) except -1:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
@@ -156,13 +98,13 @@ cdef class KeyWatchers:
         cdef NativeWatched operation
         cdef bint is_too_large
         cdef list too_large = []
-        while self.heap_size and self.heap[0].number <= reached:
-            first = self.heap[0]
+        while self.numbers.size and self.numbers.ranked[0].number <= reached:
+            first = <Threshold*> self.numbers.ranked[0]
             operation = <NativeWatched> first.operation
             is_too_large = False
-            if first.number in (INT64_MAX, INT64_MIN):
+            if first.ranked.number in (INT64_MAX, INT64_MIN):
                 is_too_large = is_above(operation, self.key, value)
-                if not self.heap_size or self.heap[0] is not first:
+                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:
                     continue  # it was taken off while the key was compared
                 if first.operation is not <PyObject*> operation:
                     continue  # and another one stands there now
@@ -170,27 +112,14 @@ cdef class KeyWatchers:
                 too_large.append(operation)
             else:
                 taken.append(operation)
-            self.remove(first)
+            remove(&self.numbers, &first.ranked)
         for operation in too_large:
             wait_again(operation, self, 0)
         return 0
 
 
-cdef inline bint comes_before(Threshold* one, Threshold* other) noexcept:
-    return one.number < other.number or (one.number == other.number and one.order < other.order)
-
-
 cdef inline Watch* watch_of(Link* link) noexcept:
     return <Watch*> link  # its first field
-
-
-cdef int64_t within_64_bits(object number) except? -1:
-    """Return a whole number, cut to 64 bits."""
-    cdef int overflow = 0
-    cdef int64_t cut = PyLong_AsLongLongAndOverflow(number, &overflow)
-    if overflow:
-        return INT64_MAX if overflow > 0 else INT64_MIN
-    return cut
 
 
 cdef bint is_above(NativeWatched operation, object key, object value) except -1:
@@ -209,10 +138,10 @@ cdef int wait_again(NativeWatched operation, KeyWatchers watchers, int64_t order
     for index in range(operation.watch_count):
         threshold = &operation.thresholds[index]
         if operation.watches[index].watchers is <PyObject*> watchers:
-            if threshold.operation is not NULL and threshold.place == NOWHERE:
-                watchers.make_room()
-                threshold.order = order or threshold.order
-                watchers.push(threshold)
+            if threshold.operation is not NULL and threshold.ranked.place == NOWHERE:
+                make_room(&watchers.numbers)
+                threshold.ranked.order = order or threshold.ranked.order
+                push(&watchers.numbers, &threshold.ranked)
     return 0
 
 
@@ -292,7 +221,7 @@ cdef class NativeWatcherList:
             return False
         if thresholds is not NULL:
             for index in range(count):
-                (<KeyWatchers> watches[index].watchers).make_room()
+                make_room(&(<KeyWatchers> watches[index].watchers).numbers)
         for index in range(count):
             watchers = <KeyWatchers> watches[index].watchers
             watches[index].operation = <PyObject*> operation
@@ -300,8 +229,8 @@ cdef class NativeWatcherList:
             watchers.count += 1
             if thresholds is not NULL and thresholds[index].operation is not NULL:
                 self.order += 1
-                thresholds[index].order = self.order
-                watchers.push(&thresholds[index])
+                thresholds[index].ranked.order = self.order
+                push(&watchers.numbers, &thresholds[index].ranked)
         operation.watches = watches
         operation.thresholds = thresholds
         operation.watch_count = count
@@ -348,7 +277,7 @@ cdef class NativeWatcherList:
             unlink(&watches[index].link)
             watchers.count -= 1
             if thresholds is not NULL and thresholds[index].operation is not NULL:
-                watchers.remove(&thresholds[index])
+                remove(&watchers.numbers, &thresholds[index].ranked)
         operation.watch_count = 0
         operation.watches = NULL
         operation.thresholds = NULL
@@ -415,7 +344,7 @@ cdef class NativeWatcherList:
     def keys_with_numbers(self):
         """Return the keys whose number somebody waits for, in a turn."""
         cdef KeyWatchers watchers
-        return [watchers.key for watchers in list(self.by_key.values()) if watchers.heap_size]
+        return [watchers.key for watchers in list(self.by_key.values()) if watchers.numbers.size]
 
     def operations_on(self, key):
         """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
@@ -454,24 +383,22 @@ cdef class NativeWatcherList:
             self.all_wait_anew(watchers)
 
     def check(self, operations):
-        """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
         cdef KeyWatchers watchers
-        cdef NativeWatched operation
+        cdef Threshold* threshold
+        cdef Threshold* above
         cdef Py_ssize_t place
-        found = []
         for key, watchers in self.by_key.items():
-            waiting = self.operations_on(key)
-            assert watchers.count == len(waiting) > 0, "an empty list is dropped"
             assert watchers.key is key and not watchers.is_dropped
-            found += [(key, id(operation)) for operation in waiting]
-            for place in range(watchers.heap_size):
-                assert watchers.heap[place].place == place
-                assert not comes_before(watchers.heap[place], watchers.heap[max(0, place - 1) // 2])
-                operation = <NativeWatched> watchers.heap[place].operation
-                assert within_64_bits(operation._op_thresholds[key]) == watchers.heap[place].number
-        expected = {(key, id(one)) for one in operations for key in one._op_keys}
-        assert set(found) == expected, "the lists hold what is pending, under all its keys"
-        assert self.entries == len(found)
+            for place in range(watchers.numbers.size):
+                threshold = <Threshold*> watchers.numbers.ranked[place]
+                assert threshold.ranked.place == place
+                above = <Threshold*> watchers.numbers.ranked[max(0, place - 1) // 2]
+                assert above.ranked.number <= threshold.ranked.number
+                operation = <object> threshold.operation
+                assert within_64_bits(operation._op_thresholds[key]) == threshold.ranked.number
+        waiting = {key: self.operations_on(key) for key in self.by_key}
+        expected = [(key, operation) for operation in operations for key in operation._op_keys]
+        check_lists(waiting, expected, self.entries)
 
 
 cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
@@ -484,8 +411,8 @@ cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
         for index in range(len(keys)):
             number = operation._op_thresholds.get(keys[index])
             if number is not None:
-                thresholds[index].number = within_64_bits(number)
-                thresholds[index].place = NOWHERE
+                thresholds[index].ranked.number = within_64_bits(number)
+                thresholds[index].ranked.place = NOWHERE
                 thresholds[index].operation = <PyObject*> operation
     except BaseException:
         free(thresholds)
