@@ -29,6 +29,7 @@ from purgatory.core.operation_keys import (
     MemberKey,
     TopicKey,
     TopicPartitionOperationKey,
+    TransactionKey,
 )
 from purgatory.core.outcome import Outcome
 from purgatory.core.signals import close_on_signals
@@ -56,6 +57,7 @@ __all__ = [
     "PurgatoryFullError",
     "TopicKey",
     "TopicPartitionOperationKey",
+    "TransactionKey",
     "WaitCancelledError",
     "WatcherList",
     "Watchers",

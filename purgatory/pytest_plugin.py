@@ -26,7 +26,11 @@ def kafka_cluster_config() -> ClusterConfig:
     with _said_clearly():
         from purgatory.cluster import ClusterConfig, GroupConfig
 
-    groups = GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
+    groups = GroupConfig(
+        initial_rebalance_delay_ms=0,
+        min_session_timeout_ms=100,
+        consumer_heartbeat_interval_ms=200,
+    )
     return ClusterConfig(groups=groups)
 
 

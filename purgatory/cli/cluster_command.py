@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,6 @@ from purgatory.cli import shared_options as options
 from purgatory.cli.duration import Duration
 
 if TYPE_CHECKING:
-    import ssl
-
-    from purgatory.cluster import Fsync, TopicSpec
     from purgatory.cluster.serving import Serving
     from purgatory.live.row_publisher import RowPublisher
 
@@ -23,6 +21,15 @@ CONTROL_PORT = 9990
 
 
 def cluster(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="All of this and more from a TOML file; other options go before it.",
+        ),
+    ] = None,
     brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 3,
     topic: Annotated[
         list[str] | None,
@@ -32,10 +39,25 @@ def cluster(
             help="A topic that is there from the start; may be given again.",
         ),
     ] = None,
+    default_partitions: Annotated[
+        int, typer.Option(min=1, help="How many partitions topics have that say nothing of it.")
+    ] = 1,
+    auto_create: Annotated[bool, typer.Option(help="Whether asking for a topic makes it.")] = True,
+    first_broker_id: Annotated[
+        int, typer.Option(min=0, help="Of the first broker; the others follow.")
+    ] = 1,
     host: Annotated[str, typer.Option(help="Where the brokers listen.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of broker 1; the others follow. 0: any.")
+        int, typer.Option(min=0, max=65535, help="Of the first broker; the others follow. 0: any.")
     ] = 9092,
+    listener: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROTOCOL:PORT",
+            help="Listen there instead of at --port: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
+            "may be given again.",
+        ),
+    ] = None,
     control_port: Annotated[
         int, typer.Option(min=0, max=65535, help="For faults, state and /metrics. 0: any.")
     ] = CONTROL_PORT,
@@ -71,6 +93,15 @@ def cluster(
         Duration,
         options.duration_option("The shortest session timeout that a member may ask for."),
     ] = Duration("6s"),
+    group_consumer_session: Annotated[
+        Duration,
+        options.duration_option(
+            "Who is in a group of the consumer protocol and silent for so long is out."
+        ),
+    ] = Duration("45s"),
+    group_consumer_heartbeat: Annotated[
+        Duration, options.duration_option("How often such members give signs of life.")
+    ] = Duration("5s"),
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
     ] = None,
@@ -94,69 +125,143 @@ def cluster(
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Clients must have a certificate that one of these signed.")
+    ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:PASSWORD", help="Ask clients who they are (SASL/PLAIN)."),
+        typer.Option(metavar="NAME:PASSWORD", help="Ask clients who they are (SASL)."),
     ] = None,
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
-    from purgatory.cluster import ClusterConfig, ClusterError, GroupConfig
+    from purgatory.cluster import ClusterError
+    from purgatory.cluster.config_file import checked_config, read_document
     from purgatory.cluster.fault_plan import load_fault_plan
     from purgatory.cluster.serving import Serving
 
     try:
-        config = ClusterConfig(
-            brokers=brokers,
-            host=host,
-            first_port=port,
-            topics=[_topic(text) for text in topic or ()],
-            min_insync_replicas=min_insync,
-            follower_lag_ms=follower_lag.ms,
-            replica_max_lag_ms=replica_max_lag.whole_ms,
-            groups=GroupConfig(
-                initial_rebalance_delay_ms=group_delay.whole_ms,
-                min_session_timeout_ms=group_min_session.whole_ms,
+        tls = _tls(tls_cert, tls_key, tls_client_ca)
+        said: dict[str, tuple[str, Any]] = {
+            # by the option's name: where it stands in the document, and what stands there
+            "brokers": ("brokers", brokers),
+            "topic": ("topics", [_topic(text) for text in topic or ()]),
+            "default_partitions": ("default_partitions", default_partitions),
+            "auto_create": ("auto_create_topics", auto_create),
+            "first_broker_id": ("first_broker_id", first_broker_id),
+            "host": ("host", host),
+            "port": ("first_port", port),
+            "listener": ("listeners", [_listener(text, tls) for text in listener or ()]),
+            "control_port": ("control.port", control_port),
+            "control_host": ("control.host", control_host),
+            "control_token": ("control.token", _token(control_token)),
+            "metrics_port": ("metrics_port", metrics_port),
+            "min_insync": ("min_insync_replicas", min_insync),
+            "follower_lag": ("follower_lag_ms", follower_lag.ms),
+            "replica_max_lag": ("replica_max_lag_ms", replica_max_lag.whole_ms),
+            "group_delay": ("groups.initial_rebalance_delay_ms", group_delay.whole_ms),
+            "group_min_session": ("groups.min_session_timeout_ms", group_min_session.whole_ms),
+            "group_consumer_session": (
+                "groups.consumer_session_timeout_ms",
+                group_consumer_session.whole_ms,
             ),
-            data_dir=data_dir,
-            fsync=_fsync(fsync),
-            memory_bytes=memory_mb * 1024 * 1024,
-            retention_ms=None if retention is None else retention.whole_ms,
-            users=dict(_user(text) for text in user) if user else None,
-        )
+            "group_consumer_heartbeat": (
+                "groups.consumer_heartbeat_interval_ms",
+                group_consumer_heartbeat.whole_ms,
+            ),
+            "data_dir": ("data_dir", data_dir),
+            "fsync": ("fsync", _fsync(fsync)),
+            "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
+            "retention": ("retention_ms", None if retention is None else retention.whole_ms),
+            "trace": ("trace", trace),
+            "publish": ("publish", publish),
+            "faults": ("faults", faults),
+            "watch": ("watch", watch),
+            "tls_cert": ("tls", tls),
+            "user": ("users", dict(_user(text) for text in user) if user else None),
+        }
+        file = {} if config is None else read_document(config)
+        document = _document(context, said, file)
+        chosen = checked_config(document, "the options" if config is None else str(config))
+        control = chosen.control
         serving = Serving(
-            config,
-            control_port,
-            control_host,
-            _token(control_token),
-            metrics_port,
-            _tls(tls_cert, tls_key),
-            plan=() if faults is None else load_fault_plan(faults),
-            watch=watch,
+            chosen,
+            control.port,
+            control.host,
+            _token(control.token),
+            chosen.metrics_port,
+            plan=() if chosen.faults is None else load_fault_plan(chosen.faults),
+            watch=chosen.watch,
         )
-        _run(serving, trace, publish)
+        _run(serving, chosen.trace, chosen.publish)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
 
 
-def _topic(text: str) -> TopicSpec:
-    from purgatory.cluster import ClusterError, TopicSpec
+def _document(
+    context: typer.Context, said: Mapping[str, tuple[str, Any]], file: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Put together what the options say, their defaults, and a file: it stands between the two."""
+
+    def is_default(option: str) -> bool:
+        source = context.get_parameter_source(option)
+        return source is None or source.name == "DEFAULT"
+
+    document: dict[str, Any] = {}
+    for option, (place, value) in said.items():
+        if is_default(option) and value is not None:
+            _put(document, place, value)
+    for key, value in file.items():
+        if isinstance(value, dict) and isinstance(document.get(key), dict):
+            document[key] = {**document[key], **value}
+        else:
+            document[key] = value
+    for option, (place, value) in said.items():
+        if not is_default(option):
+            _put(document, place, value)
+    return document
+
+
+def _put(document: dict[str, Any], place: str, value: Any) -> None:
+    table, _, key = place.rpartition(".")
+    (document.setdefault(table, {}) if table else document)[key] = value
+
+
+def _topic(text: str) -> dict[str, Any]:
+    from purgatory.cluster import ClusterError
 
     name, *counts = text.split(":")
     if len(counts) > 2 or not all(count.isdigit() and int(count) > 0 for count in counts):
         raise ClusterError(f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]], as in orders:6")
-    numbers = [int(count) for count in counts]
-    return TopicSpec(name, *numbers)
+    keys = ("partitions", "replication")
+    return {"name": name, **dict(zip(keys, map(int, counts), strict=False))}
 
 
-def _fsync(text: str) -> Fsync:
+def _listener(text: str, tls: Mapping[str, Any] | None) -> dict[str, Any]:
+    from purgatory.cluster import ClusterError
+    from purgatory.cluster.listener import MECHANISMS, SECURITY_PROTOCOLS
+
+    protocol, _, port = text.partition(":")
+    if protocol not in SECURITY_PROTOCOLS or not port.isdigit():
+        known = ", ".join(SECURITY_PROTOCOLS)
+        raise ClusterError(f"--listener {text}: write PROTOCOL:PORT, where it is one of {known}")
+    listener: dict[str, Any] = {"name": protocol, "first_port": int(port)}
+    if protocol.endswith("SSL"):
+        if tls is None:
+            raise ClusterError(f"--listener {text}: it takes --tls-cert")
+        listener["tls"] = tls
+    if protocol.startswith("SASL"):
+        listener["sasl"] = list(MECHANISMS)
+    return listener
+
+
+def _fsync(text: str) -> str:
     from purgatory.cluster import ClusterError, Fsync
 
-    try:
-        return Fsync(text)
-    except ValueError:
-        known = ", ".join(choice.value for choice in Fsync)
-        raise ClusterError(f"--fsync {text}: it is one of {known}") from None
+    known = [choice.value for choice in Fsync]
+    if text not in known:
+        raise ClusterError(f"--fsync {text}: it is one of {', '.join(known)}")
+    return text
 
 
 def _user(text: str) -> tuple[str, str]:
@@ -176,21 +281,17 @@ def _token(text: str | None) -> str | None:
     return text or None
 
 
-def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    import ssl
-
+def _tls(
+    certificate: Path | None, key: Path | None, client_ca: Path | None
+) -> dict[str, Any] | None:
     from purgatory.cluster import ClusterError
 
     if certificate is None:
-        if key is not None:
-            raise ClusterError("--tls-key without --tls-cert")
+        for option, value in (("--tls-key", key), ("--tls-client-ca", client_ca)):
+            if value is not None:
+                raise ClusterError(f"{option} without --tls-cert")
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ClusterError(f"--tls-cert {certificate}: can't be used: {error}") from error
-    return context
+    return {"certificate": certificate, "key": key, "client_ca": client_ca}
 
 
 def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
@@ -259,16 +360,16 @@ def _publisher(serving: Serving, prefix: str) -> RowPublisher:
     from purgatory.live.row_publisher import RowPublisher
 
     client: dict[str, Any] = {}
-    users = serving.config.users
-    if serving.tls is not None:
+    listener = serving.config.all_listeners[0]
+    if listener.tls is not None:
         # It is this very process, and its certificate may be of any name.
         client["enable.ssl.certificate.verification"] = False
-    if users:
+    users = serving.config.users
+    if listener.sasl and users:
         name, password = next(iter(users.items()))
-        client |= {"sasl.mechanism": "PLAIN", "sasl.username": name, "sasl.password": password}
-    if serving.tls is not None or users:
-        layers = ("SASL_" if users else "") + ("SSL" if serving.tls else "PLAINTEXT")
-        client["security.protocol"] = layers
+        client |= {"sasl.username": name, "sasl.password": password}
+        client["sasl.mechanism"] = listener.sasl[0]
+    client["security.protocol"] = listener.security_protocol
     run_id = f"cluster-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     try:
         return RowPublisher(prefix, run_id=run_id, numbered_by="partition", client=client)

@@ -14,13 +14,20 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration
+from purgatory.cli.duration import Duration, duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CutConnections, Fault
 
 
 def _delay(words: str, name: str) -> Any:
     return options.duration_option(words, name, least="0s", step="1us")
+
+
+def _signed_ms(text: str | int) -> int:
+    """Return a duration in milliseconds, below 0 with a minus before it."""
+    typed = str(text)
+    length_ms = duration_parser()(typed.removeprefix("-")).whole_ms
+    return -length_ms if typed.startswith("-") else length_ms
 
 
 _TYPED: Mapping[str, object] = {
@@ -30,12 +37,32 @@ _TYPED: Mapping[str, object] = {
     "topic": typer.Argument(help="The topic."),
     "partition": typer.Argument(help="The partition's number."),
     "lag_ms": _delay("How much longer it takes.", "--lag"),
-    "by_ms": _delay("How much later they come.", "--delay"),
+    "by_ms": _delay(
+        "How much later they come; with a distribution: the least, the mean or the median.",
+        "--delay",
+    ),
+    "to_ms": _delay("With --distribution uniform: the longest.", "--delay-to"),
+    "p75_ms": _delay("With --distribution lognormal: the 75th percentile.", "--delay-p75"),
+    "throttle_ms": options.duration_option("How long clients are told to wait.", "--throttle"),
+    "jump_ms": typer.Option(
+        "--by", parser=_signed_ms, metavar="DURATION", help="Forward, or back: 8h, -90s."
+    ),
+    "distribution": typer.Option(help="How the delays are spread."),
+    "error": typer.Option(help="The error, by its Kafka name: NOT_LEADER_OR_FOLLOWER ..."),
+    "after": typer.Option(
+        "--after", show_default=False, help="Do what is asked first, and tell the error then."
+    ),
+    "group_id": typer.Option("--group", help="What is asked for this group only."),
+    "transactional_id": typer.Option(help="What is asked with this transactional.id only."),
+    "epochs": typer.Option(min=1, help="By how many."),
+    "keep_bytes": typer.Option(min=0, help="So many bytes come; without it, half of them."),
+    "bytes_per_s": typer.Option(min=1, help="So many bytes a second."),
+    "seed": typer.Option(help="Have the same chance each time."),
     "lost_records": typer.Option(
         min=0, help="Of each of its logs, so many of the last records are gone then."
     ),
     "count": typer.Option(min=1, help="How many messages; without it, all."),
-    "api": typer.Option(help='Of this API only: "produce", "fetch", "offset_commit" ...'),
+    "api": typer.Option(help="Of this API only: Produce, Fetch, OffsetCommit ..."),
     "client_id": typer.Option(help="Of the client with this client.id only."),
     "share": typer.Option(help="Each with this probability."),
     "cut": typer.Option(
@@ -44,6 +71,13 @@ _TYPED: Mapping[str, object] = {
     "for_s": options.duration_option("How long; without it, until ended.", "--for"),
 }
 """How the arguments of faults are typed, by their names."""
+
+_TYPED_IF_GIVEN: Mapping[str, object] = {
+    "broker": typer.Argument(help="The broker's number; without it, all brokers."),
+    "topic": typer.Option(help="What is asked about this topic only."),
+    "partition": typer.Option(min=0, help="What is asked about partitions of this number only."),
+}
+"""How those are typed that may be left out here, and must be given elsewhere."""
 
 fault = typer.Typer(
     help="Have something go wrong in a cluster that runs (`purgatory cluster`).",
@@ -68,15 +102,15 @@ def at(
 
 def _command_of(kind: type[Fault]) -> Callable[..., None]:
     """Return a function that typer makes the command of this kind from."""
+    hints = get_type_hints(kind)
 
     def command(**typed: Any) -> None:
         try:
-            asked = kind(**{name: _in_units(name, value) for name, value in typed.items()})
+            asked = kind(**{name: _in_units(name, value, hints) for name, value in typed.items()})
         except ClusterError as error:
             _fail(str(error))
         _begin(asked, typed.get("for_s"))
 
-    hints = get_type_hints(kind)
     signature = inspect.signature(kind)
     parameters = [
         one.replace(annotation=Annotated[hints[name], _typed(name, one)])
@@ -88,15 +122,17 @@ def _command_of(kind: type[Fault]) -> Callable[..., None]:
 
 
 def _typed(name: str, argument: inspect.Parameter) -> object:
-    if name == "broker" and argument.default is None:
-        return typer.Argument(help="The broker's number; without it, all brokers.")
+    if argument.default is None and name in _TYPED_IF_GIVEN:
+        return _TYPED_IF_GIVEN[name]
     return _TYPED[name]
 
 
-def _in_units(name: str, value: Any) -> Any:
+def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
     """Return what was typed as a fault takes it: a duration in the unit at the end of its name."""
     if not isinstance(value, Duration):
         return value
+    if hints[name] is int:
+        return value.whole_ms
     return value.seconds if name.endswith("_s") else value.ms
 
 

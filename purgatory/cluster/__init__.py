@@ -1,11 +1,14 @@
 """A cluster that real Kafka clients talk to."""
 
+from purgatory.cluster.authorization import AclSpec, Authorization
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
+from purgatory.cluster.config_file import load_config
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.control import Control
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.listener import Listener, Tls
 from purgatory.cluster.storage import Fsync
 from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
 from purgatory.kafka import GroupConfig
@@ -14,6 +17,8 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault
 
 __all__ = [
+    "AclSpec",
+    "Authorization",
     "BegunFault",
     "Cluster",
     "ClusterConfig",
@@ -24,10 +29,13 @@ __all__ = [
     "Faults",
     "Fsync",
     "GroupConfig",
+    "Listener",
     "ThreadedCluster",
     "ThreadedFault",
+    "Tls",
     "TopicSpec",
     "cluster_state",
+    "load_config",
     "start_trace",
     "trace_writer",
 ]

@@ -1,4 +1,4 @@
-"""One broker: a listener, a replica manager, the purgatories in which its requests wait.
+"""One broker: its listeners, a replica manager, the purgatories in which its requests wait.
 
 A broker can be killed and revived: its process (`_Process`) is gone then, with everything that
 waited in it; what its disks hold stays.
@@ -12,6 +12,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import ssl
 import time
@@ -21,6 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from purgatory.cluster.cluster_metadata import ClusterMetadata
+from purgatory.cluster.listener import Listener, Place
+from purgatory.cluster.log_compaction import LogCompaction
+from purgatory.cluster.marker_sending import MarkerSending
 from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
@@ -33,19 +37,31 @@ from purgatory.cluster.storage import (
     load_logs,
     replica_folders,
 )
-from purgatory.cluster.storage.retention import drop_older_than
-from purgatory.cluster.topic_settings import log_config, value_of
+from purgatory.cluster.storage.retention import close_old_segment, drop_old_segments
+from purgatory.cluster.transactions_records import TransactionsRecords
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import BrokerGroups, Log, LogConfig, ReplicaManager, TopicPartition
+from purgatory.kafka import (
+    BrokerGroups,
+    Log,
+    LogConfig,
+    ReplicaManager,
+    TopicPartition,
+    TransactionCoordinator,
+)
 from purgatory.kafka.controller import LogEnd, PartitionState
+from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.fetch_sessions import FetchSessions
+from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.topic_settings import log_config, value_of
 from timer import SystemClock
 
 _log = Logger("purgatory.cluster")
 
 NO_LEADER = -1
+NO_EPOCH = -1
 
 Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
 """Answers a request that came to a broker by a connection."""
@@ -56,23 +72,22 @@ class Broker:
 
     Args:
         cluster: whose.
-        broker_id: from 1 on.
-        port: where it listens; 0 lets the system choose.
+        broker_id: which one.
         handler: answers clients' requests to it.
     """
 
-    def __init__(
-        self, cluster: ClusterMetadata, broker_id: int, port: int, handler: Handler
-    ) -> None:
+    def __init__(self, cluster: ClusterMetadata, broker_id: int, handler: Handler) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
-        self.host = cluster.config.host
-        self.port = port
+        self._places = {
+            listener.name: cluster.config.place(listener, broker_id)
+            for listener in cluster.config.all_listeners
+        }
         self.alive = False
         self.lost_records = 0
         """How many of the last records of each of its logs are gone when it comes back."""
         self._handler = handler
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
@@ -80,10 +95,17 @@ class Broker:
         self._deleted_topics: set[str] = set()  # since it died
         self.purgatories: list[AsyncPurgatory] = []
         data_dir = cluster.config.data_dir
-        self._folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
+        self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
         self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.manager: ReplicaManager
+        self.fetch_sessions: FetchSessions
+        self._compaction: LogCompaction
         self.groups: BrokerGroups
+        self.elections: LeaderElections
+        self.authorizer: Authorizer
+        self.alter_acls_purgatory: DelayedOperationPurgatory
+        self.transactions: TransactionCoordinator
+        self.marker_sending: MarkerSending
 
     # Its life.
 
@@ -96,17 +118,29 @@ class Broker:
             unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
-        if self._folder is not None:
-            await self._read_logs(self._folder, unsaved_epochs)
+        if self.folder is not None:
+            await self._read_logs(self.folder, unsaved_epochs)
+        else:
+            self._let_moved_go()
         lost, self.lost_records = self.lost_records, 0
         for log in self._logs.values() if lost else ():
             log.truncate_to(max(log.start_offset, log.end_offset - lost))
 
+    def _has_replica(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is to be here: it may have been moved while this broker was dead."""
+        state = self.cluster.controller.state_of(topic_partition)
+        return state is not None and self.broker_id in state.replicas
+
+    def _let_moved_go(self) -> None:
+        for topic_partition, log in self._logs.items():
+            if isinstance(log, MemoryLog) and not self._has_replica(topic_partition):
+                log.remove()
+        self._logs = {key: log for key, log in self._logs.items() if self._has_replica(key)}
+
     async def _read_logs(self, folder: Path, unsaved_epochs: int) -> None:
         config = self.cluster.config
-        topics = self.cluster.controller.topics
         for topic_partition, place in replica_folders(folder):
-            if topic_partition.topic not in topics:
+            if not self._has_replica(topic_partition):
                 shutil.rmtree(place, ignore_errors=True)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
@@ -130,8 +164,11 @@ class Broker:
             logs = {one.topic_partition: one.log for one in self.manager.partitions()}
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+    async def start(self, tls: Mapping[str, ssl.SSLContext]) -> None:
         """Begin to live: learn the roles, listen.
+
+        Args:
+            tls: by the names of the listeners that speak it.
 
         Raises:
             ClusterError: it can't listen there.
@@ -140,22 +177,46 @@ class Broker:
         self._start_process()
         self.alive = True
         self.cluster.controller.broker_up(self.broker_id, self)
-        loop = asyncio.get_running_loop()
+        for listener in self.cluster.config.all_listeners:
+            await self._listen(listener, tls.get(listener.name))
+
+    async def _listen(self, listener: Listener, tls: ssl.SSLContext | None) -> None:
+        host, port = self._places[listener.name]
+        new_connection = partial(self._new_connection, listener)
         try:
-            self._server = await loop.create_server(
-                self._new_connection, self.host, self.port, ssl=tls, backlog=1024
+            server = await asyncio.get_running_loop().create_server(
+                new_connection, host, port, ssl=tls, backlog=1024
             )
         except OSError as error:
             await self.kill()
             raise ClusterError(
-                f"broker {self.broker_id} can't listen on {self.host}:{self.port}: {error.strerror}"
+                f"broker {self.broker_id} can't listen on {host}:{port}: {error.strerror}"
             ) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        self._places[listener.name] = Place(host, server.sockets[0].getsockname()[1])
+
+    def place(self, listener: Listener) -> Place:
+        """Return where it listens for those who come by a listener."""
+        return self._places[listener.name]
+
+    @property
+    def host(self) -> str:
+        """Where its first listener is."""
+        return self.place(self.cluster.config.all_listeners[0]).host
+
+    @property
+    def port(self) -> int:
+        """Where its first listener is."""
+        return self.place(self.cluster.config.all_listeners[0]).port
 
     def _start_process(self) -> None:
         config = self.cluster.config
         broker_id = self.broker_id
         self.purgatories = []
+        self._compaction = LogCompaction()
+        self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
+        for topic_partition, log in self._logs.items():
+            log.configure(self._log_config_of(topic_partition))  # it was dead: they may be others
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
@@ -170,16 +231,37 @@ class Broker:
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
+        self.elections = LeaderElections(
+            self._purgatory("ElectLeader"), self.cluster.controller, self._knows_leader
+        )
         self.groups = BrokerGroups(
             self.manager,
             config.groups,
             OffsetsRecords(),
             new_purgatory=self._purgatory,
             new_member_id=lambda begin: f"{begin}-{uuid.uuid4()}",
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            now_ms=self.now_ms,
             offsets_partitions=self.cluster.offsets_partitions,
             is_known=self._is_known,
+            known_topics=self.cluster.controller,
         )
+        self.marker_sending = MarkerSending(self, self.cluster)
+        self.transactions = TransactionCoordinator(
+            self.manager,
+            config.transactions,
+            TransactionsRecords(),
+            self.marker_sending,
+            new_purgatory=self._purgatory,
+            new_producer_id=self.cluster.new_producer_id,
+            now_ms=self.now_ms,
+            state_partitions=self.cluster.transactions_partitions,
+        )
+        self.authorizer = self.cluster.security.new_authorizer()
+        self.alter_acls_purgatory = self._purgatory("AlterAcls")
+
+    def now_ms(self) -> int:
+        """Return the time of day that its clock tells, in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace
@@ -187,6 +269,13 @@ class Broker:
         purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
         self.purgatories.append(purgatory)
         return purgatory.core
+
+    def _knows_leader(self, topic_partition: TopicPartition) -> bool:
+        """Whether the leader that the controller elected lives, and leads."""
+        state = self.cluster.controller.state_of(topic_partition)
+        leader = None if state is None else self.cluster.live_broker(state.leader)
+        partition = None if leader is None else leader.manager.partition(topic_partition)
+        return partition is not None and partition.is_leader
 
     def _is_known(self, topic_partition: TopicPartition) -> bool:
         return self.cluster.controller.state_of(topic_partition) is not None
@@ -199,8 +288,8 @@ class Broker:
 
     def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
         settings = self.cluster.settings_of(topic_partition.topic)
-        config = log_config(settings, self.cluster.log_config)
-        if self._folder is not None:
+        config = log_config(settings, self.setting)
+        if self.folder is not None:
             return config
         # Memory is freed by whole segments: they may not be larger here.
         most = self.cluster.log_config.segment_bytes
@@ -208,18 +297,19 @@ class Broker:
 
     def _new_log(self, topic_partition: TopicPartition) -> Log:
         config = self._log_config_of(topic_partition)
-        if self._folder is None:
-            return MemoryLog(config, self.memory, self.may_drop(topic_partition.topic))
+        if self.folder is None:
+            return MemoryLog(config, self.memory)
         fsync = self.cluster.config.fsync
-        return StoredLog(self._folder / str(topic_partition), config, fsync)
+        return StoredLog(self.folder / str(topic_partition), config, fsync)
 
-    def may_drop(self, topic: str) -> bool:
-        """Whether old records of a topic may go; those of one to be compacted may not."""
-        return "compact" not in self.cluster.settings_of(topic).get("cleanup.policy", "")
+    def setting(self, name: str) -> str | None:
+        """Return what this broker has of its own for a setting of topics, as text, or None."""
+        own = self.cluster.controller.broker_settings.get(self.broker_id, {})
+        return own.get(name) or self.cluster.setting(name)
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
-        return int(value_of(settings, "min.insync.replicas", self.cluster.setting))
+        return int(value_of(settings, "min.insync.replicas", self.setting))
 
     async def kill(self) -> None:
         """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
@@ -227,18 +317,18 @@ class Broker:
             return
         self.alive = False
         self.cut_connections()
-        server, self._server = self._server, None
-        if server is not None:
-            await _stop_listening(server)
+        servers, self._servers = self._servers, []
+        await _stop_listening(servers)
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.stop()
+        await self.marker_sending.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
         logs = self.manager.take_logs()
         # A stored log is read back from its disk: it may be damaged meanwhile.
-        self._logs = logs if self._folder is None else {}
+        self._logs = logs if self.folder is None else {}
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
@@ -253,15 +343,25 @@ class Broker:
             connection.abort_if_idle()
 
     def apply_retention(self, now_ms: int) -> None:
-        """Drop records that are older than their topics keep them."""
+        """Drop records that are older than their topics keep them, and begin segments by time."""
         if not self.alive:
             return
-        cluster = self.cluster
         for partition in self.manager.partitions():
-            topic = partition.topic_partition.topic
-            keep_ms = int(value_of(cluster.settings_of(topic), "retention.ms", cluster.setting))
-            if keep_ms >= 0 and self.may_drop(topic):
-                drop_older_than(partition.log, now_ms - keep_ms)
+            drop_old_segments(partition.log, now_ms)
+            close_old_segment(partition.log, now_ms)
+
+    async def compact(self, now_ms: int) -> None:
+        """Compact what is worth it of the logs whose topics say so. Others are served meanwhile."""
+        if not self.alive:
+            return
+        topics = self.cluster.controller.topics
+        # What the cluster's own topics say is written anew by their coordinators.
+        partitions = [
+            partition
+            for partition in self.manager.partitions()
+            if (topic := topics.get(partition.topic_partition.topic)) and not topic.internal
+        ]
+        await self._compaction.compact(partitions, now_ms)
 
     def shrink_isrs(self) -> None:
         """Drop from the ISRs who lags for too long."""
@@ -277,6 +377,8 @@ class Broker:
         if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
         self.groups.take_role(topic_partition, leads)
+        self.elections.check(topic_partition)
+        self.transactions.take_role(topic_partition, leads, state.leader_epoch)
         if leads:
             return
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
@@ -292,6 +394,17 @@ class Broker:
                 log.remove()
         self.groups.delete_topic(topic)
 
+    def drop_replica(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition with its records: others have it now."""
+        partition = self.manager.partition(topic_partition)
+        self.groups.take_role(topic_partition, False)
+        self.transactions.take_role(topic_partition, False, NO_EPOCH)
+        self.manager.stop_replica(topic_partition, delete=True)
+        if partition is not None and isinstance(partition.log, StoredLog | MemoryLog):
+            partition.log.remove()
+        for fetcher in self._fetchers.values():
+            fetcher.wake(topic_partition)
+
     def forget_topic(self, topic: str) -> None:
         """Take a deleted topic off the disks of a broker that is dead.
 
@@ -306,15 +419,29 @@ class Broker:
         self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
 
     def _remove_folders(self, topic: str) -> None:
-        for topic_partition, place in replica_folders(self._folder) if self._folder else ():
+        for topic_partition, place in replica_folders(self.folder) if self.folder else ():
             if topic_partition.topic == topic:
                 shutil.rmtree(place, ignore_errors=True)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
         self.manager.set_live_brokers(broker_ids)
+        self.marker_sending.look_who_lives()
         for fetcher in self._fetchers.values():
             fetcher.wake()
+
+    def take_settings(self, topic: str | None) -> None:
+        """Go by the settings of a topic, or by this broker's own, as they are now."""
+        now_ms = self.now_ms()
+        for partition in self.manager.partitions():
+            key = partition.topic_partition
+            if topic in (None, key.topic):
+                self.manager.configure(key, self._log_config_of(key), self._min_insync_of(key))
+                drop_old_segments(partition.log, now_ms)
+
+    def take_acls(self) -> None:
+        """Decide by the access control lists of the day."""
+        self.authorizer.take(self.cluster.security.version, self.cluster.security.acls)
 
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -325,7 +452,7 @@ class Broker:
 
     # Serving clients.
 
-    def _new_connection(self) -> Connection:
+    def _new_connection(self, listener: Listener) -> Connection:
         return Connection(
             self._serve,
             self._send,
@@ -334,6 +461,7 @@ class Broker:
             self.cluster.rounds,
             self._opened,
             self._closed,
+            listener,
         )
 
     @property
@@ -362,13 +490,10 @@ class Broker:
             self.cluster.trace.closed(connection)
 
     def _serve(self, request: Request, connection: Connection) -> Awaitable[Answer]:
-        if self.cluster.fault.active:
-            return self._serve_after_pause(request, connection)
+        fault = self.cluster.fault
+        if fault.active:
+            return fault.serve(self.broker_id, request, connection, self._handler)
         return self._handler(self, request, connection)
-
-    async def _serve_after_pause(self, request: Request, connection: Connection) -> Answer:
-        await self.cluster.fault.pass_pause(self.broker_id)
-        return await self._handler(self, request, connection)
 
     def _send(
         self, connection: Connection, request: Request, frame: bytes
@@ -385,13 +510,15 @@ class Broker:
             self.cluster.trace.delivered(connection, request, arrived)
 
 
-async def _stop_listening(server: asyncio.Server) -> None:
+async def _stop_listening(servers: Sequence[asyncio.Server]) -> None:
     """Accept nobody more.
 
     Whom asyncio has accepted already gets a connection in the next turn, to be turned away: once
     the server is closed it could not make one, and would leave the socket open.
     """
-    for listening in server.sockets:
-        asyncio.get_running_loop().remove_reader(listening)
+    for server in servers:
+        for listening in server.sockets:
+            asyncio.get_running_loop().remove_reader(listening)
     await asyncio.sleep(0)
-    server.close()
+    for server in servers:
+        server.close()

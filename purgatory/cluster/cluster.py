@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from purgatory.cluster.api import answer
 from purgatory.cluster.broker import Broker
@@ -22,6 +21,7 @@ from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.fault_injection import Faults
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY
 
 _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
@@ -47,34 +47,38 @@ class Cluster(ClusterMetadata):
         self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
     ) -> None:
         super().__init__(config or ClusterConfig(), trace)
-        first_port = self.config.first_port
         self.brokers: Mapping[int, Broker] = {
-            broker_id: Broker(self, broker_id, first_port and first_port + broker_id - 1, answer)
-            for broker_id in range(1, self.config.brokers + 1)
+            broker_id: Broker(self, broker_id, answer) for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
         self.controller.bars_from_isr = self.fault.bars_from_isr
+        self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
         self._chores: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tls: ssl.SSLContext | None = None
+        self._tls: Mapping[str, ssl.SSLContext] = {}
         self._stopped = False
         self._reviving: set[int] = set()
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
 
+        Args:
+            tls: the first listener speaks TLS with it, whatever the config says.
+
         Raises:
             ClusterError: a broker can't listen, or the data folder can't be used.
         """
-        self._tls = tls
+        listeners = self.config.all_listeners
+        own = {one.name: one.tls.context() for one in listeners if one.tls is not None}
+        self._tls = own if tls is None else {**own, listeners[0].name: tls}
         try:
             self._load_metadata()
             for broker in self.brokers.values():
                 await broker.load_logs(_UNSAVED_EPOCHS)
             self._take_stock(self.brokers)
             for broker in self.brokers.values():
-                await broker.start(tls)
+                await broker.start(self._tls)
         except BaseException:
             await self.stop()
             raise
@@ -146,7 +150,19 @@ class Cluster(ClusterMetadata):
     @property
     def bootstrap_servers(self) -> str:
         """What a client is given: "127.0.0.1:9092,127.0.0.1:9093"."""
-        return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
+        return self.bootstrap_servers_of(self.config.all_listeners[0].name)
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """What a client is given that is to come by another listener.
+
+        Raises:
+            ClusterError: there is no listener of that name.
+        """
+        listeners = {one.name: one for one in self.config.all_listeners}
+        if listener not in listeners:
+            raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
+        places = [broker.place(listeners[listener]) for broker in self.brokers.values()]
+        return ",".join(f"{place.host}:{place.port}" for place in places)
 
     # Brokers that go and come; `fault` does it for users.
 
@@ -159,6 +175,7 @@ class Cluster(ClusterMetadata):
         await self.brokers[broker_id].kill()
         self.brokers[broker_id].lost_records = lost_records
         self.controller.broker_down(broker_id)
+        self._check_alter_acls()
 
     async def revive(self, broker_id: int) -> None:
         """Start a broker that was killed.
@@ -184,7 +201,10 @@ class Cluster(ClusterMetadata):
 
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, for callers that can't wait for it: an error is logged."""
-        task = asyncio.get_running_loop().create_task(self._revive_or_log(broker_id))
+        self._begin_task(self._revive_or_log(broker_id))
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -194,16 +214,38 @@ class Cluster(ClusterMetadata):
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
 
+    # Access control lists, on their way to the brokers.
+
+    def _spread_acls(self) -> None:
+        for broker in self.brokers.values():
+            if self.fault.is_paused(broker.broker_id):
+                self._begin_task(self._take_acls_after_pause(broker))
+            elif broker.alive:
+                broker.take_acls()
+        self._check_alter_acls()
+
+    async def _take_acls_after_pause(self, broker: Broker) -> None:
+        await self.fault.pass_pause(broker.broker_id)
+        if broker.alive:
+            broker.take_acls()
+            self._check_alter_acls()
+
+    def _check_alter_acls(self) -> None:
+        """Answer those who wait until all brokers have the entries."""
+        for broker in self.brokers.values():
+            if broker.alive:
+                broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
+
     async def _do_chores(self) -> None:
         """What a broker does from time to time."""
         while True:
             await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
             if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
                 self._save_metadata()
-            now_ms = time.time_ns() // 1_000_000
             for broker in self._brokers_at_work():
-                broker.apply_retention(now_ms)
+                broker.apply_retention(broker.now_ms())
                 await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
+                await broker.compact(broker.now_ms())
                 broker.shrink_isrs()
                 await asyncio.sleep(0)
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from purgatory.cluster.authorization import Authorization
+from purgatory.cluster.listener import MECHANISMS, Listener, Place, Tls
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.storage import Fsync
-from purgatory.kafka import GroupConfig, LogConfig
+from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,17 @@ class ClusterConfig:
     """What a cluster is to be.
 
     Args:
-        brokers: how many; their ids are 1, 2, 3 ...
+        brokers: how many.
+        first_broker_id: of the first; the others have the ids after it.
         host: where they listen.
-        first_port: of broker 1; the others have the ports after it. 0 lets the system choose.
+        first_port: of the first broker; the others have the ports after it. 0 lets the system
+            choose.
+        tls: speak TLS there; None for plain connections.
+        listeners: where they listen instead, in one way or several; the first is the one that
+            ``Cluster.bootstrap_servers`` names. Where there are none, there is one, by ``host``,
+            ``first_port``, ``tls`` and ``users``.
+        racks: where the brokers stand, in their order, each a name; empty: it isn't known.
+            Consumers that say theirs read from a replica there.
         topics: that are there from the start.
         min_insync_replicas: how many must be in sync for acks=all.
         follower_lag_ms: how long a follower takes for what it fetched.
@@ -42,8 +52,12 @@ class ClusterConfig:
         default_partitions: of topics that are made so.
         max_partitions: how many all topics may have that clients make.
         offsets_partitions: of the topic that holds the groups' committed offsets.
+        transactions_partitions: of the topic that holds what is known of transactional ids.
         groups: what consumer groups are allowed.
-        users: passwords by user, for SASL/PLAIN; None: nobody is asked.
+        transactions: what transactional ids are allowed.
+        users: passwords by user, for SASL; None: nobody is asked, but where ``listeners`` say so.
+        authorization: who may do what; None: everybody may do everything, and access control lists
+            are refused.
         data_dir: where logs and metadata are kept; None keeps them in memory.
         fsync: when what is written there is forced onto the disk.
         memory_bytes: what the logs of all brokers may take together, where they are in memory.
@@ -53,8 +67,12 @@ class ClusterConfig:
     """
 
     brokers: int = 3
+    first_broker_id: int = 1
     host: str = "127.0.0.1"
     first_port: int = 0
+    tls: Tls | None = None
+    listeners: Sequence[Listener] = ()
+    racks: Sequence[str] = ()
     topics: Sequence[TopicSpec] = ()
     min_insync_replicas: int = 1
     follower_lag_ms: float = 0
@@ -63,11 +81,37 @@ class ClusterConfig:
     default_partitions: int = 1
     max_partitions: int = 10_000
     offsets_partitions: int = 4
+    transactions_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
     users: Mapping[str, str] | None = None
+    authorization: Authorization | None = field(default_factory=Authorization)
     data_dir: Path | None = None
     fsync: Fsync = Fsync.NEVER
     memory_bytes: int = 1024 * 1024 * 1024
     retention_ms: int | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def broker_ids(self) -> range:
+        """The ids of all brokers."""
+        return range(self.first_broker_id, self.first_broker_id + self.brokers)
+
+    def rack(self, broker_id: int) -> str | None:
+        """Return where a broker stands, None if that isn't known."""
+        return self.racks[broker_id - self.first_broker_id] if self.racks else None
+
+    @property
+    def all_listeners(self) -> Sequence[Listener]:
+        """The listeners that each broker has, at least one."""
+        if self.listeners:
+            return self.listeners
+        sasl = MECHANISMS if self.users is not None else ()
+        one = Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl)
+        return (one,)
+
+    def place(self, listener: Listener, broker_id: int) -> Place:
+        """Return where a broker is to listen; port 0 lets the system choose."""
+        port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
+        return Place(listener.host or self.host, port)

@@ -9,16 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+from uuid import UUID, uuid4
 
 from purgatory.cluster.cluster_config import ClusterConfig
+from purgatory.cluster.cluster_security import ClusterSecurity
 from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.config_checks import config_problems
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.protocol.rounds import Rounds
 from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import OFFSETS_TOPIC, ReplicaManager
-from purgatory.kafka.controller import Controller
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerGroups,
+    ReplicaManager,
+    TransactionCoordinator,
+)
+from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
+from purgatory.kafka.controller import Controller, Topic
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.topic_settings import settings_of_log
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
@@ -31,10 +44,14 @@ class Peer(Protocol):
     """A broker, as the others of its cluster see it."""
 
     broker_id: int
-    host: str
-    port: int
     alive: bool
     manager: ReplicaManager
+    authorizer: Authorizer
+    groups: BrokerGroups
+    transactions: TransactionCoordinator
+
+    def place(self, listener: Listener) -> Place:
+        """Return where it listens for those who come by a listener."""
 
 
 class ClusterMetadata:
@@ -50,8 +67,9 @@ class ClusterMetadata:
         self.trace = trace
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
-        if config.brokers < 1:
-            raise ClusterError(f"a cluster of {config.brokers} brokers: it takes at least 1")
+        problems = [problem.text("config") for problem in config_problems(config)]
+        if problems:
+            raise ClusterError("\n".join(problems))
         self.memory_share_bytes = config.memory_bytes // config.brokers
         if self.memory_share_bytes < _LEAST_MEMORY_BYTES:
             raise ClusterError(
@@ -63,18 +81,22 @@ class ClusterMetadata:
             most = min(_LARGEST_MEMORY_SEGMENT_BYTES, self.memory_share_bytes // _SEGMENTS_IN_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
+        self._settings_of_logs = settings_of_log(config.log_config)
         self.cluster_id = "purgatory"
         self.rounds = Rounds()
-        self.controller = Controller(range(1, config.brokers + 1))
+        self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
+        self.security = ClusterSecurity(config)
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
 
     def _load_metadata(self) -> None:
         folder = self.config.data_dir
+        if folder is not None:
+            self._lock = FolderLock(folder)
+        self.security.load(folder)
         if folder is None:
             return
-        self._lock = FolderLock(folder)
         self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
         self.controller.on_change = self._save_metadata
 
@@ -111,18 +133,20 @@ class ClusterMetadata:
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
-        """Return what this cluster has of its own for a setting of topics, as text, or None."""
+        """Return what all brokers have for a setting of topics, as text, or None."""
+        return self.controller.default_settings.get(name) or self.setting_at_start(name)
+
+    def setting_at_start(self, name: str) -> str | None:
+        """Return what the cluster was started with for a setting of topics, as text, or None."""
         config = self.config
         own = {
             "min.insync.replicas": config.min_insync_replicas,
             "retention.ms": config.retention_ms,
             "segment.bytes": self.log_config.segment_bytes,
-            "retention.bytes": config.log_config.retention_bytes,
-            "max.message.bytes": config.log_config.max_batch_bytes,
             "flush.messages": 1 if self._forces_each_batch else None,
         }
         value = own.get(name)
-        return None if value is None else str(value)
+        return self._settings_of_logs.get(name) if value is None else str(value)
 
     @property
     def _forces_each_batch(self) -> bool:
@@ -135,6 +159,11 @@ class ClusterMetadata:
             "auto.create.topics.enable": config.auto_create_topics,
             "default.replication.factor": self.default_replication,
             "delete.topic.enable": True,
+            "group.consumer.assignors": ",".join(ASSIGNORS),
+            "group.consumer.heartbeat.interval.ms": groups.consumer_heartbeat_interval_ms,
+            "group.consumer.max.size": groups.max_size,
+            "group.consumer.migration.policy": "disabled",
+            "group.consumer.session.timeout.ms": groups.consumer_session_timeout_ms,
             "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
@@ -143,6 +172,9 @@ class ClusterMetadata:
             "offsets.topic.num.partitions": config.offsets_partitions,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
             "socket.request.max.bytes": config.limits.frame_bytes,
+            "transaction.max.timeout.ms": config.transactions.max_timeout_ms,
+            "transaction.state.log.num.partitions": config.transactions_partitions,
+            "transactional.id.expiration.ms": config.transactions.id_expiration_ms,
         }
         return {name: str(value).lower() for name, value in values.items()}
 
@@ -150,6 +182,12 @@ class ClusterMetadata:
         """Return a topic's own settings."""
         known = self.controller.topics.get(topic)
         return {} if known is None else known.configs
+
+    def topic_of(self, name_or_id: str | UUID | None) -> Topic | None:
+        """Return the topic that has a name or an id, or None. O(1)."""
+        if isinstance(name_or_id, UUID):
+            return self.controller.topic_with_id(name_or_id)
+        return None if name_or_id is None else self.controller.topics.get(name_or_id)
 
     def has_room_for(self, partitions: int) -> bool:
         """Whether clients may make so many partitions more."""
@@ -160,13 +198,30 @@ class ClusterMetadata:
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
 
+    def all_have_acls(self, version: int) -> bool:
+        """Whether all brokers that live decide by these access control lists, or later ones."""
+        return all(
+            broker.authorizer.version >= version for broker in self.brokers.values() if broker.alive
+        )
+
+    def live_rack(self, broker_id: int) -> str | None:
+        """Return where a broker stands; None of one that is dead, or where it isn't known."""
+        return None if self.live_broker(broker_id) is None else self.config.rack(broker_id)
+
     def offsets_partitions(self) -> int:
         """Return how many partitions the topic of committed offsets has; make it if need be."""
-        topic = self.controller.topics.get(OFFSETS_TOPIC)
+        return self._internal_partitions(OFFSETS_TOPIC, self.config.offsets_partitions)
+
+    def transactions_partitions(self) -> int:
+        """Return how many partitions the topic of transactional ids has; make it if need be."""
+        return self._internal_partitions(TRANSACTIONS_TOPIC, self.config.transactions_partitions)
+
+    def _internal_partitions(self, name: str, partitions: int) -> int:
+        topic = self.controller.topics.get(name)
         if topic is None:
             topic = self.controller.create_topic(
-                OFFSETS_TOPIC,
-                self.config.offsets_partitions,
+                name,
+                partitions,
                 self.default_replication,
                 # Small segments: only whole ones go.
                 {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},

@@ -31,6 +31,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.seen_batches import seen_batches
 from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
 
@@ -47,7 +48,7 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
-_KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin"}
+_KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin", "AlterAcls": "admin"}
 
 
 class ClusterTrace:
@@ -244,9 +245,9 @@ class ClusterTrace:
         now_us = self._now_us()
         for (topic, partition), answer in answers.items():
             first = from_offsets[TopicPartition(topic, partition)]
-            for batch in answer.batches:
-                for number, record in enumerate(_readable(batch)):
-                    offset = batch.base_offset + number
+            for batch in seen_batches(answer):
+                for record in _readable(batch):
+                    offset = record.offset
                     if offset < first:
                         continue
                     self._tables.read(

@@ -12,24 +12,39 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
-
-from kio.schema.index import api_key_map
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.fault_methods import FaultMethods
-from purgatory.cluster.protocol.connection import Connection
-from purgatory.cluster.protocol.wire import SUPPORTED, Request
+from purgatory.cluster.faults_that_fit import check_message_fault
+from purgatory.cluster.frozen_metadata import METADATA_APIS, FrozenBroker, FrozenCluster
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.struck_answers import struck_answer
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import CutConnections, Fault, Kill, MessageFault, Pause, ShrinkIsr
-from purgatory.kafka.faults_in_force import FaultsInForce
+from purgatory.kafka.faults import (
+    CutConnections,
+    Fault,
+    FreezeMetadata,
+    Kill,
+    MessageFault,
+    Pause,
+    ShrinkIsr,
+)
+from purgatory.kafka.faults_in_force import AnswerFate, FaultsInForce
 
-_APIS = tuple(api_key_map[api_key] for api_key in SUPPORTED)
+Handler = Callable[[Any, Request, Connection], Awaitable[Answer]]
+"""Answers a request that came to a broker by a connection."""
+
+_PARTS_PER_S = 20
+"""In how many parts a second bytes are sent that are sent slowly."""
 
 _log = Logger("purgatory.cluster")
 
@@ -71,6 +86,8 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         super().__init__(time.time, _call_later, random.Random())
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []
+        self._frozen: dict[int, FrozenCluster] = {}
+        self._deceived: weakref.WeakSet[Connection] = weakref.WeakSet()
 
     # How they begin and end.
 
@@ -96,6 +113,8 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             chosen = fault.brokers or self._cluster.brokers
             begun.uses = sum(self._cluster.brokers[one].cut_connections() for one in chosen)
             begun.end()
+        if isinstance(fault, FreezeMetadata):
+            self._frozen[begun.number] = FrozenCluster(self._cluster)
         return begun
 
     async def kill(
@@ -127,6 +146,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         for begun in self.active:
             begun.forget()
         self.active.clear()
+        self._frozen.clear()
         self._wake()
 
     def _changed(self, begun: BegunFault) -> None:
@@ -139,6 +159,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
 
     def _ended(self, begun: BegunFault) -> None:
         super()._ended(begun)
+        self._frozen.pop(begun.number, None)
         if isinstance(begun.fault, Kill):
             self._cluster.revive_soon(begun.fault.broker)
 
@@ -161,16 +182,59 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             await asyncio.sleep(lag_ms / 1_000)
         await self.pass_fetch(follower, leader)
 
+    async def pass_link(self, one: int, other: int) -> None:
+        """Return when two brokers can reach each other, and neither is paused."""
+        while self.cuts_off(one, other):
+            await self._wait_for_change()
+
+    async def serve(
+        self, broker_id: int, request: Request, connection: Connection, handler: Handler
+    ) -> Answer:
+        """Have a broker answer a request, or answer as the faults in force say."""
+        await self.pass_pause(broker_id)
+        broker = self._as_it_sees(broker_id, request)
+        struck = await struck_answer(
+            self,
+            broker_id,
+            request,
+            connection,
+            lambda rest: handler(broker, rest, connection),
+            self._topic_of,
+            _known_to_session(broker, request),
+        )
+        if struck.is_untrue:
+            self._deceived.add(connection)
+        return struck.answer
+
+    def _as_it_sees(self, broker_id: int, request: Request) -> Any:
+        """Return the broker, or one that sees the cluster as it was when its metadata froze."""
+        broker = self._cluster.brokers[broker_id]
+        if request.api_name in METADATA_APIS:
+            for begun in self.active:
+                frozen = self._frozen.get(begun.number)
+                if frozen is not None and begun.fault.brokers in ((), (broker_id,)):
+                    begun.use()
+                    return FrozenBroker(broker, frozen)
+        return broker
+
+    def _topic_of(self, topic_id: uuid.UUID) -> str | None:
+        topics = self._cluster.controller.topics.values()
+        return next(
+            (one.name for one in topics if getattr(one, "topic_id", None) == topic_id), None
+        )
+
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:
         """Bring an answer to a client, or do to it what the faults in force say.
 
         Returns:
-            Whether the client was sent it.
+            Whether the client was told what was done.
         """
+        is_untrue = connection in self._deceived
+        self._deceived.discard(connection)
         if not self.active:
-            return connection.write(frame)
+            return connection.write(frame) and not is_untrue
         await self.pass_pause(broker)
         fate = self.fate_of_answer(broker, request.api_name, request.client_id)
         if fate.delay_ms:
@@ -179,19 +243,16 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             if fate.cut:
                 connection.abort()
             return False
-        arrived = False
-        for _ in range(fate.copies):
-            arrived = connection.write(frame)
-        return arrived
+        arrived = await _write(connection, frame, fate)
+        return arrived and not is_untrue
 
     # What makes sense in this cluster.
 
     def _check(self, fault: Fault) -> None:
         for broker in fault.brokers:
             self._check_broker(broker)
-        if isinstance(fault, MessageFault) and fault.api not in (None, *_APIS):
-            known = ", ".join(_APIS)
-            raise ClusterError(f"api={fault.api!r}: one of {known}, or left out for all")
+        if isinstance(fault, MessageFault):
+            check_message_fault(fault)
         if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):
@@ -229,6 +290,43 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
+
+
+def _known_to_session(broker: Any, request: Request) -> Sequence[tuple[str | uuid.UUID, int]]:
+    """Return the partitions that a fetch asks without naming them."""
+    if request.api_name != "fetch" or getattr(request.body, "session_epoch", -1) < 1:
+        return ()
+    known: Sequence[tuple[str | uuid.UUID, int]]
+    known = broker.fetch_sessions.keys_of(request.body.session_id)
+    return known
+
+
+async def _write(connection: Connection, frame: bytes, fate: AnswerFate) -> bool:
+    """Send an answer, or a part of it, at its speed; say whether all of it was sent."""
+    sent = frame
+    if fate.torn is not None:
+        kept = fate.torn.keep_bytes
+        sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
+    arrived = False
+    for _ in range(fate.copies):
+        if fate.bytes_per_s is None:
+            arrived = connection.write(sent)
+        else:
+            arrived = await _write_slowly(connection, sent, fate.bytes_per_s)
+    if fate.torn is not None:
+        connection.abort()
+        return False
+    return arrived
+
+
+async def _write_slowly(connection: Connection, frame: bytes, bytes_per_s: int) -> bool:
+    step = max(1, bytes_per_s // _PARTS_PER_S)
+    for start in range(0, len(frame), step):
+        part = frame[start : start + step]
+        await asyncio.sleep(len(part) / bytes_per_s)
+        if not connection.write(part):
+            return False
+    return True
 
 
 def _call_later(seconds: float, function: Callable[[], None]) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from io import BytesIO
 
-from crc32c import crc32c
 from kio.records.readers import read_batch
-from kio.records.schema import NewRecordBatch, Record
-from kio.records.writers import write_batch
 
-from purgatory.kafka import CommittedOffset, OffsetEntry, OffsetKey, RecordBatch
+from purgatory.cluster.group_records import decode_key, decode_value, encode_key, encode_value
+from purgatory.cluster.made_batches import made_batch
+from purgatory.kafka import (
+    CommittedOffset,
+    OffsetKey,
+    ProducerIdentity,
+    RecordBatch,
+    StoredEntry,
+)
+from purgatory.kafka.consumer_groups.group_record import GroupRecordKey, GroupRecordValue
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
@@ -25,41 +29,39 @@ _SHORT = struct.Struct(">h")
 
 
 class OffsetsRecords:
-    """The codec of committed offsets, for `BrokerGroups`."""
+    """The codec of committed offsets and of consumer groups, for `BrokerGroups`."""
 
-    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
-        """Return a batch that commits offsets, or deletes those that are None."""
-        now = datetime.now(UTC)
-        records = tuple(
-            Record(
-                attributes=0,  # type: ignore[arg-type]
-                timestamp=now,  # type: ignore[arg-type]
-                offset=number,  # type: ignore[arg-type]
-                key=_encode_key(key),
-                value=None if committed is None else _encode_value(committed),
-                headers=(),
-            )
-            for number, (key, committed) in enumerate(entries)
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
+        """Return a batch that says what is so; what is None is deleted."""
+        return made_batch(
+            [
+                (
+                    encode_key(key) if isinstance(key, GroupRecordKey) else _encode_key(key),
+                    None if value is None else _encoded(value),
+                )
+                for key, value in entries
+            ],
+            producer,
         )
-        buffer = BytesIO()
-        write_batch(
-            buffer,
-            NewRecordBatch(
-                producer_id=-1,  # type: ignore[arg-type]
-                producer_epoch=-1,  # type: ignore[arg-type]
-                base_sequence=-1,  # type: ignore[arg-type]
-                attributes=0,  # type: ignore[arg-type]
-                records=records,
-            ),
-        )
-        return RecordBatch.from_bytes(buffer.getvalue(), checksum=crc32c)
 
-    def entries(self, batch: RecordBatch) -> Iterator[OffsetEntry]:
+    def entries(self, batch: RecordBatch) -> Iterator[StoredEntry]:
         """Yield what a batch commits and deletes, in its order."""
         for record in read_batch(batch.to_bytes(), 0)[0].records:
-            if record.key is not None and _SHORT.unpack_from(record.key)[0] == _KEY_VERSION:
-                value = None if record.value is None else _decode_value(record.value)
-                yield _decode_key(record.key), value
+            if record.key is None:
+                continue
+            if _SHORT.unpack_from(record.key)[0] == _KEY_VERSION:
+                committed = None if record.value is None else _decode_value(record.value)
+                yield _decode_key(record.key), committed
+                continue
+            key = decode_key(record.key)
+            if key is not None:
+                yield key, None if record.value is None else decode_value(key.kind, record.value)
+
+
+def _encoded(value: CommittedOffset | GroupRecordValue) -> bytes:
+    return _encode_value(value) if isinstance(value, CommittedOffset) else encode_value(value)
 
 
 def _encode_key(key: OffsetKey) -> bytes:

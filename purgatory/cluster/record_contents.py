@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cramjam
 
@@ -44,7 +44,7 @@ def records_of(batch: RecordBatch) -> Iterator[Record]:
         return
     (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
     base_ms, max_ms = struct.unpack_from(">qq", payload, _BASE_TIMESTAMP_AT)
-    data = _decompressed(attributes & _CODEC_BITS, payload[_RECORDS_AT:])
+    data = _records_data(batch, payload, attributes)
     at = 0
     for _ in range(batch.record_count):
         length, at = _varint(data, at)
@@ -55,6 +55,38 @@ def records_of(batch: RecordBatch) -> Iterator[Record]:
         timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
         yield Record(batch.base_offset + offset_delta, timestamp_ms, key, value)
         at += length
+
+
+def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset of each record of a batch, and its bytes with their length before them.
+
+    Raises:
+        ValueError: as for ``records_of``.
+    """
+    payload = batch.payload
+    if payload is None:
+        return
+    (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
+    data = _records_data(batch, payload, attributes)
+    at = 0
+    for _ in range(batch.record_count):
+        length, begin = _varint(data, at)
+        _, after = _varint(data, begin + 1)  # the time
+        offset_delta, _ = _varint(data, after)
+        yield batch.base_offset + offset_delta, data[at : begin + length]
+        at = begin + length
+
+
+def compressed(attributes: int, records: bytes) -> bytes:
+    """Return records compressed as a batch's attributes say. O(bytes)."""
+    return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records))
+
+
+def _records_data(batch: RecordBatch, payload: bytes, attributes: int) -> bytes:
+    """Return the records' bytes, decompressed; a batch that lost all of them has none."""
+    if not batch.record_count:
+        return b""
+    return _decompressed(attributes & _CODEC_BITS, payload[_RECORDS_AT:])
 
 
 def _decompressed(codec: int, data: bytes) -> bytes:
@@ -87,6 +119,15 @@ _CODECS: Mapping[int, Callable[[bytes], bytes]] = {
     2: _snappy,
     3: lambda data: bytes(cramjam.lz4.decompress(data)),
     4: lambda data: bytes(cramjam.zstd.decompress(data)),
+}
+
+
+_COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
+    0: bytes,
+    1: gzip.compress,
+    2: cramjam.snappy.compress_raw,
+    3: cramjam.lz4.compress,
+    4: cramjam.zstd.compress,
 }
 
 

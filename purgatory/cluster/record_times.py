@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from purgatory.cluster.record_contents import Record, records_of
 from purgatory.kafka import Log, RecordBatch
+from purgatory.kafka.record_batch import MAX_TIMESTAMP_AT
 
-_MAX_TIMESTAMP_AT = 35
 _READ_BYTES = 1024 * 1024
 
 
@@ -16,7 +16,7 @@ def max_timestamp_ms(batch: RecordBatch) -> int:
     payload = batch.payload
     if payload is None:
         return -1
-    return int.from_bytes(payload[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8], "big", signed=True)
+    return int.from_bytes(payload[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record | None:

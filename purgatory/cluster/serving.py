@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import ssl
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -35,7 +34,6 @@ class Serving:
         control_token: what the control asks for; None: nothing on the loopback interface, and a
             token that is made up and printed beyond it.
         metrics_port: where /metrics is served besides, where the brokers listen.
-        tls: what brokers speak TLS by; None for plain connections.
         trace: takes down what happens.
         plan: the faults that come by themselves.
         watch: whether to show it live in the terminal.
@@ -47,7 +45,6 @@ class Serving:
     control_host: str = "127.0.0.1"
     control_token: str | None = None
     metrics_port: int | None = None
-    tls: ssl.SSLContext | None = None
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
     watch: bool = False
@@ -75,7 +72,7 @@ async def serve(serving: Serving) -> None:
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(cluster.stop)
-        await cluster.start(serving.tls)
+        await cluster.start()
         stack.push_async_callback(control.stop)
         await control.start()
         # What is there now stays. Looking through it at each full collection would keep all clients
@@ -92,6 +89,9 @@ async def serve(serving: Serving) -> None:
             await _watch(cluster, stop)
         else:
             print(f"bootstrap.servers={cluster.bootstrap_servers}")
+            for listener in serving.config.all_listeners[1:]:
+                servers = cluster.bootstrap_servers_of(listener.name)
+                print(f"{listener.name} ({listener.security_protocol}): {servers}")
             print(f"control: {control.url} (faults, /state, /metrics)")
             if control.token is not None and serving.control_token is None:
                 print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")

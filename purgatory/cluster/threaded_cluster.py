@@ -63,7 +63,7 @@ class ThreadedCluster:
     Args:
         config: what it is to be; by default three brokers on ports that the system chooses.
         trace: takes down what happens.
-        tls: the brokers speak TLS with it.
+        tls: the first listener speaks TLS with it, whatever the config says.
 
     ``fault`` has the methods of `Faults`, each of which returns a `ThreadedFault`.
     """
@@ -124,6 +124,14 @@ class ThreadedCluster:
     def bootstrap_servers(self) -> str:
         """What a client is given."""
         return self.running.bootstrap_servers
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """What a client is given that is to come by another listener.
+
+        Raises:
+            ClusterError: there is no listener of that name.
+        """
+        return self.running.bootstrap_servers_of(listener)
 
     @property
     def running(self) -> Cluster:

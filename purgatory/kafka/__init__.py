@@ -11,7 +11,7 @@ from purgatory.kafka.delayed_delete_records import (
 )
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchCase
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
-from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError
+from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError, TransactionRefusal
 from purgatory.kafka.groups.broker_groups import BrokerGroups
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
@@ -19,6 +19,7 @@ from purgatory.kafka.groups.committed_offset import (
     OffsetEntry,
     OffsetKey,
     OffsetsCodec,
+    StoredEntry,
     partition_of,
 )
 from purgatory.kafka.groups.group import Group, GroupState, Joining
@@ -28,6 +29,7 @@ from purgatory.kafka.leader_append import LeaderAppend
 from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
 from purgatory.kafka.log import Log, LogConfig
 from purgatory.kafka.partition import Partition
+from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.producer_state import ProducerStates
 from purgatory.kafka.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replica_manager import ReplicaManager
@@ -44,9 +46,22 @@ from purgatory.kafka.requests import (
 )
 from purgatory.kafka.segment import Segment
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.marker_routes import MarkerRoutes
+from purgatory.kafka.transactions.transaction_answers import InitAnswer, TransactionListing
+from purgatory.kafka.transactions.transaction_config import TransactionConfig
+from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
+from purgatory.kafka.transactions.transaction_record import (
+    TRANSACTIONS_TOPIC,
+    TransactionEntry,
+    TransactionRecord,
+    TransactionsCodec,
+)
+from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.kafka.transactions.written_markers import write_markers
 
 __all__ = [
     "OFFSETS_TOPIC",
+    "TRANSACTIONS_TOPIC",
     "AbortedTransaction",
     "AppendOrigin",
     "BrokerGroups",
@@ -66,6 +81,7 @@ __all__ = [
     "GroupConfig",
     "GroupRefusal",
     "GroupState",
+    "InitAnswer",
     "JoinAnswer",
     "Joining",
     "KafkaError",
@@ -73,6 +89,7 @@ __all__ = [
     "LeaderEpochCache",
     "Log",
     "LogConfig",
+    "MarkerRoutes",
     "OffsetEntry",
     "OffsetKey",
     "OffsetsCodec",
@@ -83,12 +100,23 @@ __all__ = [
     "PartitionProduceResponse",
     "ProduceCase",
     "ProduceStatus",
+    "ProducerIdentity",
     "ProducerStates",
     "RecordBatch",
     "ReplicaManager",
     "RosterEntry",
     "Segment",
+    "StoredEntry",
     "SyncAnswer",
     "TopicPartition",
+    "TransactionConfig",
+    "TransactionCoordinator",
+    "TransactionEntry",
+    "TransactionListing",
+    "TransactionRecord",
+    "TransactionRefusal",
+    "TransactionState",
+    "TransactionsCodec",
     "partition_of",
+    "write_markers",
 ]

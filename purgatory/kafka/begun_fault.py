@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ class BegunFault(Endable):
         fault: what goes wrong.
         now_s: tells the time, in seconds.
         on_end: is told when it has ended.
+        random: its chance.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class BegunFault(Endable):
         fault: Fault,
         now_s: Callable[[], float],
         on_end: Callable[[BegunFault], None],
+        random: Random,
     ) -> None:
         self.number = number
         self.fault = fault
+        self.random = random
         self.began_s = now_s()
         self.ended_s: float | None = None
         self.uses = 0

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import ReplicaManager, TopicPartition
+from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
 
 NO_LEADER = -1
+_NO_ID = UUID(int=0)
 
 _log = Logger("purgatory.kafka")
 
@@ -40,6 +43,9 @@ class PartitionState:
     ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when it
     was last asked: a log that ends before the latter has lost what was acknowledged. ``is_clean``
     says whether the leader was in sync when it was elected.
+
+    While replicas are moved, ``replicas`` has the new ones and behind them those that are to go:
+    ``adding`` and ``removing`` say which. They are moved once all new ones are in sync.
     """
 
     replicas: tuple[int, ...]
@@ -49,16 +55,27 @@ class PartitionState:
     start_offset: int = 0
     committed_offset: int = 0
     is_clean: bool = True
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that there are to be."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
 @dataclass
 class Topic:
-    """A topic: its partitions by number, and its settings by their Kafka names."""
+    """A topic: its partitions by number, and its settings by their Kafka names.
+
+    No other topic has its ``topic_id``, nor has one that is created by its name later.
+    """
 
     name: str
     partitions: list[PartitionState]
     configs: dict[str, str] = field(default_factory=dict)
     internal: bool = False
+    topic_id: UUID = _NO_ID
 
 
 class Member(Protocol):
@@ -70,8 +87,14 @@ class Member(Protocol):
     def drop_topic(self, topic: str) -> None:
         """Forget a topic with its records."""
 
+    def drop_replica(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition with its records: others have it now."""
+
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives."""
+
+    def take_settings(self, topic: str | None) -> None:
+        """Go by the settings of a topic, or by one's own, as they are now."""
 
 
 class Controller:
@@ -80,12 +103,27 @@ class Controller:
     Args:
         broker_ids: all that there may be; none is alive at first.
         unclean: whether a replica that is not in sync may lead when no other is left.
+        new_topic_id: makes an id that no topic had before; None: they are numbered.
     """
 
-    def __init__(self, broker_ids: Sequence[int], unclean: bool = False) -> None:
+    def __init__(
+        self,
+        broker_ids: Sequence[int],
+        unclean: bool = False,
+        new_topic_id: Callable[[], UUID] | None = None,
+    ) -> None:
         self.broker_ids = tuple(broker_ids)
         self.unclean = unclean
         self.topics: dict[str, Topic] = {}
+        self._names: dict[UUID, str] = {}
+        numbers = count(1)
+        self._new_topic_id = new_topic_id or (lambda: UUID(int=next(numbers)))
+        self.topics_version = 0
+        """Another number whenever topics or partitions came or went."""
+        self.broker_settings: dict[int, dict[str, str]] = {}
+        """What brokers were set to, of the defaults of topics; by the names topics have for it."""
+        self.default_settings: dict[str, str] = {}
+        """What all brokers were set to that have nothing of their own."""
         self.live: dict[int, Member] = {}
         self.elections = 0
         """How often a leader was found where another one, or none, had led."""
@@ -109,8 +147,8 @@ class Controller:
     ) -> Topic:
         """Create a topic, its replicas spread over the brokers, and tell them."""
         assert name not in self.topics, "the caller has looked"
-        topic = Topic(name, [], dict(configs or {}), internal)
-        self.topics[name] = topic
+        topic = Topic(name, [], dict(configs or {}), internal, self._new_topic_id())
+        self._add_topic(topic)
         self._add_partitions(topic, self._spread(partitions, replication))
         return topic
 
@@ -119,7 +157,8 @@ class Controller:
     ) -> Topic:
         """Create a topic whose partitions have these replicas, the preferred leader first."""
         assert name not in self.topics, "the caller has looked"
-        topic = self.topics[name] = Topic(name, [], dict(configs))
+        topic = Topic(name, [], dict(configs), topic_id=self._new_topic_id())
+        self._add_topic(topic)
         self._add_partitions(topic, replicas)
         return topic
 
@@ -135,11 +174,49 @@ class Controller:
 
     def delete_topic(self, name: str) -> None:
         """Forget a topic with its records."""
-        self.partition_count -= len(self.topics.pop(name).partitions)
+        topic = self.topics.pop(name)
+        self._names.pop(topic.topic_id, None)
+        self.partition_count -= len(topic.partitions)
+        self.topics_version += 1
         for member in list(self.live.values()):
             member.drop_topic(name)
         self.on_topic_deleted(name)
         self.on_change()
+
+    def _add_topic(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
+
+    # Settings.
+
+    def change_topic_settings(self, name: str, settings: Mapping[str, str]) -> bool:
+        """Give a topic other settings, in place of all that it has; False if that isn't saved."""
+        topic = self.topics[name]
+        former, topic.configs = topic.configs, dict(settings)
+        if not self.on_change():
+            topic.configs = former
+            return False
+        for member in list(self.live.values()):
+            member.take_settings(name)
+        return True
+
+    def change_broker_settings(self, broker_id: int | None, settings: Mapping[str, str]) -> bool:
+        """Give a broker other settings, or None, all of them; False if that isn't saved."""
+        if broker_id is None:
+            former, self.default_settings = self.default_settings, dict(settings)
+        else:
+            former = self.broker_settings.get(broker_id, {})
+            self.broker_settings[broker_id] = dict(settings)
+        if not self.on_change():
+            if broker_id is None:
+                self.default_settings = former
+            else:
+                self.broker_settings[broker_id] = former
+            return False
+        for number, member in list(self.live.items()):
+            if broker_id in (None, number):
+                member.take_settings(None)
+        return True
 
     def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
         """Return the replicas of new partitions."""
@@ -158,6 +235,7 @@ class Controller:
             leader = isr[0] if isr else NO_LEADER
             topic.partitions.append(PartitionState(of_partition, isr or of_partition, leader))
         self.partition_count += len(replicas)
+        self.topics_version += 1
         self._tell(
             [
                 (TopicPartition(topic.name, number), state)
@@ -165,10 +243,21 @@ class Controller:
             ]
         )
 
-    def restore(self, topics: Sequence[Topic]) -> None:
-        """Take up topics that were saved; nobody leads them yet."""
-        self.topics.update((topic.name, topic) for topic in topics)
+    def restore(
+        self,
+        topics: Sequence[Topic],
+        default_settings: Mapping[str, str] | None = None,
+        broker_settings: Mapping[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Take up what was saved; nobody leads the topics yet."""
+        self.default_settings = dict(default_settings or {})
+        self.broker_settings = {
+            broker_id: dict(settings) for broker_id, settings in (broker_settings or {}).items()
+        }
+        for topic in topics:
+            self._add_topic(topic)
         self.partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+        self.topics_version += 1
 
     # Brokers.
 
@@ -274,14 +363,16 @@ class Controller:
             changed.append((topic_partition, state))
         self._tell(changed)
 
-    def _elect(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def _elect(
+        self, topic_partition: TopicPartition, state: PartitionState, unclean: bool = False
+    ) -> None:
         candidates = [broker for broker in state.replicas if broker in self.live]
         in_sync = [broker for broker in candidates if broker in state.isr]
         state.leader_epoch += 1
         state.is_clean = True
         if in_sync:
             state.leader = in_sync[0]
-        elif candidates and self.unclean:
+        elif candidates and (unclean or self.unclean):
             state.leader = candidates[0]
             state.isr = (state.leader,)
             state.is_clean = False
@@ -293,13 +384,111 @@ class Controller:
 
     def elect_preferred(self) -> None:
         """Have the first replica of each partition lead, where it lives and is in sync."""
-        elected = []
-        for topic_partition, state in self.partitions():
-            preferred = state.replicas[0]
-            if preferred != state.leader and preferred in self.live and preferred in state.isr:
-                self._elect(topic_partition, state)
+        self.elect_leaders([key for key, _ in self.partitions()], unclean=False)
+
+    def elect_leaders(
+        self, topic_partitions: Sequence[TopicPartition], unclean: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Elect leaders as an administrator asks for it; say what became of each.
+
+        Args:
+            topic_partitions: which.
+            unclean: have any live replica lead where nobody does, in sync or not; else have the
+                first replica lead, where it lives and is in sync.
+        """
+        results, elected = {}, []
+        for topic_partition in topic_partitions:
+            state = self.state_of(topic_partition)
+            if state is None:
+                results[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            why_not = self._why_no_unclean(state) if unclean else self._why_no_preferred(state)
+            results[topic_partition] = why_not
+            if why_not is ErrorCode.NONE:
+                self._elect(topic_partition, state, unclean)
                 elected.append((topic_partition, state))
         self._tell(elected)
+        return results
+
+    def _why_no_preferred(self, state: PartitionState) -> ErrorCode:
+        preferred = state.replicas[0]
+        if preferred == state.leader:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if preferred not in self.live or preferred not in state.isr:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def _why_no_unclean(self, state: PartitionState) -> ErrorCode:
+        if state.leader != NO_LEADER:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if not self.live.keys() & set(state.replicas):
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    # Moving replicas.
+
+    def reassign(self, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+        """Begin to move a partition to other replicas, in place of where it is being moved to.
+
+        It is over once all of them are in sync: then the others go, with their records, and one of
+        the new ones leads if the leader went.
+
+        Args:
+            topic_partition: which.
+            replicas: who is to have it, the preferred leader first; None: who had it before.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+                NO_REASSIGNMENT_IN_PROGRESS.
+        """
+        state = self.state_of(topic_partition)
+        if state is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
+            )
+        before = tuple(broker for broker in state.replicas if broker not in state.adding)
+        target = before if replicas is None else tuple(replicas)
+        if replicas is None and not (state.adding or state.removing):
+            raise KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic_partition} is not being moved"
+            )
+        self._check_replicas(target)
+        dropped = [one for one in state.adding if one not in target]
+        state.removing = tuple(broker for broker in before if broker not in target)
+        state.adding = tuple(broker for broker in target if broker not in before)
+        state.replicas = target + state.removing
+        state.isr = tuple(broker for broker in state.isr if broker not in dropped)
+        self._settle_replicas(topic_partition, state, dropped)
+
+    def _check_replicas(self, replicas: tuple[int, ...]) -> None:
+        if not replicas or len(set(replicas)) < len(replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"replicas {list(replicas)}: at least one broker, and each once",
+            )
+        strangers = [broker for broker in replicas if broker not in self.broker_ids]
+        if strangers:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"there are no brokers {strangers}; there are {list(self.broker_ids)}",
+            )
+
+    def _settle_replicas(
+        self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
+    ) -> None:
+        """Let those go that are to go, if all others are in sync; tell all who is concerned."""
+        gone = [*dropped]
+        if set(state.target) <= set(state.isr):
+            gone += state.removing
+            state.replicas, state.adding, state.removing = state.target, (), ()
+            state.isr = tuple(broker for broker in state.replicas if broker in state.isr)
+        if state.leader != NO_LEADER and state.leader not in state.replicas:
+            self._elect(topic_partition, state)
+        self._tell([(topic_partition, state)])
+        for broker_id in gone:
+            member = self.live.get(broker_id)
+            if member is not None:
+                member.drop_replica(topic_partition)
 
     def change_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, isr: tuple[int, ...]
@@ -319,10 +508,12 @@ class Controller:
             ):
                 return False
         former, state.isr = state.isr, isr
-        if self.on_change():
-            return True
-        state.isr = former
-        return False
+        if not self.on_change():
+            state.isr = former
+            return False
+        if (state.adding or state.removing) and set(state.target) <= set(isr):
+            self._settle_replicas(topic_partition, state, ())
+        return True
 
     def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Take a follower out of a partition's ISR.
@@ -338,6 +529,11 @@ class Controller:
             self._tell([(topic_partition, state)])
 
     # Looking.
+
+    def topic_with_id(self, topic_id: UUID) -> Topic | None:
+        """Return the topic that has an id, or None. O(1)."""
+        name = self._names.get(topic_id)
+        return None if name is None else self.topics[name]
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
         """Return what is known of a partition, or None. O(1)."""

@@ -2,7 +2,8 @@
 
 On any of its partitions one of these ends the wait:
 
-    A  this broker leads the partition no more, or not in the term that the fetch came in
+    A  this broker leads the partition no more, or not in the term that the fetch came in; or it
+       began to, where a consumer reads from a follower
     B  the replica is gone from here
     C  the partition is unknown: its topic was deleted
     D  the partition is offline: its disk failed
@@ -216,7 +217,12 @@ class DelayedFetch(DelayedOperation):
         # Read before the bytes are counted: if the log grows in between, the next check looks anew.
         end_offset, active_base_offset = partition.visible_ends(self._isolation)
         progress = partition.fetch_progress(
-            fetch, self._isolation, place.term, place.segment_base, place.position
+            fetch,
+            self._isolation,
+            place.term,
+            place.segment_base,
+            place.position,
+            self.params.from_followers,
         )
         if progress < 0:
             return _CASE_OF_PROGRESS[progress]

@@ -27,14 +27,17 @@ from purgatory.kafka.faults import (
     DelayAnswers,
     DuplicateAnswers,
     Fault,
+    JumpClock,
     Kill,
     LoseAnswers,
     MessageFault,
     Pause,
     RefuseProduces,
     ShrinkIsr,
+    SlowAnswers,
     SlowFollower,
     StallFollower,
+    TearAnswers,
 )
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -44,13 +47,17 @@ _RECENT = 50
 class AnswerFate(NamedTuple):
     """What becomes of an answer: it comes ``delay_ms`` later, in ``copies``, or is lost.
 
-    With one that is lost, the client's connection may be ``cut``.
+    With one that is lost, the client's connection may be ``cut``. One that is ``torn`` comes in
+    part, and the connection is cut: of its bytes come ``torn.keep_bytes``. It comes at
+    ``bytes_per_s``, where that is no None.
     """
 
     delay_ms: float = 0
     copies: int = 1
     lost: bool = False
     cut: bool = False
+    torn: TearAnswers | None = None
+    bytes_per_s: int | None = None
 
 
 AS_USUAL = AnswerFate()
@@ -62,7 +69,7 @@ class FaultsInForce:
     Args:
         now_s: tells the time, in seconds.
         call_later: calls a function in so many seconds.
-        random: decides which messages are struck, where a fault strikes a share of them.
+        random: the chance of faults that have no seed of their own.
     """
 
     def __init__(
@@ -83,7 +90,9 @@ class FaultsInForce:
     def _put_in_force(self, fault: Fault) -> BegunFault:
         if isinstance(fault, Kill):
             self._end_pauses(fault.broker)
-        begun = BegunFault(next(self._numbers), fault, self._now_s, self._ended)
+        seed = fault.seed if isinstance(fault, MessageFault) else None
+        chance = self._random if seed is None else Random(seed)
+        begun = BegunFault(next(self._numbers), fault, self._now_s, self._ended, chance)
         self.active.append(begun)
         self.recent.append(begun)
         if fault.for_s is not None:
@@ -127,6 +136,10 @@ class FaultsInForce:
         """Whether a follower's fetch, or the answer to it, has to wait."""
         return any(_holds_fetch(begun.fault, follower, leader) for begun in self.active)
 
+    def cuts_off(self, one: int, other: int) -> bool:
+        """Whether what a broker says to another has to wait."""
+        return any(_cuts_off(fault, one, other) for fault in self._faults())
+
     def follower_lag_ms(self, follower: int) -> float:
         """Return how much longer it takes a follower to append what it fetched."""
         lag_ms = 0.0
@@ -157,10 +170,31 @@ class FaultsInForce:
                 case LoseAnswers():
                     return fate._replace(lost=True, cut=fault.cut)
                 case DelayAnswers():
-                    fate = fate._replace(delay_ms=fate.delay_ms + fault.by_ms)
+                    fate = fate._replace(delay_ms=fate.delay_ms + fault.draw_ms(begun.random))
                 case DuplicateAnswers():
                     fate = fate._replace(copies=fate.copies + 1)
+                case TearAnswers():
+                    fate = fate._replace(torn=fate.torn or fault)
+                case SlowAnswers(bytes_per_s=rate):
+                    fate = fate._replace(bytes_per_s=min(rate, fate.bytes_per_s or rate))
         return fate
+
+    def that_concern(
+        self, broker: int, api: str, client_id: str | None
+    ) -> Iterator[tuple[BegunFault, MessageFault]]:
+        """Return the faults that strike such messages. They don't count it yet."""
+        for begun in list(self.active):
+            fault = begun.fault
+            if isinstance(fault, MessageFault) and fault.concerns(broker, api, client_id):
+                yield begun, fault
+
+    def clock_jump_ms(self, broker: int) -> int:
+        """Return by how much a broker's clock is wrong."""
+        return sum(
+            fault.jump_ms
+            for fault in self._faults()
+            if isinstance(fault, JumpClock) and fault.broker == broker
+        )
 
     def _strikes(
         self,
@@ -171,23 +205,30 @@ class FaultsInForce:
         client_id: str | None,
     ) -> bool:
         """Whether a fault strikes this message; counts it."""
-        if not begun.active or not fault.concerns(broker, api, client_id):
-            return False
-        if fault.share < 1 and self._random.random() >= fault.share:
-            return False
-        begun.use()
-        return True
+        return fault.concerns(broker, api, client_id) and has_its_share(begun, fault)
 
     def _faults(self) -> Iterator[Fault]:
         return (begun.fault for begun in self.active)
 
 
+def has_its_share(begun: BegunFault, fault: MessageFault) -> bool:
+    """Whether a fault strikes a message of those that concern it; it counts as a strike."""
+    if not begun.active or (fault.share < 1 and begun.random.random() >= fault.share):
+        return False
+    begun.use()
+    return True
+
+
 def _holds_fetch(fault: Fault, follower: int, leader: int) -> bool:
+    if isinstance(fault, StallFollower):
+        return follower == fault.broker
+    return _cuts_off(fault, follower, leader)
+
+
+def _cuts_off(fault: Fault, one: int, other: int) -> bool:
     match fault:
-        case StallFollower(broker=broker):
-            return follower == broker
         case Pause(broker=broker):
-            return broker in (follower, leader)
+            return broker in (one, other)
         case CutLink(a=a, b=b):
-            return {a, b} == {follower, leader}
+            return {a, b} == {one, other}
     return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.leader_epoch_cache import UNKNOWN_EPOCH
 from purgatory.kafka.log import Log
+from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import EpochEndOffset, PartitionFetchResponse
 
 
@@ -30,6 +31,11 @@ def take_response(log: Log, response: PartitionFetchResponse) -> bool:
         # The leader deleted up to a point within a batch, and remembers no epoch from before it. So
         # this log's last batches may be others than the leader's were. All are deleted there.
         log.truncate_fully_and_start_at(log.end_offset)
+    elif batches and _ends_within(log, batches[0]):
+        # The leader compacted what lies there, which only one who is out of sync may have yet.
+        log.truncate_to(batches[0].base_offset)
+        if log.end_offset != batches[0].base_offset:
+            return True  # this log was compacted, too, into other pieces: the next fetch finds one
     for batch in batches:
         log.append(batch)
     if response.high_watermark > log.high_watermark:
@@ -37,6 +43,13 @@ def take_response(log: Log, response: PartitionFetchResponse) -> bool:
     if response.log_start_offset > log.start_offset:
         log.delete_up_to(min(response.log_start_offset, log.high_watermark))
     return True
+
+
+def _ends_within(log: Log, batch: RecordBatch) -> bool:
+    """Whether a log that isn't empty ends within a batch that was compacted."""
+    is_empty = log.start_offset == log.end_offset
+    was_compacted = batch.record_count < batch.offset_count
+    return was_compacted and not is_empty and batch.base_offset < log.end_offset
 
 
 def _find_way_back(log: Log, response: PartitionFetchResponse) -> bool:

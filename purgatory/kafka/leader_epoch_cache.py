@@ -59,6 +59,11 @@ class LeaderEpochCache:
         known = self._epochs[above - 1] if above else epoch
         return EpochEndOffset(known, self._starts[above])
 
+    def epoch_of(self, offset: int) -> int:
+        """Return the epoch that a record of this offset was written in, -1 if unknown. O(log n)."""
+        begun = bisect_right(self._starts, offset)
+        return self._epochs[begun - 1] if begun else NO_LEADER_EPOCH
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or behind ``end_offset``."""
         keep = bisect_left(self._starts, end_offset)

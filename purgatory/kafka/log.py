@@ -15,6 +15,7 @@ Ground rules
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,6 +36,17 @@ class LogConfig(NamedTuple):
         segment_bytes: a batch that would make a segment larger than this begins a new one.
         retention_bytes: drop the oldest segments as long as this much is left; None keeps all.
         max_batch_bytes: a larger batch is refused.
+        retention_ms: drop segments of records that are all older; None keeps them.
+        deletes: whether old segments may go, by size or by age.
+        compacts: whether records are replaced by later ones with their key.
+        appends_time: whether records get the leader's time, in place of their producer's.
+        segment_ms: a segment whose first records are that old is followed by a new one; None: by
+            size alone.
+        min_dirty_ratio: compact once such a part of the bytes was never looked at.
+        min_compaction_lag_ms: records that are younger are not compacted.
+        delete_retention_ms: so long tombstones stay after they were first looked at.
+        most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
+            as far as it likes.
 
     Raises:
         ValueError: by ``Log``, for a value below 1 (``retention_bytes``: below 0).
@@ -43,6 +55,21 @@ class LogConfig(NamedTuple):
     segment_bytes: int = 1024 * 1024 * 1024
     retention_bytes: int | None = None
     max_batch_bytes: int = 1024 * 1024 + 12
+    retention_ms: int | None = None
+    deletes: bool = True
+    compacts: bool = False
+    appends_time: bool = False
+    most_behind_ms: int | None = None
+    most_ahead_ms: int | None = None
+    segment_ms: int | None = None
+    min_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+
+    @property
+    def limits_times(self) -> bool:
+        """Whether a record's time may be too far from the leader's."""
+        return self.most_behind_ms is not None or self.most_ahead_ms is not None
 
 
 class Log:
@@ -76,6 +103,16 @@ class Log:
         self._bases = [start_offset]
         # (offset, the producers as of there), oldest first: where a rebuild may begin.
         self._snapshots: list[tuple[int, ProducerStates]] = []
+
+    def configure(self, config: LogConfig) -> None:
+        """Go on with other settings. What retention takes away by them goes at its next turn.
+
+        Raises:
+            ValueError: as for a new log.
+        """
+        _check_config(config)
+        self.config = config
+        self._segment_bytes = config.segment_bytes
 
     # ---- writing
 
@@ -185,8 +222,17 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all segments, records below the log start included."""
-        return self._active.end_position - self._segments[0].base_position
+        """The bytes of all segments, records below the log start included. O(segments)."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def closed_segments(self) -> list[Segment]:
+        """Return the segments that nothing is appended to any more, oldest first. O(segments)."""
+        return self._segments[:-1]
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is appended to."""
+        return self._active
 
     @property
     def segment_bases(self) -> tuple[int, ...]:
@@ -310,7 +356,7 @@ class Log:
     def apply_retention(self) -> bool:
         """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""
         keep_bytes = self.config.retention_bytes
-        if keep_bytes is None:
+        if keep_bytes is None or not self.config.deletes:
             return False
         start = self.start_offset
         excess = self.size_bytes - keep_bytes
@@ -320,6 +366,38 @@ class Log:
                 break
             start = end_offset
         return self.delete_up_to(start)
+
+    def replace_segments(
+        self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
+    ) -> Segment | None:
+        """Put batches in the place of closed segments, as one; return it. O(batches + segments).
+
+        Args:
+            segments: one behind the other.
+            batches: with the same offsets, without gaps.
+
+        Returns:
+            None, and nothing changed, where these segments aren't there any more.
+        """
+        begin = self._place_of_closed(segments)
+        if begin is None:
+            return None
+        end = begin + len(segments)
+        first = segments[0]
+        replacement = Segment(first.base_offset, first.base_position)
+        for batch in batches:
+            replacement.append(batch)
+        assert replacement.end_offset == segments[-1].end_offset, "the same offsets"
+        self._segments[begin:end] = [replacement]
+        self._bases[begin:end] = [replacement.base_offset]
+        return replacement
+
+    def _place_of_closed(self, segments: Sequence[Segment]) -> int | None:
+        """Return which of the segments the first of these is; None if they aren't all there."""
+        begin = bisect_right(self._bases, segments[0].base_offset) - 1
+        end = begin + len(segments)
+        is_there = end < len(self._segments) and self._segments[begin:end] == list(segments)
+        return begin if is_there else None
 
     # ---- checking
 
@@ -336,7 +414,8 @@ class Log:
         for segment, following in pairwise(self._segments):
             assert segment.batches, "only the active segment may be empty"
             assert segment.end_offset == following.base_offset
-            assert segment.end_position == following.base_position
+            # Compaction leaves fewer bytes, and the positions of all others as they are.
+            assert segment.end_position <= following.base_position
         for segment in self._segments:
             segment._check()
         # No whole segment below the log's start is kept, but for the active one.

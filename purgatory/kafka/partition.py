@@ -147,6 +147,7 @@ class Partition(Replica):
         isolation: FetchIsolation,
         max_bytes: int,
         min_one: bool,
+        from_follower: bool = False,
     ) -> PartitionFetchResponse:
         """Read for a consumer, or once more for a follower's waiting fetch.
 
@@ -155,10 +156,11 @@ class Partition(Replica):
             isolation: how far to read.
             max_bytes: what is left of the request's ``max_bytes``; the fetch's own holds too.
             min_one: the first batch comes even if it is larger.
+            from_follower: whether to read where this broker doesn't lead, too.
         """
         with self._lock:
             try:
-                self._check_readable(fetch)
+                self._check_readable(fetch, from_follower)
                 return read_for_fetch(
                     self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one
                 )
@@ -244,6 +246,7 @@ class Partition(Replica):
         leadership: int,
         segment_base: int,
         position: int,
+        from_follower: bool = False,
     ) -> int:
         """Return the bytes that a waiting fetch could have now, or why it must not wait on.
 
@@ -252,6 +255,7 @@ class Partition(Replica):
             isolation: how far it may see.
             leadership, segment_base, position: where it stood when it began to wait
                 (``fetch_place``). A later term's log may be another one.
+            from_follower: whether it may wait where this broker doesn't lead, too.
 
         Returns:
             0 or more bytes; NOT_LEADER, FENCED, OUT_OF_PLACE or DIVERGED. O(log n).
@@ -260,17 +264,18 @@ class Partition(Replica):
             epoch = fetch.current_leader_epoch
             if epoch is not None and epoch != self.leader_epoch:
                 return FENCED
-            if self.leader_id != self.broker_id or self.leadership != leadership:
+            leads = self.leader_id == self.broker_id
+            if not (leads or from_follower) or self.leadership != leadership:
                 return NOT_LEADER
             return bytes_for_fetch(
                 self.log, self.leader_epoch, fetch, isolation, segment_base, position
             )
 
-    def _check_readable(self, fetch: PartitionFetch) -> None:
+    def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
         epoch = fetch.current_leader_epoch
         if epoch is not None and epoch != self.leader_epoch:
             raise self._other_epoch(epoch)
-        if self.leader_id != self.broker_id:
+        if self.leader_id != self.broker_id and not from_follower:
             raise self._not_leader()
 
     def _note_fetch(

@@ -46,7 +46,11 @@ def read_partitions(
         else:
             # At least one batch per request, however large: else its reader would be stuck.
             answer = partition.fetch(
-                fetch, isolation, params.max_bytes - size_bytes, size_bytes == 0
+                fetch,
+                isolation,
+                params.max_bytes - size_bytes,
+                size_bytes == 0,
+                params.from_followers,
             )
         answers[topic_partition] = answer
         size_bytes += answer.size_bytes

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.record_batch import (
     MAX_SEQUENCE,
+    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     EndTransaction,
@@ -41,13 +42,20 @@ class AppendedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer: its epoch and its latest batches, oldest first."""
+    """One producer: its epoch, its latest batches, oldest first, and the epoch of the coordinator
+    that ended a transaction of it last (-1: none did)."""
 
-    __slots__ = ("batches", "producer_epoch")
+    __slots__ = ("batches", "coordinator_epoch", "producer_epoch")
 
-    def __init__(self, producer_epoch: int, batches: tuple[AppendedBatch, ...] = ()) -> None:
+    def __init__(
+        self,
+        producer_epoch: int,
+        batches: tuple[AppendedBatch, ...] = (),
+        coordinator_epoch: int = NO_LEADER_EPOCH,
+    ) -> None:
         self.producer_epoch = producer_epoch
         self.batches = batches
+        self.coordinator_epoch = coordinator_epoch
 
     @property
     def last_sequence(self) -> int:
@@ -98,8 +106,8 @@ class ProducerStates:
             The original that it repeats; None, if it is new and may be appended.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD or
-                INVALID_TXN_STATE.
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD,
+                INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(batch.producer_id)
         if entry is not None and batch.producer_epoch < entry.producer_epoch:
@@ -109,8 +117,10 @@ class ProducerStates:
                 f"but epoch {entry.producer_epoch} is known",
             )
         if batch.control is not None:
-            _check_marker(batch, origin)
+            _check_marker(batch, entry, origin)
             return None
+        if origin is AppendOrigin.COORDINATOR:
+            return None  # the offsets of a group, which a producer commits and doesn't number
         if batch.base_sequence < 0 or batch.producer_epoch < 0:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
@@ -161,12 +171,14 @@ class ProducerStates:
             entry.producer_epoch = batch.producer_epoch
             entry.batches = ()
         if batch.control is not None:
+            entry.coordinator_epoch = max(entry.coordinator_epoch, batch.coordinator_epoch)
             self._end_transaction(batch, batch.control)
             return
-        known = AppendedBatch(
-            batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset
-        )
-        entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], known)
+        if batch.base_sequence >= 0:
+            known = AppendedBatch(
+                batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset
+            )
+            entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], known)
         if batch.transactional and batch.producer_id not in self.ongoing:
             self.ongoing[batch.producer_id] = batch.base_offset
 
@@ -209,6 +221,10 @@ class ProducerStates:
         """Return what is known of a producer, or None."""
         return self._entries.get(producer_id)
 
+    def entries(self) -> dict[int, ProducerEntry]:
+        """Return what is known of each producer, by its id. O(producers)."""
+        return dict(self._entries)
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -224,7 +240,7 @@ class ProducerStates:
         """Return an independent copy. O(producers)."""
         other = ProducerStates()
         other._entries = {
-            producer_id: ProducerEntry(entry.producer_epoch, entry.batches)
+            producer_id: ProducerEntry(entry.producer_epoch, entry.batches, entry.coordinator_epoch)
             for producer_id, entry in self._entries.items()
         }
         other.ongoing = dict(self.ongoing)
@@ -236,7 +252,7 @@ class ProducerStates:
         """Return the state as plain values, so that two can be compared."""
         return {
             "producers": {
-                producer_id: (entry.producer_epoch, entry.batches)
+                producer_id: (entry.producer_epoch, entry.batches, entry.coordinator_epoch)
                 for producer_id, entry in self._entries.items()
             },
             "ongoing": dict(self.ongoing),
@@ -259,10 +275,16 @@ class ProducerStates:
         assert all(t.first_offset < t.last_offset < end_offset for t in self.undecided)
 
 
-def _check_marker(batch: RecordBatch, origin: AppendOrigin) -> None:
+def _check_marker(batch: RecordBatch, entry: ProducerEntry | None, origin: AppendOrigin) -> None:
     if origin is not AppendOrigin.COORDINATOR:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"producer {batch.producer_id} sent an end-transaction marker: "
             "only a transaction coordinator may write one",
+        )
+    if entry is not None and batch.coordinator_epoch < entry.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"a coordinator of epoch {batch.coordinator_epoch} would end a transaction of producer "
+            f"{batch.producer_id}; one of epoch {entry.coordinator_epoch} did so before",
         )

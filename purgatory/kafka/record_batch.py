@@ -28,7 +28,15 @@ MAX_SEQUENCE = 2**31 - 1
 # timestamp, producer id, producer epoch, base sequence, record count
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: how a header begins
-_CHECKSUM_FROM = 21
+_CHECKSUM = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIME = struct.Struct(">q")
+CHECKSUM_FROM = 21
+"""Where the part of a batch begins that its checksum is of: the attributes come first in it."""
+MAX_TIMESTAMP_AT = 35
+"""Where the latest time of a batch's records stands."""
+APPEND_TIME_BIT = 0x08
+"""The attribute that says that all records have the batch's latest time."""
 _LENGTH_FROM = 12
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
@@ -50,7 +58,7 @@ class RecordBatch:
 
     Args:
         base_offset: the offset of the first record; what it is before an append is ignored.
-        record_count: how many records, at least 1.
+        record_count: how many records, at least 1; 0 where compaction took all.
         size_bytes: the size with its header, in bytes, at least 1.
         leader_epoch: the epoch of the leader that appended it, stamped at the append.
         producer_id, producer_epoch, base_sequence: of an idempotent producer, else -1.
@@ -58,15 +66,19 @@ class RecordBatch:
         tag: anything by which the maker of the batch knows it again; the model carries it along.
         transactional: the records belong to an open transaction of ``producer_id``.
         control: set on an end-transaction marker.
+        coordinator_epoch: of the coordinator that wrote the marker; -1: it isn't known.
+        offset_count: how many offsets it takes; None: one for each record. Compaction leaves the
+            offsets of the records that it takes.
 
     Raises:
-        ValueError: a count or size below 1.
+        ValueError: a count or size below 1, or more records than offsets.
     """
 
     __slots__ = (
         "base_offset",
         "base_sequence",
         "control",
+        "coordinator_epoch",
         "leader_epoch",
         "next_offset",
         "payload",
@@ -91,14 +103,19 @@ class RecordBatch:
         tag: object = None,
         transactional: bool = False,
         control: EndTransaction | None = None,
+        coordinator_epoch: int = NO_LEADER_EPOCH,
+        offset_count: int | None = None,
     ) -> None:
-        if record_count < 1 or size_bytes < 1:
+        if offset_count is None:
+            offset_count = record_count
+        if offset_count < 1 or not 0 <= record_count <= offset_count or size_bytes < 1:
             raise ValueError(
                 "a batch has at least one record and one byte: "
-                f"record_count={record_count!r}, size_bytes={size_bytes!r}"
+                f"record_count={record_count!r}, size_bytes={size_bytes!r}, "
+                f"offset_count={offset_count!r}"
             )
         self.base_offset = base_offset
-        self.next_offset = base_offset + record_count
+        self.next_offset = base_offset + offset_count
         self.record_count = record_count
         self.size_bytes = size_bytes
         self.leader_epoch = leader_epoch
@@ -109,6 +126,7 @@ class RecordBatch:
         self.tag = tag
         self.transactional = transactional
         self.control = control
+        self.coordinator_epoch = coordinator_epoch
 
     @property
     def last_offset(self) -> int:
@@ -120,7 +138,12 @@ class RecordBatch:
         """The sequence number of the last record; they wrap from 2**31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
-        return (self.base_sequence + self.record_count - 1) & MAX_SEQUENCE
+        return (self.base_sequence + self.offset_count - 1) & MAX_SEQUENCE
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets it takes: as many as records, but for compaction."""
+        return self.next_offset - self.base_offset
 
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
         """Return the same batch at another offset and epoch, in O(1): the payload is shared."""
@@ -136,11 +159,38 @@ class RecordBatch:
             self.tag,
             self.transactional,
             self.control,
+            self.coordinator_epoch,
+            self.offset_count,
         )
+
+    def with_append_time(self, now_ms: int, checksum: Callable[[bytes], int]) -> RecordBatch:
+        """Return the same batch with the leader's time as that of all its records. O(bytes).
+
+        Args:
+            now_ms: in milliseconds since 1970.
+            checksum: CRC-32C.
+
+        Raises:
+            ValueError: the batch carries no bytes, only a size.
+        """
+        data = bytearray(self.to_bytes())
+        (attributes,) = _ATTRIBUTES.unpack_from(data, CHECKSUM_FROM)
+        _ATTRIBUTES.pack_into(data, CHECKSUM_FROM, attributes | APPEND_TIME_BIT)
+        _TIME.pack_into(data, MAX_TIMESTAMP_AT, now_ms)
+        crc = checksum(bytes(data[CHECKSUM_FROM:]))
+        _CHECKSUM.pack_into(data, CHECKSUM_FROM - _CHECKSUM.size, crc)
+        stamped = self.with_offset(self.base_offset, self.leader_epoch)
+        stamped.payload = bytes(data)
+        return stamped
 
     @classmethod
     def end_transaction(
-        cls, producer_id: int, producer_epoch: int, how: EndTransaction, size_bytes: int = 78
+        cls,
+        producer_id: int,
+        producer_epoch: int,
+        how: EndTransaction,
+        size_bytes: int = 78,
+        coordinator_epoch: int = NO_LEADER_EPOCH,
     ) -> RecordBatch:
         """Return the marker that ends the transaction of a producer on one partition."""
         return cls(
@@ -151,11 +201,16 @@ class RecordBatch:
             producer_epoch=producer_epoch,
             transactional=True,
             control=how,
+            coordinator_epoch=coordinator_epoch,
         )
 
     @classmethod
     def from_bytes(
-        cls, data: bytes, checksum: Callable[[bytes], int] | None = None, tag: object = None
+        cls,
+        data: bytes,
+        checksum: Callable[[bytes], int] | None = None,
+        tag: object = None,
+        may_be_compacted: bool = False,
     ) -> RecordBatch:
         """Read the header of one whole batch in Kafka's format 2.
 
@@ -163,6 +218,8 @@ class RecordBatch:
             data: exactly one batch.
             checksum: CRC-32C; when given, the batch's own is compared with it.
             tag: carried along.
+            may_be_compacted: whether there may be fewer records than offsets, as in a log that was
+                compacted; never so where a client sends it.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE, when it isn't such a batch.
@@ -188,9 +245,10 @@ class RecordBatch:
             raise _corrupt(f"magic is {magic}, only format {_MAGIC} is known")
         if length + _LENGTH_FROM != len(data):
             raise _corrupt(f"the header tells {length + _LENGTH_FROM} bytes, there are {len(data)}")
-        if record_count < 1 or last_delta != record_count - 1:
+        fewest = 0 if may_be_compacted else last_delta + 1
+        if last_delta < 0 or not fewest <= record_count <= last_delta + 1:
             raise _corrupt(f"{record_count} records cannot end at offset delta {last_delta}")
-        if checksum is not None and checksum(data[_CHECKSUM_FROM:]) != crc:
+        if checksum is not None and checksum(data[CHECKSUM_FROM:]) != crc:
             raise _corrupt(f"the checksum is not the {crc:#010x} that the header tells")
         return cls(
             base_offset,
@@ -203,7 +261,8 @@ class RecordBatch:
             bytes(data),
             tag,
             bool(attributes & _TRANSACTIONAL_BIT),
-            _control_of(data, attributes),
+            *_control_of(data, attributes),
+            offset_count=last_delta + 1,
         )
 
     def to_bytes(self) -> bytes:
@@ -253,10 +312,13 @@ def _corrupt(why: str) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {why}")
 
 
-def _control_of(data: bytes, attributes: int) -> EndTransaction | None:
-    """Read the type out of a control batch's one record: version and type are its 4-byte key."""
+def _control_of(data: bytes, attributes: int) -> tuple[EndTransaction | None, int]:
+    """Read type and coordinator's epoch out of a control batch's one record.
+
+    Version and type are its 4-byte key; its value is a version and the epoch, or is missing.
+    """
     if not attributes & _CONTROL_BIT:
-        return None
+        return None, NO_LEADER_EPOCH
     # A record: length, attributes (one byte), timestamp delta, offset delta, key length, key.
     position = _after_varint(data, HEADER_BYTES) + 1
     for _ in ("timestamp delta", "offset delta", "key length"):
@@ -264,7 +326,10 @@ def _control_of(data: bytes, attributes: int) -> EndTransaction | None:
     kind = int.from_bytes(data[position + 2 : position + 4], "big")
     if len(data) < position + 4 or kind not in (0, 1):
         raise _corrupt("its control record is no end-transaction marker")
-    return EndTransaction(kind)
+    epoch_at = _after_varint(data, position + 4) + 2
+    if len(data) < epoch_at + 4:
+        return EndTransaction(kind), NO_LEADER_EPOCH
+    return EndTransaction(kind), int.from_bytes(data[epoch_at : epoch_at + 4], "big", signed=True)
 
 
 def _after_varint(data: bytes, position: int) -> int:

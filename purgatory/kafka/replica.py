@@ -12,14 +12,16 @@ Ground rules
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from purgatory.kafka.follower_copies import take_response
 from purgatory.kafka.in_sync_replicas import InSyncReplicas
-from purgatory.kafka.log import Log
+from purgatory.kafka.log import Log, LogConfig
 from purgatory.kafka.log_ends import LogEnds, end_keys
+from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.replica_role import NO_LEADER, ReplicaRole
 from purgatory.kafka.requests import UNKNOWN_OFFSET, PartitionFetch, PartitionFetchResponse
+from purgatory.kafka.segment import Segment
 from purgatory.kafka.topic_partition import TopicPartition
 
 
@@ -43,11 +45,7 @@ class Replica(ReplicaRole):
         min_insync_replicas: int = 1,
         terms: Iterator[int] | None = None,
     ) -> None:
-        if min_insync_replicas < 1:
-            raise ValueError(
-                f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "
-                "the leader itself"
-            )
+        _check_min_insync(topic_partition, min_insync_replicas)
         super().__init__(topic_partition, broker_id, terms)
         self.log = log
         self.end_keys = end_keys(topic_partition)
@@ -98,6 +96,27 @@ class Replica(ReplicaRole):
         """Return how far a follower is known to have the log, -1 when unknown."""
         follower = self._members.followers.get(broker_id)
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
+
+    def configure(self, config: LogConfig, min_insync_replicas: int) -> None:
+        """Go on with other settings.
+
+        Raises:
+            ValueError: as for a new replica and a new log.
+        """
+        _check_min_insync(self.topic_partition, min_insync_replicas)
+        with self._lock:
+            self.log.configure(config)
+            self.min_insync_replicas = min_insync_replicas
+
+    def apply_retention(self) -> bool:
+        """Drop what the log has beyond its ``retention_bytes``; say whether any went."""
+        with self._lock:
+            return self.log.apply_retention()
+
+    def replace_segments(self, segments: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
+        """Put batches in the place of closed segments of the log; False if these are gone."""
+        with self._lock:
+            return self.log.replace_segments(segments, batches) is not None
 
     # ---- changes of leadership
 
@@ -227,3 +246,11 @@ class Replica(ReplicaRole):
             self.log._check()
             assert self.log.epochs.latest <= self.leader_epoch
             self._members._check(self.is_leader, self.leader_epoch)
+
+
+def _check_min_insync(topic_partition: TopicPartition, min_insync_replicas: int) -> None:
+    if min_insync_replicas < 1:
+        raise ValueError(
+            f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "
+            "the leader itself"
+        )

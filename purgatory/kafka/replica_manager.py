@@ -272,6 +272,23 @@ class ReplicaManager:
             self._waiting.check_all(topic_partition)
         return changed
 
+    def configure(
+        self, topic_partition: TopicPartition, config: LogConfig, min_insync_replicas: int
+    ) -> None:
+        """Go on with other settings, at once; a partition that isn't here is no error.
+
+        Retention that takes more away takes it now, not at its next turn.
+
+        Raises:
+            ValueError: as for a new replica and a new log.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            return
+        partition.configure(config, min_insync_replicas)
+        if partition.apply_retention():
+            self._waiting.after_watermark(partition)
+
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
         """Neither lead nor follow a partition any more.
 
@@ -362,7 +379,11 @@ class ReplicaManager:
             KafkaError: INVALID_RECORD, when the batches don't follow one another.
         """
         partition = self._partitions.get(topic_partition)
-        return partition is not None and partition.append_as_follower(fetch, response)
+        if partition is None or not partition.append_as_follower(fetch, response):
+            return False
+        if self.fetch_purgatory.watched:  # a consumer may read from this replica
+            self._waiting.after_append(partition)
+        return True
 
     # ---- looking
 

@@ -63,6 +63,8 @@ class FetchParams(NamedTuple):
         min_bytes: how many bytes, over all partitions, are worth an answer.
         max_bytes: the most bytes to answer with; the first batch comes whatever its size.
         isolation: how far a consumer sees. A follower always sees the log's end.
+        from_followers: whether a consumer reads from a replica that doesn't lead, too: as far as
+            that one knows of what is committed.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
@@ -70,6 +72,7 @@ class FetchParams(NamedTuple):
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    from_followers: bool = False
 
 
 class PartitionFetch(NamedTuple):
@@ -95,7 +98,8 @@ class PartitionFetchResponse(NamedTuple):
     """The answer of one partition to a fetch. On an error the offsets may be -1.
 
     ``diverging_epoch`` tells a follower to truncate before it fetches again, and
-    ``log_end_offset`` lets one that is out of range find its way back.
+    ``log_end_offset`` lets one that is out of range find its way back. A consumer with a
+    ``preferred_replica``, if not -1, is to ask that one.
     """
 
     error: ErrorCode
@@ -108,6 +112,7 @@ class PartitionFetchResponse(NamedTuple):
     log_end_offset: int = UNKNOWN_OFFSET
     size_bytes: int = 0
     message: str | None = None
+    preferred_replica: int = -1
 
 
 class PartitionProduceResponse(NamedTuple):
@@ -116,6 +121,7 @@ class PartitionProduceResponse(NamedTuple):
     ``base_offset`` is the offset of the first record, for a recognised duplicate (``duplicate``)
     that of the original; it is -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
     ``NOT_ENOUGH_REPLICAS_AFTER_APPEND`` the records are in the leader's log at ``base_offset``.
+    ``append_time_ms`` is the time that the leader gave the records, -1 where they kept their own.
     """
 
     error: ErrorCode
@@ -123,6 +129,7 @@ class PartitionProduceResponse(NamedTuple):
     log_start_offset: int = UNKNOWN_OFFSET
     duplicate: bool = False
     message: str | None = None
+    append_time_ms: int = -1
 
 
 class PartitionDeleteRecordsResponse(NamedTuple):

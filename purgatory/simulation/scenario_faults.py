@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import KINDS, CutConnections, Fault, MessageFault
+from purgatory.kafka.faults import KINDS, CutConnections, Distribution, Fault, MessageFault
 from purgatory.simulation.scenario_section import (
     BrokerId,
     Milliseconds,
@@ -45,7 +45,10 @@ class LoseRequests(MessageFault):
     kind = "lose_requests"
 
 
-FAULT_KINDS: dict[str, type[Fault]] = {**KINDS, LoseRequests.kind: LoseRequests}
+FAULT_KINDS: dict[str, type[Fault]] = {
+    **{kind: fault for kind, fault in KINDS.items() if fault.is_simulated},
+    LoseRequests.kind: LoseRequests,
+}
 """All kinds of faults that a scenario can have."""
 
 _Amount = Annotated[float, Field(ge=0, le=10**9)]
@@ -64,6 +67,11 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
         Annotated[int, Field(ge=1)],
         "After how many strikes it ends; without it, never.",
     ),
+    "distribution": (
+        Distribution,
+        "How the delays are spread: all `by_ms`; from `by_ms` to `to_ms`; exponentially, with the "
+        "mean `by_ms`; log-normally, with the median `by_ms`.",
+    ),
     "cut": (
         bool,
         "Whether the client's connection breaks with it. If not, the client waits for its timeout, "
@@ -75,8 +83,11 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
         "How many of the last records of each of its logs are gone when it comes back, as after "
         "damage to its disk.",
     ),
+    "p75_ms": (_Amount, "The 75th percentile of log-normal delays."),
     "partition": (Annotated[int, Field(ge=0)], "The partition's number."),
+    "seed": (int, "Of the chance of this fault; without it, that of the scenario."),
     "share": (Annotated[float, Field(gt=0, le=1)], "The probability that it strikes a message."),
+    "to_ms": (_Amount, "The longest of uniform delays."),
     "topic": (str, "The topic."),
 }
 """The type and the description of each argument, by its name: it means the same everywhere."""

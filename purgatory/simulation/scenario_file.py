@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.simulation.scenario import (
     MAX_IDEMPOTENT_IN_FLIGHT,
     ConsumersSection,
@@ -47,22 +48,6 @@ class LoadedScenario:
     scenario: Scenario
     folder: Path
     source: str
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """One thing that is wrong: where, what stands there, what would be right."""
-
-    key: str
-    value: Any
-    right: str
-
-    def text(self, source: str) -> str:
-        shown = "" if self.value is _ABSENT else f" = {_show(self.value)}"
-        return f"{source}: {self.key}{shown}: {self.right}"
-
-
-_ABSENT = object()
 
 
 def shipped_scenarios() -> dict[str, str]:
@@ -169,60 +154,35 @@ def _no_such_scenario(name: str) -> str:
     return f"{name}: no such file, and no shipped scenario; {hint}shipped are {', '.join(names)}"
 
 
-def _join(problems: Sequence[_Problem], source: str) -> str:
+def _join(problems: Sequence[Problem], source: str) -> str:
     return "\n".join(problem.text(source) for problem in problems)
 
 
-def _show(value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, str) else repr(value)
-    if isinstance(value, bool):
-        text = str(value).lower()
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> _Problem:
+def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
     """Word one of the validator's errors in the scenario's own terms."""
     location = [part for part in item["loc"] if part not in FAULT_SECTIONS]
-    key = _key_text(location)
-    kind, message = str(item["type"]), str(item["msg"])
+    key = key_text(location)
+    kind = str(item["type"])
     if kind == "extra_forbidden":
-        return _Problem(key, item["input"], _no_such_key(str(location[-1]), location, document))
-    if kind == "missing":
-        return _Problem(key, _ABSENT, "this key is missing and must be given")
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        given = item["input"].get("kind", _ABSENT) if isinstance(item["input"], dict) else _ABSENT
-        kinds = ", ".join(f'"{name}"' for name in FAULT_SECTIONS)
-        return _Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
-    if kind == "tuple_type":
-        return _Problem(
-            key, item["input"], f"must be an array of tables: begin each with [[{key}]]"
+        return Problem(
+            key, item["input"], no_such_key(str(location[-1]), _keys_at(location[:-1], document))
         )
+    if kind == "missing":
+        return Problem(key, ABSENT, right_value(item))
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        given = item["input"].get("kind", ABSENT) if isinstance(item["input"], dict) else ABSENT
+        kinds = ", ".join(f'"{name}"' for name in FAULT_SECTIONS)
+        return Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
+    if kind == "tuple_type":
+        return Problem(key, item["input"], f"must be an array of tables: begin each with [[{key}]]")
     if kind == "model_type" or kind == "model_attributes_type":
-        return _Problem(key, item["input"], "must be a table of keys")
-    for prefix in ("Value error, ", "Input should be "):
-        if message.startswith(prefix):
-            message = message.removeprefix(prefix)
-            message = message if prefix.startswith("Value") else f"must be {message}"
-    return _Problem(key, item["input"], message)
+        return Problem(key, item["input"], "must be a table of keys")
+    return Problem(key, item["input"], right_value(item))
 
 
 def _close(given: Any) -> str:
     close = difflib.get_close_matches(str(given), list(FAULT_SECTIONS), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def _key_text(location: Sequence[int | str]) -> str:
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "the document"
-
-
-def _no_such_key(name: str, location: Sequence[int | str], document: Mapping[str, Any]) -> str:
-    keys = sorted(_keys_at(location[:-1], document))
-    close = difflib.get_close_matches(name, keys, n=1)
-    hint = f'did you mean "{close[0]}"? ' if close else ""
-    return f"there is no such key; {hint}the keys here are {', '.join(keys)}"
 
 
 def _keys_at(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:
@@ -253,59 +213,59 @@ def _section_model(model: type[BaseModel], key: str) -> type[BaseModel]:
     raise AssertionError(f"{model.__name__}.{key} is not a table")
 
 
-def _cross_check(scenario: Scenario) -> Iterator[_Problem]:
+def _cross_check(scenario: Scenario) -> Iterator[Problem]:
     """What no single key can tell: bounds that depend on another key."""
     brokers, topic = scenario.cluster.brokers, scenario.topic
     if topic.replication_factor > brokers:
         right = f"must be at most cluster.brokers, which is {brokers}"
-        yield _Problem("topic.replication_factor", topic.replication_factor, right)
+        yield Problem("topic.replication_factor", topic.replication_factor, right)
     if topic.min_insync_replicas > topic.replication_factor:
         right = f"must be at most topic.replication_factor, which is {topic.replication_factor}"
-        yield _Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
+        yield Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
     for index, consumers in enumerate(scenario.consumers):
         if consumers.request_timeout_ms <= consumers.max_wait_ms:
             right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
-            yield _Problem(key, consumers.request_timeout_ms, right)
+            yield Problem(key, consumers.request_timeout_ms, right)
         if consumers.membership == "none":
             for name in _OF_MEMBERS:
                 if getattr(consumers, name) == ConsumersSection.model_fields[name].default:
                     continue
                 right = 'it goes with membership = "dynamic" or "static"'
-                yield _Problem(f"consumers[{index}].{name}", getattr(consumers, name), right)
+                yield Problem(f"consumers[{index}].{name}", getattr(consumers, name), right)
         if consumers.heartbeat_interval_ms >= consumers.session_timeout_ms:
             right = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
             key = f"consumers[{index}].heartbeat_interval_ms"
-            yield _Problem(key, consumers.heartbeat_interval_ms, right)
+            yield Problem(key, consumers.heartbeat_interval_ms, right)
     if not scenario.producers and not scenario.consumers:
         right = "there are no clients; give at least one [[producers]] or [[consumers]]"
-        yield _Problem("producers", _ABSENT, right)
+        yield Problem("producers", ABSENT, right)
     recorded = [group for group in scenario.producers if group.arrivals is not None]
     if scenario.duration_ms is None and len(recorded) < max(1, len(scenario.producers)):
         right = "this key is missing: only a run whose arrivals are all recorded ends by itself"
-        yield _Problem("duration_ms", _ABSENT, right)
+        yield Problem("duration_ms", ABSENT, right)
     yield from _check_names(scenario)
     yield from _check_faults(scenario)
 
 
-def _check_producers(key: str, group: ProducersSection) -> Iterator[_Problem]:
+def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
     if (group.rate is None) == (group.arrivals is None):
         right = "give exactly one of rate (records per second) and arrivals (a recorded log)"
-        yield _Problem(f"{key}.rate", _ABSENT if group.rate is None else group.rate, right)
+        yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, right)
     if not group.idempotence:
         return
     if group.acks != "all":
-        yield _Problem(f"{key}.acks", group.acks, 'must be "all" when idempotence is on')
+        yield Problem(f"{key}.acks", group.acks, 'must be "all" when idempotence is on')
     if group.max_in_flight > MAX_IDEMPOTENT_IN_FLIGHT:
         right = f"must be at most {MAX_IDEMPOTENT_IN_FLIGHT} when idempotence is on"
-        yield _Problem(f"{key}.max_in_flight", group.max_in_flight, right)
+        yield Problem(f"{key}.max_in_flight", group.max_in_flight, right)
     if group.retries == 0:
-        yield _Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
+        yield Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
 
 
-def _check_names(scenario: Scenario) -> Iterator[_Problem]:
+def _check_names(scenario: Scenario) -> Iterator[Problem]:
     names = {
         "producers": [group.group for group in scenario.producers],
         "consumers": [group.group for group in scenario.consumers],
@@ -314,10 +274,10 @@ def _check_names(scenario: Scenario) -> Iterator[_Problem]:
         for index, name in enumerate(groups):
             if name in groups[:index]:
                 right = f"another group of {section} has this name; give each its own"
-                yield _Problem(f"{section}[{index}].group", name, right)
+                yield Problem(f"{section}[{index}].group", name, right)
 
 
-def _check_faults(scenario: Scenario) -> Iterator[_Problem]:
+def _check_faults(scenario: Scenario) -> Iterator[Problem]:
     producers = [group.group for group in scenario.producers]
     clients = [*producers, *(group.group for group in scenario.consumers)]
     topic = scenario.topic
@@ -337,7 +297,7 @@ def _check_faults(scenario: Scenario) -> Iterator[_Problem]:
                 words = ", ".join(map(str, right))
                 if isinstance(right, range):
                     words = f"they are numbered 0 to {right[-1]}"
-                yield _Problem(f"faults[{index}].{key}", value, f"there is no such one; {words}")
+                yield Problem(f"faults[{index}].{key}", value, f"there is no such one; {words}")
         if scenario.duration_ms is not None and fault.at_ms >= scenario.duration_ms:
             right_ms = f"must be below duration_ms, which is {scenario.duration_ms}"
-            yield _Problem(f"faults[{index}].at_ms", fault.at_ms, right_ms)
+            yield Problem(f"faults[{index}].at_ms", fault.at_ms, right_ms)

@@ -198,6 +198,12 @@ class _Link:
         """Send the role; when it arrives, it is the one that the broker has by then."""
         self._send(self._apply, topic_partition)
 
+    def take_settings(self, topic: str | None) -> None:
+        """As `Member`: settings do not change in a simulation."""
+
+    def drop_replica(self, topic_partition: TopicPartition) -> None:
+        """As `Member`: replicas are not moved in a simulation."""
+
     def drop_topic(self, topic: str) -> None:
         """Send that a topic is gone."""
         self._send(self.broker.manager.delete_topic, topic)

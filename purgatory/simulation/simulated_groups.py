@@ -5,20 +5,23 @@ Records of committed offsets have no bytes here: what they say is the tag of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import cast
 
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     BrokerGroups,
     GroupConfig,
-    OffsetEntry,
+    ProducerIdentity,
     RecordBatch,
     ReplicaManager,
+    StoredEntry,
     TopicPartition,
     partition_of,
 )
+from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopic
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.runtime import Process
 from purgatory.simulation.scenario import Scenario
@@ -51,16 +54,37 @@ def simulated_groups(
         now_ms=lambda: engine.now_ns() // NS_PER_MS,
         offsets_partitions=lambda: OFFSETS_PARTITIONS,
         is_known=lambda _: True,
+        known_topics=_NoTopics(),
     )
+
+
+class _NoTopics:
+    """Simulated members are assigned partitions by their leader, who knows the topics."""
+
+    topics: Mapping[str, KnownTopic] = MappingProxyType({})
+    topics_version = 0
 
 
 class _OffsetsInTags:
     """Makes and reads record batches that have no bytes."""
 
-    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
         """Return a batch that commits or deletes offsets."""
-        return RecordBatch(0, len(entries), len(entries) * _RECORD_BYTES, tag=tuple(entries))
+        size_bytes = len(entries) * _RECORD_BYTES
+        if producer is None:
+            return RecordBatch(0, len(entries), size_bytes, tag=tuple(entries))
+        return RecordBatch(
+            0,
+            len(entries),
+            size_bytes,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            tag=tuple(entries),
+            transactional=True,
+        )
 
-    def entries(self, batch: RecordBatch) -> Iterable[OffsetEntry]:
+    def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
         """Return what a batch commits and deletes, in its order."""
-        return cast(Sequence[OffsetEntry], batch.tag)
+        return cast(Sequence[StoredEntry], batch.tag)

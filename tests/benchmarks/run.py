@@ -30,6 +30,7 @@ BENCHMARKS = (
     "timer_memory",
     "timer_lateness",
     "timer_cascade",
+    "timer_stall",
     "purgatory_cost",
     "purgatory_throughput",
     "threshold_waits",

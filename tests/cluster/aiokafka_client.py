@@ -37,8 +37,8 @@ class AiokafkaClient:
                 linger_ms=20,
                 **settings,
             )
-            await producer.start()
             try:
+                await producer.start()
                 sent = [await producer.send(topic, value, partition=0) for value in values]
                 await asyncio.wait_for(asyncio.gather(*sent), TIMEOUT_S)
             finally:

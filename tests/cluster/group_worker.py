@@ -48,7 +48,7 @@ def _tell_read(partition: int, offset: int, value: bytes) -> None:
 def run_confluent(
     servers: str, group: str, topic: str, session_ms: int, instance_id: str | None
 ) -> None:
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer
 
     settings: dict[str, Any] = {
         "bootstrap.servers": servers,
@@ -64,6 +64,12 @@ def run_confluent(
         settings["group.instance.id"] = instance_id
     consumer = Consumer(settings)
     consumer.subscribe([topic], on_assign=lambda _, partitions: _tell_assigned(partitions))
+    _read_with_confluent(consumer)
+
+
+def _read_with_confluent(consumer: Any) -> None:
+    from confluent_kafka import KafkaException
+
     uncommitted = 0
     while not _ended:
         # One at a time: a batch may hold records from before and after a rebalance.
@@ -74,7 +80,7 @@ def run_confluent(
             if error is not None and error.name() == "_FATAL":
                 sys.exit(FENCED)
         elif message is not None:
-            _tell_read(message.partition(), message.offset(), message.value())  # type: ignore[arg-type]
+            _tell_read(message.partition(), message.offset(), message.value())
             uncommitted += 1
         if uncommitted == _COMMIT_EVERY or (uncommitted and message is None):
             uncommitted = 0
@@ -83,6 +89,40 @@ def run_confluent(
             except KafkaException as failure:
                 print("uncommitted", failure, flush=True)
     consumer.close()
+
+
+def run_confluent_consumer_protocol(
+    servers: str, group: str, topic: str, _: int, instance_id: str | None
+) -> None:
+    """The protocol of KIP-848: the coordinator says how long a session is."""
+    from confluent_kafka import Consumer
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    if instance_id is not None:
+        settings["group.instance.id"] = instance_id
+
+    owned: dict[int, Any] = {}  # while it closes, the consumer doesn't tell
+
+    def given(consumer: Any, partitions: Any) -> None:
+        consumer.incremental_assign(partitions)
+        owned.update((one.partition, one) for one in partitions)
+        _tell_assigned(owned.values())
+
+    def taken(consumer: Any, partitions: Any) -> None:
+        consumer.incremental_unassign(partitions)
+        for one in partitions:
+            del owned[one.partition]
+        _tell_assigned(owned.values())
+
+    consumer = Consumer(settings)
+    consumer.subscribe([topic], on_assign=given, on_revoke=taken)
+    _read_with_confluent(consumer)
 
 
 def run_kafka_python(
@@ -177,6 +217,7 @@ def run_aiokafka(
 
 RUN = {
     "confluent-kafka": run_confluent,
+    "consumer-protocol": run_confluent_consumer_protocol,
     "kafka-python": run_kafka_python,
     "aiokafka": run_aiokafka,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,18 +15,39 @@ from tests.cluster.wire_values import ALL_VERSIONS, record_batch, request_frame
 
 _SECOND = timedelta(seconds=1)
 _GROUP = {"group_id": "g", "member_id": ""}
+_TRANSACTION = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
+
+_CHANGED = [
+    {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [{"name": "min.insync.replicas", "value": "1", "config_operation": 0}],
+    }
+    for kind, name in ((2, "t"), (2, "none"), (4, "1"), (4, ""), (8, "1"))
+]
 
 
-def _values(api_key: int) -> dict[str, Any]:
+_UNKNOWN_ID = UUID(int=7)
+
+
+def _named(cluster: Cluster, name: str) -> dict[str, Any]:
+    topic = cluster.controller.topics.get(name)
+    return {"topic": name, "name": name, "topic_id": topic.topic_id if topic else _UNKNOWN_ID}
+
+
+def _values(cluster: Cluster, api_key: int) -> dict[str, Any]:
     """What is asked: each array has an element, known or not, where that makes the answer long."""
     partition = {"partition": 0, "partition_index": 0, "index": 0}
-    both = [{"topic": name, "name": name, "partitions": [partition]} for name in ("t", "none")]
+    both = [{**_named(cluster, name), "partitions": [partition]} for name in ("t", "none")]
     values: dict[int, dict[str, Any]] = {
         0: {
             "acks": -1,
             "timeout": _SECOND,
             "topic_data": [
-                {"name": name, "partition_data": [{"index": 0, "records": record_batch([b"x"])}]}
+                {
+                    **_named(cluster, name),
+                    "partition_data": [{"index": 0, "records": record_batch([b"x"])}],
+                }
                 for name in ("t", "none")
             ],
         },
@@ -63,9 +85,31 @@ def _values(api_key: int) -> dict[str, Any]:
             ],
             "timeout": _SECOND,
         },
-        20: {"topic_names": ["none"]},
+        20: {"topic_names": ["none"], "topics": [{"name": "none"}, {"topic_id": _UNKNOWN_ID}]},
         21: {"topics": both, "timeout": _SECOND},
         23: {"topics": both},
+        24: {
+            **{f"v3_and_below_{key}": value for key, value in _TRANSACTION.items()},
+            "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+            "transactions": [
+                {**_TRANSACTION, "topics": [{"name": "t", "partitions": [0]}]},
+                {**_TRANSACTION, "verify_only": True, "topics": [{"name": "t", "partitions": [0]}]},
+            ],
+        },
+        25: {**_TRANSACTION, "group_id": "g"},
+        26: {**_TRANSACTION, "committed": True},
+        27: {
+            "markers": [
+                {
+                    "producer_id": 1,
+                    "producer_epoch": 0,
+                    "transaction_result": True,
+                    "coordinator_epoch": 0,
+                    "topics": [{"name": name, "partition_indexes": [0]} for name in ("t", "none")],
+                }
+            ]
+        },
+        28: {**_TRANSACTION, "group_id": "g", "topics": both},
         32: {
             "resources": [
                 {"resource_type": 2, "resource_name": "t", "configuration_keys": None},
@@ -73,8 +117,33 @@ def _values(api_key: int) -> dict[str, Any]:
                 {"resource_type": 2, "resource_name": "none", "configuration_keys": None},
             ]
         },
+        33: {"resources": _CHANGED},
+        35: {"topics": [{"topic": "t", "partitions": [0]}]},
         37: {"topics": [{"name": name, "count": 1} for name in ("t", "none")]},
         42: {"groups_names": ["none"]},
+        43: {"topic_partitions": [{"topic": name, "partitions": [0]} for name in ("t", "none")]},
+        68: {
+            "group_id": "h",
+            "member_id": "m",
+            "rebalance_timeout": _SECOND,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": [],
+        },
+        69: {"group_ids": ["h", "none"]},
+        44: {"resources": _CHANGED},
+        45: {
+            "topics": [
+                {"name": name, "partitions": [{"partition_index": 0, "replicas": [1]}]}
+                for name in ("t", "none")
+            ]
+        },
+        46: {"topics": [{"name": "t", "partition_indexes": [0]}]},
+        47: {"group_id": "g", "topics": both},
+        60: {"endpoint_type": 1},
+        61: {"topics": [{"name": name, "partition_indexes": [0]} for name in ("t", "none")]},
+        65: {"transactional_ids": ["x", "none"]},
+        66: {"state_filters": ["Ongoing", "Odd"], "producer_id_filters": [1]},
+        75: {"topics": [{"name": name} for name in ("t", "none", "not a name")]},
     }
     return values.get(api_key, {})
 
@@ -102,7 +171,7 @@ def test_every_version_is_answered(loop_runner: Any, api_key: int, version: int,
 
     async def main() -> None:
         async with await RawClient.to(cluster) as client:
-            values = _values(api_key) if "usual" in how else {}
+            values = _values(cluster, api_key) if "usual" in how else {}
             if api_key == 0:
                 values.setdefault("acks", -1)
             body = await client.ask(api_key, version, values)
@@ -119,18 +188,16 @@ def test_a_record_is_written_and_read_in_every_version(loop_runner: Any) -> None
     async def main() -> None:
         async with await RawClient.to(cluster) as client:
             for version in [version for key, version in ALL_VERSIONS if key == 0]:
-                answer = await client.ask(0, version, _values(0))
-                codes = {
-                    topic.name: topic.partition_responses[0].error_code
-                    for topic in answer.responses
-                }
-                if "t" in codes:
-                    assert codes == {"t": 0, "none": 3}
+                answer = await client.ask(0, version, _values(cluster, 0))
+                codes = [one.partition_responses[0].error_code for one in answer.responses]
+                assert sorted(codes) == [0, 100 if version >= 13 else 3]
             for version in [version for key, version in ALL_VERSIONS if key == 1]:
-                answer = await client.ask(1, version, _values(1))
-                (read,) = [topic.partitions[0] for topic in answer.responses if topic.topic == "t"]
+                answer = await client.ask(1, version, _values(cluster, 1))
+                partitions = [topic.partitions[0] for topic in answer.responses]
+                read, unknown = sorted(partitions, key=lambda one: int(one.error_code))
                 assert read.error_code == 0
                 assert read.records, version
+                assert unknown.error_code == (100 if version >= 13 else 3)
 
     runner.run(main())
 
@@ -143,7 +210,7 @@ def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None
             end = {"partition_index": 0, "timestamp": -1}
             where = {"topics": [{"name": "t", "partitions": [end]}]}
             before = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
-            client.send(request_frame(0, 9, 1, {**_values(0), "acks": 0}))
+            client.send(request_frame(0, 9, 1, {**_values(cluster, 0), "acks": 0}))
             # What comes next is the answer to this, and no other.
             after = (await client.ask(2, 1, where)).topics[0].partitions[0].offset
             assert after == before + 1

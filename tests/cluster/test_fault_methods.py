@@ -37,6 +37,9 @@ async def on_the_loop(faults: Faults) -> None:
         fault.use()
     faults.pauze(1)  # "Faults" has no attribute "pauze"
     faults.delay_answers(1)  # Missing named argument "by_ms"
+    faults.answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
+    faults.answer(api="Produce", topic="orders")  # Missing named argument "error"
+    faults.delay_answers(by_ms=1, distribution="gauss")  # incompatible type "Literal['gauss']"
 """
 
 
@@ -46,8 +49,9 @@ def test_mypy_refuses_faults_and_arguments_that_there_are_not(tmp_path: Path) ->
     # Only what the methods come from is read, so that it takes seconds without mypy's cache.
     names = ["__init__", "fault_injection", "fault_methods", "threaded_cluster"]
     files = [ROOT / "purgatory" / "cluster" / f"{name}.py" for name in names]
-    shared = ["begun_fault", "faults", "faults_in_force"]
-    files += [ROOT / "purgatory" / "kafka" / f"{name}.py" for name in shared]
+    kafka = ROOT / "purgatory" / "kafka"
+    files += [kafka / "begun_fault.py", kafka / "faults_in_force.py"]
+    files += sorted((kafka / "faults").glob("*.py"))
     options = ["--config-file=", "--cache-dir=/dev/null", "--follow-imports=skip"]
     command = [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", str(snippet)]
     ran = subprocess.run(
@@ -76,6 +80,15 @@ def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None
         "pause 2 for 10 s",
         "lose answers 2 (1, produce)",
         "refuse produces 2 (1)",
+        "answer 2 (3, produce, NOT_LEADER_OR_FOLLOWER)",
+        "load coordinator 2 for 10 s",
+        "freeze metadata 2 for 10 s",
+        "turn back epochs 2 for 10 s",
+        "throttle 2 (1000 ms) for 10 s",
+        "delay answers 2 (100 ms) for 10 s",
+        "slow answers 2 (1000 bytes/s) for 10 s",
+        "tear answers 2 (1)",
+        "jump clock 2 (3600000 ms) for 10 s",
         "cut connections 2",
     ]
 

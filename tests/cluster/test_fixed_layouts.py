@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -16,13 +17,13 @@ from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol import wire
 from purgatory.cluster.protocol.fixed_answers import fetch_answer, produce_answer
 from purgatory.cluster.protocol.fixed_requests import read_request
+from purgatory.cluster.protocol.leader_hints import Key, LeaderHints, NodeEndpoint
 from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
     PartitionProduceResponse,
     RecordBatch,
-    TopicPartition,
 )
 from purgatory.kafka.record_batch import bytes_of
 from purgatory.kafka.requests import AbortedTransaction, EpochEndOffset
@@ -37,6 +38,7 @@ _VERSIONS = [
 _every_version = pytest.mark.parametrize(("api_key", "version"), _VERSIONS)
 
 _names = st.text(max_size=150)
+_ids = st.uuids() | st.just(UUID(int=0))
 _numbers = {bits: st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 _durations = _numbers[32].map(lambda ms: timedelta(milliseconds=ms))
 
@@ -54,6 +56,7 @@ _produces = st.fixed_dictionaries(
             st.fixed_dictionaries(
                 {
                     "name": _names,
+                    "topic_id": _ids,
                     "partition_data": _arrays(
                         st.fixed_dictionaries(
                             {"index": _numbers[32], "records": st.binary(max_size=300)}
@@ -78,6 +81,7 @@ _fetches = st.fixed_dictionaries(
             st.fixed_dictionaries(
                 {
                     "topic": _names,
+                    "topic_id": _ids,
                     "partitions": _arrays(
                         st.fixed_dictionaries(
                             {
@@ -134,7 +138,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
 
 @_every_version
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data: Any) -> None:
     values = data.draw(_fetches if api_key == _FETCH else _produces)
     frame = request_frame(api_key, version, data.draw(_numbers[32]), values)
@@ -144,7 +148,7 @@ def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data:
 
 @_every_version
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: Any) -> None:
     values = data.draw(_fetches if api_key == _FETCH else _produces)
     frame = bytearray(request_frame(api_key, version, 7, values))
@@ -159,7 +163,8 @@ def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: 
 @_every_version
 def test_a_request_cut_anywhere_is_refused_as_by_kio(api_key: int, version: int) -> None:
     partition = {"index": 1, "records": b"x" * 200, "partition": 1}
-    topic = {"name": "t", "topic": "t", "partition_data": [partition], "partitions": [partition]}
+    names = {"name": "t", "topic": "t", "topic_id": UUID(int=7)}
+    topic = {**names, "partition_data": [partition], "partitions": [partition]}
     values = {"topic_data": [topic], "topics": [topic], "rack_id": "r"}
     frame = request_frame(api_key, version, 7, values)
     for end in range(8, len(frame)):
@@ -177,8 +182,9 @@ def test_many_partitions_are_left_to_kio() -> None:
 
 
 def test_forgotten_topics_are_left_to_kio() -> None:
-    values = {"session_id": 5, "forgotten_topics_data": [{"topic": "t", "partitions": [1, 2]}]}
-    for version in range(7, 13):
+    forgotten = {"topic": "t", "topic_id": UUID(int=7), "partitions": [1, 2]}
+    values = {"session_id": 5, "forgotten_topics_data": [forgotten]}
+    for version in range(7, SUPPORTED[_FETCH][1] + 1):
         frame = request_frame(_FETCH, version, 7, values)
         assert read_request(_FETCH, version, frame) is None
         _assert_decoded_alike(frame)
@@ -188,19 +194,47 @@ _batches = [
     RecordBatch.from_bytes(record_batch([b"x" * size, b"y"])).with_offset(size, 3)
     for size in (1, 60, 20_000)
 ]
-_topic_partitions = st.builds(TopicPartition, _names, st.integers(0, 3))
+_FIRST_BY_IDS = 13
+_Drawn = tuple[dict[int, tuple[int, int]], list[NodeEndpoint]]
+_hints: st.SearchStrategy[_Drawn] = st.tuples(
+    st.dictionaries(st.integers(0, 3), st.tuples(_numbers[32], _numbers[32])),
+    st.lists(
+        st.builds(NodeEndpoint, _numbers[32], _names, _numbers[32], st.none() | _names), max_size=3
+    ),
+)
+
+
+def _keys(version: int) -> st.SearchStrategy[tuple[Any, int]]:
+    return st.tuples(_ids if version >= _FIRST_BY_IDS else _names, st.integers(0, 3))
+
+
+def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
+    """Give the partitions the leaders that were drawn for their numbers."""
+    leaders, endpoints = drawn
+    return LeaderHints(
+        {key: leaders[key[1]] for key in answers if key[1] in leaders}, tuple(endpoints)
+    )
 
 
 @_every_version
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
+    drawn = data.draw(_hints)
     if api_key == _PRODUCE:
-        produced = data.draw(st.dictionaries(_topic_partitions, _produced, max_size=4))
-        body, values = produce_answer(version, produced), _values_of_produced(produced)
+        produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
+        hints = _of_keys(drawn, produced)
+        body = produce_answer(version, produced, hints)
+        values = _values_of_produced(produced, hints)
     else:
-        fetched = data.draw(st.dictionaries(_topic_partitions, _fetched, max_size=4))
-        body, values = fetch_answer(version, fetched), _values_of_fetched(fetched)
+        fetched = data.draw(st.dictionaries(_keys(version), _fetched, max_size=4))
+        hints = _of_keys(drawn, fetched)
+        error = data.draw(st.sampled_from(ErrorCode)) if version >= 7 else ErrorCode.NONE
+        session_id = data.draw(_numbers[32])
+        body = fetch_answer(version, fetched, session_id, error, hints)
+        values = _values_of_fetched(fetched, hints)
+        values |= {"session_id": session_id, "error_code": error}
+    values["node_endpoints"] = [endpoint._asdict() for endpoint in hints.endpoints]
     expected = encode_response(api_key, version, 7, values)
     assert encode_response(api_key, version, 7, body) == expected
 
@@ -211,6 +245,7 @@ _produced = st.builds(
     _numbers[64],
     _numbers[64],
     message=st.none() | _names,
+    append_time_ms=st.just(-1) | st.integers(0, 2**41),
 )
 _fetched = st.builds(
     PartitionFetchResponse,
@@ -221,30 +256,55 @@ _fetched = st.builds(
     _arrays(st.sampled_from(_batches)).map(tuple),
     st.none() | st.builds(EpochEndOffset, st.integers(0, 99), _numbers[64]),
     _arrays(st.builds(AbortedTransaction, _numbers[64], _numbers[64], st.just(0))).map(tuple),
+    preferred_replica=_numbers[32],
 )
 
 
-def _values_of_produced(answers: dict[TopicPartition, PartitionProduceResponse]) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _time(ms: int) -> int | None:
+    """Return a time that may be missing, as the general codec is given it."""
+    return None if ms < 0 else ms
+
+
+def _values_of_leader(hints: LeaderHints, key: Key) -> dict[str, Any]:
+    if key not in hints.leaders:
+        return {}
+    leader_id, leader_epoch = hints.leaders[key]
+    return {"current_leader": {"leader_id": leader_id, "leader_epoch": leader_epoch}}
+
+
+def _values_of_topics(topics: dict[Any, Any], partitions: str) -> list[dict[str, Any]]:
+    return [
+        {"name": topic, "topic": topic, "topic_id": topic, partitions: of}
+        for topic, of in topics.items()
+    ]
+
+
+def _values_of_produced(
+    answers: dict[Key, PartitionProduceResponse], hints: LeaderHints
+) -> dict[str, Any]:
+    topics: dict[Any, list[dict[str, Any]]] = {}
     for (topic, partition), answer in answers.items():
         values = {
+            **_values_of_leader(hints, (topic, partition)),
             "index": partition,
             "error_code": answer.error,
             "base_offset": answer.base_offset,
-            "log_append_time": None,
+            "log_append_time": _time(answer.append_time_ms),
             "log_start_offset": answer.log_start_offset,
             "record_errors": (),
             "error_message": answer.message,
         }
         topics.setdefault(topic, []).append(values)
-    responses = [{"name": name, "partition_responses": of} for name, of in topics.items()]
-    return {"responses": responses, "throttle_time": 0}
+    return {"responses": _values_of_topics(topics, "partition_responses"), "throttle_time": 0}
 
 
-def _values_of_fetched(answers: dict[TopicPartition, PartitionFetchResponse]) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _values_of_fetched(
+    answers: dict[Key, PartitionFetchResponse], hints: LeaderHints
+) -> dict[str, Any]:
+    topics: dict[Any, list[dict[str, Any]]] = {}
     for (topic, partition), answer in answers.items():
         values: dict[str, Any] = {
+            **_values_of_leader(hints, (topic, partition)),
             "partition_index": partition,
             "error_code": answer.error,
             "high_watermark": answer.high_watermark,
@@ -254,11 +314,11 @@ def _values_of_fetched(answers: dict[TopicPartition, PartitionFetchResponse]) ->
                 {"producer_id": one.producer_id, "first_offset": one.first_offset}
                 for one in answer.aborted_transactions
             ],
+            "preferred_read_replica": answer.preferred_replica,
             "records": bytes_of(answer.batches),
         }
         if answer.diverging_epoch is not None:
             epoch, end_offset = answer.diverging_epoch
             values["diverging_epoch"] = {"epoch": epoch, "end_offset": end_offset}
         topics.setdefault(topic, []).append(values)
-    responses = [{"topic": name, "partitions": of} for name, of in topics.items()]
-    return {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": responses}
+    return {"throttle_time": 0, "responses": _values_of_topics(topics, "partitions")}

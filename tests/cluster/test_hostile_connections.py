@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.listener import PLAINTEXT
 from purgatory.cluster.protocol.connection import Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.rounds import Rounds
 from tests.cluster.conftest import eventually
@@ -406,9 +407,10 @@ def test_a_topic_that_is_asked_for_many_times_is_told_once() -> None:
 def test_a_client_that_is_being_accepted_when_a_broker_is_killed_is_cut_off() -> None:
     async def main(cluster: Cluster) -> None:
         broker = cluster.brokers[1]
-        accepted = broker._new_connection()
+        accepted = broker._new_connection(PLAINTEXT)
         await cluster.kill(1)
         transport = MagicMock()
+        transport.get_extra_info.return_value = None
         accepted.connection_made(transport)  # the event loop gets to it only now
         transport.abort.assert_called_once_with()
         assert broker.connection_count == 0

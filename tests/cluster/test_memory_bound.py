@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
-from purgatory.cluster.storage.retention import drop_older_than
+from purgatory.cluster.storage.retention import drop_old_segments
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
@@ -23,15 +23,19 @@ _MIB = 1024 * 1024
 _BATCH = RecordBatch.from_bytes(record_batch([bytes(900)]))
 
 
+_SMALL_SEGMENTS = LogConfig(segment_bytes=4_000)
+
+
 def _append(log: Log, commit: bool = True) -> None:
     log.append(_BATCH.with_offset(log.end_offset, 0))
     if commit:
         log.update_high_watermark(log.end_offset)
 
 
-def _logs(budget: MemoryBudget, count: int = 2, **options: bool) -> list[MemoryLog]:
-    config = LogConfig(segment_bytes=4_000)
-    return [MemoryLog(config, budget, options.get("may_drop", True)) for _ in range(count)]
+def _logs(
+    budget: MemoryBudget, count: int = 2, config: LogConfig = _SMALL_SEGMENTS
+) -> list[MemoryLog]:
+    return [MemoryLog(config, budget) for _ in range(count)]
 
 
 def test_the_oldest_committed_segments_go_when_there_is_no_room() -> None:
@@ -64,7 +68,7 @@ def test_what_is_not_committed_stays_and_the_next_is_refused() -> None:
 
 def test_a_log_to_be_compacted_keeps_all() -> None:
     budget = MemoryBudget(20_000)
-    (kept,) = _logs(budget, 1, may_drop=False)
+    (kept,) = _logs(budget, 1, LogConfig(segment_bytes=4_000, deletes=False))
     for _ in range(14):
         _append(kept)
     with pytest.raises(KafkaError):
@@ -175,25 +179,27 @@ def test_too_little_memory_is_refused_with_what_it_takes() -> None:
 
 
 def test_segments_whose_records_are_all_too_old_go_the_active_one_too() -> None:
-    (log,) = _logs(MemoryBudget(_MIB), 1)
+    kept_ms = 1_000
+    (log,) = _logs(MemoryBudget(_MIB), 1, LogConfig(segment_bytes=4_000, retention_ms=kept_ms))
     for _ in range(10):
         _append(log)
-    assert not drop_older_than(log, RECORD_TIME_MS), "none is older than that"
+    too_old_ms = RECORD_TIME_MS + kept_ms + 1
+    assert not drop_old_segments(log, too_old_ms - 1), "none is older than that"
     log.update_high_watermark(6)
-    assert drop_older_than(log, RECORD_TIME_MS + 1)
+    assert drop_old_segments(log, too_old_ms)
     assert log.start_offset == log.segment_bases[0] == 4, "whole segments of what is committed"
     log.update_high_watermark(10)
-    assert drop_older_than(log, RECORD_TIME_MS + 1)
+    assert drop_old_segments(log, too_old_ms)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (10, 10, 0)
     log._check()
-    assert not drop_older_than(log, RECORD_TIME_MS + 1)
+    assert not drop_old_segments(log, too_old_ms)
 
 
 def test_a_cluster_drops_records_older_than_their_topic_keeps_them() -> None:
     async def main() -> None:
         topics = [TopicSpec("orders"), TopicSpec("kept")]
         async with Cluster(ClusterConfig(brokers=1, topics=topics, retention_ms=1_000)) as cluster:
-            cluster.controller.topics["kept"].configs["retention.ms"] = "-1"
+            assert cluster.controller.change_topic_settings("kept", {"retention.ms": "-1"})
             broker = cluster.brokers[1]
             for topic in ("orders", "kept"):
                 partition = broker.manager.partition(TopicPartition(topic, 0))

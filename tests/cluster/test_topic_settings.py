@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from purgatory.cluster import Cluster, ClusterConfig, Fsync, GroupConfig
-from purgatory.cluster.topic_settings import NEVER, SETTINGS
+from purgatory.cluster import Cluster, ClusterConfig, Fsync, GroupConfig, TopicSpec
+from purgatory.kafka import LogConfig, TopicPartition
+from purgatory.kafka.topic_settings import NEVER, SETTINGS
 from tests.cluster.raw_client import RawClient
 
 _INVALID_CONFIG = 40
@@ -126,10 +127,11 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("message.timestamp.type", "LogAppendTime", "here it is 'CreateTime' and nothing else"),
+        ("message.timestamp.type", "Now", "it is one of CreateTime, LogAppendTime"),
         ("compression.type", "zstd", "here it is 'producer' and nothing else"),
         ("unclean.leader.election.enable", "true", "here it is 'false' and nothing else"),
-        ("segment.ms", "600000", f"here it is '{NEVER}' and nothing else"),
+        ("segment.ms", "0", "it is at least 1"),
+        ("max.compaction.lag.ms", "600000", f"here it is '{NEVER}' and nothing else"),
         ("flush.messages", "1", f"here it is '{NEVER}' and nothing else"),
         ("flush.ms", "1000", "Nothing is forced onto the disk by time"),
         ("remote.storage.enable", "yes", "There is no remote storage"),
@@ -195,5 +197,28 @@ def test_a_broker_has_its_own_names_for_them() -> None:
             shared = {"min.insync.replicas", "compression.type", "unclean.leader.election.enable"}
             levels = {name for name in SETTINGS if name.startswith("compression.")}
             assert described.keys() & SETTINGS.keys() == shared | levels
+
+    asyncio.run(main())
+
+
+def test_what_the_cluster_is_started_with_holds_for_all_logs() -> None:
+    async def main() -> None:
+        logs = LogConfig(compacts=True, appends_time=True, min_compaction_lag_ms=7, segment_ms=9)
+        config = ClusterConfig(brokers=1, topics=[TopicSpec("t")], log_config=logs)
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            described = await _described(client, _TOPIC, "t")
+            expected = {
+                "cleanup.policy": "compact,delete",
+                "message.timestamp.type": "LogAppendTime",
+                "min.compaction.lag.ms": "7",
+                "segment.ms": "9",
+                "retention.ms": "-1",
+            }
+            assert {name: described[name] for name in expected} == expected
+            partition = cluster.brokers[1].manager.partition(TopicPartition("t", 0))
+            assert partition is not None
+            assert partition.log.config == logs._replace(
+                segment_bytes=cluster.log_config.segment_bytes
+            )
 
     asyncio.run(main())

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from tests.cluster.wire_values import read_answer, record_batch, request_frame
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
-_VERSIONS = {PRODUCE: 8, FETCH: 11, METADATA: 8}
+PRODUCE, FETCH, METADATA, INCREMENTAL_ALTER_CONFIGS = 0, 1, 3, 44
+_VERSIONS = {PRODUCE: 8, FETCH: 11, METADATA: 8, INCREMENTAL_ALTER_CONFIGS: 1}
 _TIMEOUT_S = 60.0
 
 

@@ -109,7 +109,11 @@ def _not_none(hint: Any) -> Any:
 
 
 def record_batch(
-    values: list[bytes], producer_id: int = -1, base_sequence: int = -1, epoch: int = -1
+    values: list[bytes],
+    producer_id: int = -1,
+    base_sequence: int = -1,
+    epoch: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """Return one record batch in Kafka's format 2."""
     now = datetime.fromtimestamp(RECORD_TIME_MS / 1_000, UTC)
@@ -124,7 +128,7 @@ def record_batch(
             producer_id=producer_id,  # type: ignore[arg-type]
             producer_epoch=epoch,  # type: ignore[arg-type]
             base_sequence=base_sequence,  # type: ignore[arg-type]
-            attributes=0,  # type: ignore[arg-type]
+            attributes=0x10 if transactional else 0,  # type: ignore[arg-type]
             records=records,
         ),
     )

@@ -15,11 +15,12 @@ from purgatory.kafka import (
     GroupState,
     JoinAnswer,
     Joining,
-    OffsetEntry,
     RecordBatch,
+    StoredEntry,
     SyncAnswer,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.producer_identity import ProducerIdentity
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000
@@ -57,10 +58,17 @@ class Asked(Generic[AnswerT]):
 class TagCodec:
     """Keeps what is committed as a batch's tag."""
 
-    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
-        return RecordBatch(0, len(entries), 100 * len(entries), tag=tuple(entries))
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
+        size_bytes = 100 * len(entries)
+        if producer is None:
+            return RecordBatch(0, len(entries), size_bytes, tag=tuple(entries))
+        return RecordBatch(
+            0, len(entries), size_bytes, -1, *producer, tag=tuple(entries), transactional=True
+        )
 
-    def entries(self, batch: RecordBatch) -> Sequence[OffsetEntry]:
+    def entries(self, batch: RecordBatch) -> Sequence[StoredEntry]:
         assert isinstance(batch.tag, tuple)
         return batch.tag
 

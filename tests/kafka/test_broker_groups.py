@@ -18,6 +18,7 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from tests.kafka.conftest import Broker
+from tests.kafka.consumer_group_client import FakeTopics
 from tests.kafka.group_client import Asked, TagCodec, code_of, joining
 
 PLACE = TopicPartition(OFFSETS_TOPIC, 22)  # of "hello", of 50
@@ -40,6 +41,7 @@ class Coordinating:
             now_ms=broker.clock.now_ms,
             offsets_partitions=lambda: 50,
             is_known=lambda place: place.topic == "orders",
+            known_topics=FakeTopics(),
         )
 
     def lead(self, epoch: int, *isr: int) -> None:

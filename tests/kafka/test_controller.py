@@ -23,6 +23,7 @@ class _Broker:
     def __init__(self) -> None:
         self.roles: dict[TopicPartition, tuple[int, int, tuple[int, ...]]] = {}
         self.live: tuple[int, ...] = ()
+        self.settings: list[str | None] = []
 
     def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         known = self.roles.get(topic_partition)
@@ -31,6 +32,12 @@ class _Broker:
             "another leader has another epoch"
         )
         self.roles[topic_partition] = (state.leader, state.leader_epoch, state.isr)
+
+    def take_settings(self, topic: str | None) -> None:
+        self.settings.append(topic)
+
+    def drop_replica(self, topic_partition: TopicPartition) -> None:
+        del self.roles[topic_partition]
 
     def drop_topic(self, topic: str) -> None:
         self.roles = {key: role for key, role in self.roles.items() if key.topic != topic}

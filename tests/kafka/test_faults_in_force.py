@@ -15,12 +15,15 @@ from purgatory.kafka.faults import (
     DelayAnswers,
     DuplicateAnswers,
     Fault,
+    JumpClock,
     Kill,
     LoseAnswers,
     Pause,
     RefuseProduces,
+    SlowAnswers,
     SlowFollower,
     StallFollower,
+    TearAnswers,
     fault_of,
 )
 from purgatory.kafka.faults_in_force import AS_USUAL, AnswerFate, FaultsInForce
@@ -100,6 +103,34 @@ def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
     timed.end()
     assert timed.ended_s == 2.0 and faults.active == []
     assert [begun.number for begun in faults.recent] == [1, 2]
+
+
+def test_a_seed_strikes_the_same_messages_each_time() -> None:
+    def fates(seed: int) -> list[AnswerFate]:
+        faults = _Faults()
+        faults.begin(LoseAnswers(share=0.5, seed=seed))
+        faults.begin(DelayAnswers(by_ms=10, distribution="exponential", seed=seed))
+        return [faults.fate_of_answer(1, "fetch", None) for _ in range(50)]
+
+    assert fates(3) == fates(3) != fates(4)
+
+
+def test_an_answer_is_torn_and_slow_at_once() -> None:
+    faults = _Faults()
+    torn = TearAnswers(keep_bytes=6)
+    faults.begin(SlowAnswers(bytes_per_s=900)), faults.begin(SlowAnswers(bytes_per_s=100))
+    faults.begin(torn), faults.begin(TearAnswers())
+    fate = faults.fate_of_answer(1, "fetch", None)
+    assert fate == AnswerFate(torn=torn, bytes_per_s=100)
+
+
+def test_jumps_of_a_clock_add_up() -> None:
+    faults = _Faults()
+    forth, back = faults.begin(JumpClock(1, 5_000)), faults.begin(JumpClock(1, -7_000))
+    assert [faults.clock_jump_ms(broker) for broker in (1, 2)] == [-2_000, 0]
+    back.end()
+    forth.end()
+    assert faults.clock_jump_ms(1) == 0
 
 
 def test_a_kill_ends_the_pauses_of_its_broker() -> None:

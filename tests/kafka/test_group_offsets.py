@@ -10,14 +10,18 @@ import pytest
 
 from purgatory.kafka import (
     CommittedOffset,
+    EndTransaction,
     ErrorCode,
+    OffsetKey,
     PartitionProduceResponse,
+    ProducerIdentity,
     RecordBatch,
     TopicPartition,
     partition_of,
 )
 from purgatory.kafka.groups import group_offsets
 from purgatory.kafka.groups.group_offsets import GroupOffsets
+from purgatory.kafka.groups.pending_offsets import PendingOffsets
 from tests.kafka.group_client import TagCodec
 
 ORDERS = TopicPartition("orders", 0)
@@ -55,7 +59,7 @@ class LogOfOffsets:
     def partition(self, _: TopicPartition) -> LogOfOffsets:
         return self
 
-    def append_records(self, _: int, __: int, entries: Any, respond: Any) -> None:
+    def append_records(self, _: int, __: int, entries: Any, respond: Any, ___: Any) -> None:
         ((place, batches),) = entries.items()
         self.batches += batches
         self.end_offset += len(batches)  # a batch counts as one here
@@ -75,13 +79,14 @@ class LogOfOffsets:
             (key.group_id, key.partition): committed.offset
             for batch in self.batches[self.start :]
             for key, committed in TagCodec().entries(batch)
-            if committed is not None
+            if isinstance(key, OffsetKey) and isinstance(committed, CommittedOffset)
         }
 
 
 def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
     offsets = GroupOffsets(log, TagCodec(), lambda: 0)  # type: ignore[arg-type]
     offsets._loaded[0] = set()
+    offsets._pending[0] = PendingOffsets()
     return offsets
 
 
@@ -101,6 +106,31 @@ def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPa
     assert answers == [ErrorCode.NONE] * 10
     assert log.start == 10
     assert log.read() == {("g", 0): 9}
+
+
+def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+
+    log = LogOfOffsets()
+    offsets = _offsets_in(log)
+    answers: list[ErrorCode] = []
+    producer, other = ProducerIdentity(7, 0), TopicPartition("orders", 1)
+    offsets.commit_in_transaction(
+        0, "g", producer, {other: CommittedOffset(50, -1, "")}, answers.append
+    )
+    for offset in range(10):
+        offsets.commit(0, "g", {ORDERS: CommittedOffset(offset, -1, "")}, answers.append)
+    while log.waiting:
+        log.replicate()
+    assert log.start == 0, "the offset that is pending would be lost"
+    offsets.end_transaction(0, 7, EndTransaction.COMMIT)
+    offsets.commit(0, "g", {ORDERS: CommittedOffset(10, -1, "")}, answers.append)
+    while log.waiting:
+        log.replicate()
+    assert log.start == 12
+    assert log.read() == {("g", 0): 10, ("g", 1): 50}
 
 
 def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from purgatory.cluster.api import (
+    acls,
     committed_offsets,
     configs,
+    consumer_groups,
     fetch,
     groups,
+    leaders,
     list_offsets,
+    log_dirs,
     metadata,
+    offset_delete,
     produce,
     producers,
+    reassignments,
     sasl,
+    scram_credentials,
+    topic_partitions,
     topics,
+    transaction_descriptions,
+    transaction_requests,
     versions,
 )
+from purgatory.cluster.api.access import RULES, asked_by, guarded
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -43,11 +54,34 @@ HANDLERS: Mapping[int, Handler] = {
     21: topics.delete_records,
     22: producers.init_producer_id,
     23: fetch.offset_for_leader_epoch,
+    24: transaction_requests.add_partitions_to_txn,
+    25: transaction_requests.add_offsets_to_txn,
+    26: transaction_requests.end_txn,
+    27: transaction_requests.write_txn_markers,
+    28: committed_offsets.txn_offset_commit,
+    29: acls.describe_acls,
+    30: acls.create_acls,
+    31: acls.delete_acls,
     32: configs.describe_configs,
+    33: configs.alter_configs,
+    35: log_dirs.describe_log_dirs,
     36: sasl.authenticate,
     37: topics.create_partitions,
     42: groups.delete_groups,
+    43: leaders.elect_leaders,
+    44: configs.incremental_alter_configs,
+    45: reassignments.alter_partition_reassignments,
+    46: reassignments.list_partition_reassignments,
+    47: offset_delete.offset_delete,
+    50: scram_credentials.describe_user_scram_credentials,
+    51: scram_credentials.alter_user_scram_credentials,
     60: metadata.describe_cluster,
+    61: transaction_descriptions.describe_producers,
+    65: transaction_descriptions.describe_transactions,
+    66: transaction_descriptions.list_transactions,
+    68: consumer_groups.heartbeat,
+    69: consumer_groups.describe,
+    75: topic_partitions.describe_topic_partitions,
 }
 
 
@@ -57,10 +91,12 @@ def answer(broker: Broker, request: Request, connection: Connection) -> Awaitabl
     Raises:
         BadRequestError: the client has yet to say who it is, or nobody serves the API.
     """
-    unknown_user = broker.cluster.config.users is not None and connection.user is None
-    if unknown_user and request.api_key not in sasl.BEFORE_AUTHENTICATION:
+    if request.api_key not in sasl.BEFORE_AUTHENTICATION and not sasl.is_authenticated(connection):
         raise BadRequestError(f"{request.api_name} before the client said who it is")
     handler = HANDLERS.get(request.api_key)
     if handler is None:
         raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
-    return handler(broker, request, connection)
+    ask = asked_by(broker, request, connection)
+    if ask is None:
+        return handler(broker, request, connection)
+    return guarded(ask, RULES[request.api_key], handler)

@@ -1,21 +1,55 @@
-"""DescribeConfigs: the settings of topics and brokers, by the names that Kafka has for them."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and brokers.
+
+What may be changed, and to what, is decided in `purgatory.kafka.config_changes`. A change is in
+force, on all brokers that live, before it is answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.topic_settings import SETTINGS, value_of
+from purgatory.kafka import ErrorCode, KafkaError
+from purgatory.kafka.config_changes import (
+    KEYS_OF_BROKERS,
+    OF_TOPICS,
+    ConfigChange,
+    ConfigResource,
+    changed_settings,
+)
+from purgatory.kafka.topic_settings import SETTINGS, OfBroker
 
 _TOPIC, _BROKER = 2, 4
-_UNKNOWN_TOPIC = 3
-_INVALID_REQUEST = 42
-_OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5
+_OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
 _BOOLEAN, _INT = 1, 3
+_ALL_BROKERS = ""
+
+_Known = tuple[int, str, str]
+"""A source, the name that the setting has there, and its value."""
+
+
+class _Settings(NamedTuple):
+    """What AlterConfigs changes.
+
+    Args:
+        now: what is set.
+        of: what may be.
+        of_broker: what holds where nothing is set.
+        put: puts others in its place; False if that can't be saved.
+    """
+
+    now: Mapping[str, str]
+    of: ConfigResource
+    of_broker: OfBroker
+    put: Callable[[Mapping[str, str]], bool]
+
+
+# Looking.
 
 
 async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -24,75 +58,216 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
     documented = getattr(body, "include_documentation", False)
     return {
         "throttle_time": 0,
-        "results": [_resource(broker.cluster, asked, documented) for asked in body.resources],
+        "results": [
+            _described(broker, asked, body.include_synonyms, documented) for asked in body.resources
+        ],
     }
 
 
-def _resource(cluster: ClusterMetadata, asked: Any, documented: bool) -> dict[str, Any]:
-    name: str = asked.resource_name
+def _described(broker: Broker, asked: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
     wanted: Collection[str] | None = asked.configuration_keys
     values: dict[str, Any] = {
         "error_code": 0,
         "error_message": None,
         "resource_type": asked.resource_type,
-        "resource_name": name,
+        "resource_name": asked.resource_name,
         "configs": (),
     }
-    if asked.resource_type == _TOPIC:
-        if name not in cluster.controller.topics:
-            return {**values, "error_code": _UNKNOWN_TOPIC}
-        found = _of_topic(cluster, name)
-    elif asked.resource_type == _BROKER and name in map(str, cluster.brokers):
-        found = _of_broker(cluster, name)
-    else:
-        return {
-            **values,
-            "error_code": _INVALID_REQUEST,
-            "error_message": f"{name!r} has no settings: topics and brokers have",
-        }
+    try:
+        found = list(_configs_of(broker, asked.resource_type, asked.resource_name))
+    except KafkaError as error:
+        return {**values, "error_code": int(error.code), "error_message": error.message}
     return {
         **values,
         "configs": [
-            {**config, "documentation": config["documentation"] if documented else None}
+            {
+                **config,
+                "synonyms": config["synonyms"] if synonyms else (),
+                "documentation": config["documentation"] if documented else None,
+            }
             for config in found
             if wanted is None or config["name"] in wanted
         ],
     }
 
 
-def _of_topic(cluster: ClusterMetadata, topic: str) -> Iterator[dict[str, Any]]:
-    own = cluster.settings_of(topic)
+def _configs_of(broker: Broker, kind: int, name: str) -> Iterator[dict[str, Any]]:
+    cluster = broker.cluster
+    _check_resource(cluster, kind, name)
+    if kind == _TOPIC:
+        return _of_topic(broker, name)
+    return _of_all_brokers(cluster) if name == _ALL_BROKERS else _of_broker(cluster, name)
+
+
+def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
+    if kind == _TOPIC:
+        if name not in cluster.controller.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    elif kind != _BROKER:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name!r} is a resource of type {kind}: topics ({_TOPIC}) and brokers ({_BROKER}) "
+            "have settings",
+        )
+    elif name != _ALL_BROKERS and name not in map(str, cluster.brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"there is no broker {name!r}; there are {', '.join(map(str, cluster.brokers))}, "
+            "and '' for all of them",
+        )
+
+
+def _of_topic(broker: Broker, topic: str) -> Iterator[dict[str, Any]]:
+    own = broker.cluster.settings_of(topic)
     for name, setting in SETTINGS.items():
-        source = _BY_DEFAULT
+        known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
         if name in own:
-            source = _OF_TOPIC
-        elif cluster.setting(name) is not None:
-            source = _OF_BROKER
-        value = value_of(own, name, cluster.setting)
-        yield _config(name, value, source, setting.kind, setting.doc)
+            known.insert(0, (_OF_TOPIC, name, own[name]))
+        yield _config(name, known, setting.kind, setting.doc, setting.fixed)
 
 
-def _of_broker(cluster: ClusterMetadata, broker_id: str) -> Iterator[dict[str, Any]]:
-    yield _config("broker.id", broker_id, _OF_BROKER, _INT, "The broker's number.")
-    for name, value in cluster.broker_settings().items():
+def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
+    id_known = [(_OF_BROKER, "broker.id", name)]
+    yield _config("broker.id", id_known, _INT, "The broker's number.", True)
+    for own, value in cluster.broker_settings().items():
         kind = _BOOLEAN if value in ("true", "false") else _INT
-        yield _config(name, value, _OF_BROKER, kind, "As in Kafka.")
-    for name, setting in SETTINGS.items():
-        if setting.of_broker is not None:
-            source = _BY_DEFAULT if cluster.setting(name) is None else _OF_BROKER
-            value = value_of({}, name, cluster.setting)
-            yield _config(setting.of_broker, value, source, setting.kind, setting.doc)
+        yield _config(own, [(_OF_BROKER, own, value)], kind, "As in Kafka.", True)
+    for own, key in KEYS_OF_BROKERS.items():
+        setting = SETTINGS[key]
+        known = list(_known_of_broker(cluster, int(name), key))
+        yield _config(own, known, setting.kind, setting.doc, setting.fixed)
 
 
-def _config(name: str, value: str, source: int, kind: int, doc: str) -> dict[str, Any]:
+def _of_all_brokers(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
+    """As in Kafka: nothing but what was set for all brokers."""
+    for own, key in KEYS_OF_BROKERS.items():
+        value = cluster.controller.default_settings.get(key)
+        if value is not None:
+            setting = SETTINGS[key]
+            known = [(_OF_ALL_CHANGED, own, value)]
+            yield _config(own, known, setting.kind, setting.doc, setting.fixed)
+
+
+def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
+    """Yield what a broker knows of a setting of topics; the first is in force."""
+    setting, controller = SETTINGS[key], cluster.controller
+    name = setting.of_broker or key
+    of_one = controller.broker_settings.get(broker_id, {}).get(key)
+    values = [
+        (_OF_BROKER_CHANGED, name, of_one),
+        (_OF_ALL_CHANGED, name, controller.default_settings.get(key)),
+        (_OF_BROKER, name, cluster.setting_at_start(key)),
+        (_BY_DEFAULT, name, setting.default),
+    ]
+    yield from ((source, called, value) for source, called, value in values if value is not None)
+
+
+def _config(
+    name: str, known: Sequence[_Known], kind: int, doc: str, read_only: bool
+) -> dict[str, Any]:
+    source, _, value = known[0]
     return {
         "name": name,
         "value": value,
-        "read_only": True,
+        "read_only": read_only,
         "config_source": source,
         "is_default": source == _BY_DEFAULT,
         "is_sensitive": False,
-        "synonyms": (),
+        "synonyms": [
+            {"name": called, "value": value, "source": source} for source, called, value in known
+        ],
         "config_type": kind,
         "documentation": doc,
     }
+
+
+# Changing.
+
+
+async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself."""
+
+    def change(asked: Any, settings: _Settings) -> dict[str, str]:
+        changes = [ConfigChange(config.name, config.value) for config in asked.configs]
+        return changed_settings({}, changes, settings.of, settings.of_broker)
+
+    return _altered(broker, request, change)
+
+
+async def incremental_alter_configs(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Change what is said, and leave the rest as it is."""
+
+    def change(asked: Any, settings: _Settings) -> dict[str, str]:
+        changes = [
+            ConfigChange(config.name, config.value, config.config_operation)
+            for config in asked.configs
+        ]
+        return changed_settings(settings.now, changes, settings.of, settings.of_broker)
+
+    return _altered(broker, request, change)
+
+
+_Change = Callable[[Any, _Settings], dict[str, str]]
+
+
+def _altered(broker: Broker, request: Request, change: _Change) -> dict[str, Any]:
+    body = request.body
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in body.resources)
+    return {
+        "throttle_time": 0,
+        "responses": [
+            _altered_resource(
+                broker,
+                asked,
+                counts[(asked.resource_type, asked.resource_name)],
+                body.validate_only,
+                change,
+            )
+            for asked in body.resources
+        ],
+    }
+
+
+def _altered_resource(
+    broker: Broker, asked: Any, count: int, validate_only: bool, change: _Change
+) -> dict[str, Any]:
+    name = asked.resource_name
+    values = {"resource_type": asked.resource_type, "resource_name": name}
+    try:
+        if count > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
+        settings = _settings_of(broker, asked.resource_type, name)
+        changed = change(asked, settings)
+        if not validate_only and not settings.put(changed):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
+    except KafkaError as error:
+        return {**values, "error_code": int(error.code), "error_message": error.message}
+    return {**values, "error_code": 0, "error_message": None}
+
+
+def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
+    cluster = broker.cluster
+    controller = cluster.controller
+    _check_resource(cluster, kind, name)
+    if kind == _TOPIC:
+        return _Settings(
+            cluster.settings_of(name),
+            OF_TOPICS,
+            broker.setting,
+            lambda settings: controller.change_topic_settings(name, settings),
+        )
+    broker_id = None if name == _ALL_BROKERS else int(name)
+    own = {} if broker_id is None else {"broker.id": name}
+    now = (
+        controller.default_settings
+        if broker_id is None
+        else controller.broker_settings.get(broker_id, {})
+    )
+    return _Settings(
+        now,
+        ConfigResource("brokers", KEYS_OF_BROKERS, {**own, **cluster.broker_settings()}),
+        cluster.setting_at_start,
+        lambda settings: controller.change_broker_settings(broker_id, settings),
+    )

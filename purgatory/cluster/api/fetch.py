@@ -1,17 +1,25 @@
-"""Fetch: read, or wait for bytes in the Fetch purgatory; and where leader epochs end."""
+"""Fetch: read, or wait for bytes in the Fetch purgatory; and where leader epochs end.
+
+A client's session (`purgatory.kafka.fetch_sessions`) says what is read beside what it asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
+from purgatory.cluster.api.access import Ask, asked_by
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.leaders_now import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import fetch_answer
+from purgatory.cluster.protocol.fixed_requests import FETCH_BY_IDS
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
+    ErrorCode,
     FetchIsolation,
     FetchParams,
     KafkaError,
@@ -19,54 +27,159 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
+from purgatory.kafka.fetch_sessions import (
+    FINAL_EPOCH,
+    NO_SESSION,
+    AskedPartition,
+    FetchContext,
+    SessionKey,
+)
+from purgatory.kafka.read_replicas import preferred_read_replica
+from purgatory.kafka.security.acl import Operation
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000
 # Of one answer, whatever the client would take: while it is made, no other client is served, and
 # while it isn't taken, it is held. There is more in the next one.
 
-_NO_SESSION = 0
-_FETCH_SESSION_ID_NOT_FOUND = 70
 _NO_EPOCH = -1
+_NO_ID = UUID(int=0)
 
 Answers = Mapping[TopicPartition, PartitionFetchResponse]
 
 
 async def fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Read what is there, once it is ``min_bytes``, or the time is up.
+    """Read what is there, once it is ``min_bytes``, or the time is up."""
+    version = request.api_version
+    context = _context(broker, request)
+    if context.error is not ErrorCode.NONE:
+        return fetch_answer(version, {}, error=context.error)
+    answers = await _read(broker, request, connection, context.asked)
+    session_id, told = context.settle(answers)
+    hints = leader_hints(broker.cluster, connection.listener, told)
+    return fetch_answer(version, told, session_id, hints=hints)
 
-    Incremental fetch sessions are refused: Kafka's way to say so is to give none.
-    """
-    body = request.body
-    if getattr(body, "session_id", _NO_SESSION) != _NO_SESSION:
-        return {
-            "throttle_time": 0,
-            "error_code": _FETCH_SESSION_ID_NOT_FOUND,
-            "session_id": _NO_SESSION,
-            "responses": (),
-        }
+
+def _context(broker: Broker, request: Request) -> FetchContext:
+    """Find out what is asked: by the request, and by its session."""
+    body, cluster = request.body, broker.cluster
+    by_ids = request.api_version >= FETCH_BY_IDS
+
+    def name_of(topic: UUID) -> str | None:
+        known = cluster.topic_of(topic)
+        return None if known is None else known.name
+
+    asked: dict[SessionKey, AskedPartition] = {}
+    for topic in body.topics:
+        named: Any = (topic.topic_id or _NO_ID) if by_ids else topic.topic
+        name = name_of(named) if by_ids else named
+        for partition in topic.partitions:
+            wanted = PartitionFetch(
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                _epoch(getattr(partition, "current_leader_epoch", _NO_EPOCH)),
+                _epoch(getattr(partition, "last_fetched_epoch", _NO_EPOCH)),
+            )
+            asked[named, partition.partition] = AskedPartition(name, wanted)
+    forgotten = [
+        ((topic.topic_id or _NO_ID) if by_ids else topic.topic, partition)
+        for topic in getattr(body, "forgotten_topics_data", ())
+        for partition in topic.partitions
+    ]
+    return broker.fetch_sessions.begin(
+        getattr(body, "session_id", NO_SESSION),
+        getattr(body, "session_epoch", FINAL_EPOCH),
+        asked,
+        forgotten,
+        by_ids,
+        name_of,
+        int(broker.manager.clock.now_ms()),
+    )
+
+
+async def _read(
+    broker: Broker,
+    request: Request,
+    connection: Connection,
+    asked: Mapping[SessionKey, AskedPartition],
+) -> dict[SessionKey, PartitionFetchResponse]:
+    """Read all that is asked; wait, unless something is wrong with any of it."""
+    body, trace = request.body, broker.cluster.trace
+    ask = asked_by(broker, request, connection)
+    rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
+    at_once = {
+        key: answer
+        for key, one in asked.items()
+        if (
+            answer := _why_refused(broker, ask, key, one)
+            or _sent_elsewhere(broker, one, key[1], rack)
+        )
+    }
+    fetches = {
+        TopicPartition(one.topic, key[1]): one.fetch
+        for key, one in asked.items()
+        if one.topic is not None and key not in at_once
+    }
     params = FetchParams(
-        max_wait_ms=milliseconds(body.max_wait),
+        max_wait_ms=0 if at_once else milliseconds(body.max_wait),
         min_bytes=body.min_bytes,
         max_bytes=min(body.max_bytes, _MAX_BYTES),
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
+        from_followers=bool(rack),
     )
-    fetches = {
-        TopicPartition(topic.topic, partition.partition): PartitionFetch(
-            partition.fetch_offset,
-            partition.partition_max_bytes,
-            _epoch(getattr(partition, "current_leader_epoch", _NO_EPOCH)),
-            _epoch(getattr(partition, "last_fetched_epoch", _NO_EPOCH)),
-        )
-        for topic in body.topics
-        for partition in topic.partitions
-    }
     answers: Answers = await answer_of(partial(broker.manager.fetch_records, params, fetches))
     answers = bounded(answers)
-    if broker.cluster.trace is not None:
-        from_offsets = {key: asked.fetch_offset for key, asked in fetches.items()}
-        broker.cluster.trace.fetched(connection, request, answers, from_offsets)
-    return fetch_answer(request.api_version, answers)
+    if trace is not None:
+        from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
+        trace.fetched(connection, request, answers, from_offsets)
+    return {
+        key: at_once.get(key) or answers[TopicPartition(one.topic or "", key[1])]
+        for key, one in asked.items()
+    }
+
+
+def _why_refused(
+    broker: Broker, ask: Ask | None, key: SessionKey, asked: AskedPartition
+) -> PartitionFetchResponse | None:
+    """Return what is wrong with how a topic is named, and by whom; None if nothing is."""
+    named, name = key[0], asked.topic
+    if ask is not None and name is not None and not ask.may_topic(Operation.READ, name):
+        return _FORBIDDEN
+    if not isinstance(named, UUID):
+        return None
+    if name is None:
+        return PartitionFetchResponse(ErrorCode.UNKNOWN_TOPIC_ID)
+    known = broker.cluster.topic_of(name)
+    if known is not None and known.topic_id != named:
+        # Another topic has that name since the session learned it.
+        return PartitionFetchResponse(ErrorCode.INCONSISTENT_TOPIC_ID)
+    return None
+
+
+_FORBIDDEN = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _sent_elsewhere(
+    broker: Broker, asked: AskedPartition, number: int, rack: str
+) -> PartitionFetchResponse | None:
+    """Return the answer that sends a consumer to a replica in its rack, None where there isn't."""
+    if not rack or asked.topic is None:
+        return None
+    partition = broker.manager.partition(TopicPartition(asked.topic, number))
+    if partition is None:
+        return None
+    replica = preferred_read_replica(
+        partition, rack, broker.cluster.live_rack, asked.fetch.fetch_offset
+    )
+    if replica is None:
+        return None
+    return PartitionFetchResponse(
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        preferred_replica=replica,
+    )
 
 
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK

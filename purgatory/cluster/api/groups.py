@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from purgatory.cluster.api import permitted_operations
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
+from purgatory.cluster.listener import Listener
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
@@ -17,40 +19,53 @@ from purgatory.kafka import (
     JoinAnswer,
     Joining,
     SyncAnswer,
+    TopicPartition,
 )
 
-_GROUP_KEY = 0
-_INVALID_REQUEST = 42
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
+    _GROUP_KEY: lambda broker, key: broker.groups.place_of(key),
+    _TRANSACTION_KEY: lambda broker, key: broker.transactions.place_of(key),
+}
 _IDS_FIRST_SINCE = 4
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
+_NOT_FOUND_TOLD_SINCE = 6
+"""Since this version of DescribeGroups it is an error that there is no such group; before, it is
+one that is dead."""
 
 
 # ---- who coordinates
 
 
 async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell which broker coordinates groups: who leads their partition of the offsets' topic."""
+    """Tell which broker coordinates groups or transactions: who leads their partition of the
+    internal topic."""
     body = request.body
     if request.api_version < 4:
-        return {"throttle_time": 0, **_coordinator(broker, body.key, getattr(body, "key_type", 0))}
+        key_type = getattr(body, "key_type", _GROUP_KEY)
+        return {
+            "throttle_time": 0,
+            **_coordinator(broker, connection.listener, body.key, key_type),
+        }
     return {
         "throttle_time": 0,
         "coordinators": [
-            {"key": key, **_coordinator(broker, key, body.key_type)}
+            {"key": key, **_coordinator(broker, connection.listener, key, body.key_type)}
             for key in body.coordinator_keys
         ],
     }
 
 
-def _coordinator(broker: Broker, key: str, key_type: int) -> dict[str, Any]:
+def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) -> dict[str, Any]:
     nobody = {"error_message": None, "node_id": -1, "host": "", "port": -1}
-    if key_type != _GROUP_KEY:
+    place_of = _PLACES.get(key_type)
+    if place_of is None or (key_type == _TRANSACTION_KEY and not key):
         return {
             **nobody,
-            "error_code": _INVALID_REQUEST,
-            "error_message": "transactions are not served",
+            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_message": f"there is no coordinator of {key!r} of the type {key_type}",
         }
-    state = broker.cluster.controller.state_of(broker.groups.place_of(key))
+    state = broker.cluster.controller.state_of(place_of(broker, key))
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     if leader is None:
         return {**nobody, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
@@ -58,8 +73,7 @@ def _coordinator(broker: Broker, key: str, key_type: int) -> dict[str, Any]:
         "error_code": 0,
         "error_message": None,
         "node_id": leader.broker_id,
-        "host": leader.host,
-        "port": leader.port,
+        **leader.place(listener)._asdict(),
     }
 
 
@@ -170,18 +184,23 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
 
 async def list_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
     """List the groups that are coordinated here."""
-    wanted = set(getattr(request.body, "states_filter", None) or ())
+    states = {name.lower() for name in getattr(request.body, "states_filter", ())}
+    types = {name.lower() for name in getattr(request.body, "types_filter", ())}
+    classic = [
+        (group.group_id, group.protocol_type or "", group.state.value, "classic")
+        for group in broker.groups.all_groups()
+    ]
+    consumers = [
+        (group.group_id, "consumer", group.state.value, "consumer")
+        for group in broker.groups.consumers.groups.values()
+    ]
     return {
         "throttle_time": 0,
         "error_code": 0,
         "groups": [
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type or "",
-                "group_state": group.state.value,
-            }
-            for group in broker.groups.all_groups()
-            if not wanted or group.state.value in wanted
+            {"group_id": group_id, "protocol_type": kind, "group_state": state, "group_type": which}
+            for group_id, kind, state, which in (*classic, *consumers)
+            if (not states or state.lower() in states) and (not types or which in types)
         ],
     }
 
@@ -192,18 +211,28 @@ async def describe_groups(broker: Broker, request: Request, connection: Connecti
     return {
         "throttle_time": 0,
         "groups": [
-            {**_description(broker, group_id), "authorized_operations": allowed}
+            {
+                **_description(broker, group_id, request.api_version),
+                "authorized_operations": allowed,
+            }
             for group_id in request.body.groups
         ],
     }
 
 
-def _description(broker: Broker, group_id: str) -> dict[str, Any]:
+def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, Any]:
     try:
         group = broker.groups.describe(group_id)
+        if group.state is GroupState.DEAD:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no group {group_id}"
+            )
     except GroupRefusal as refusal:
+        is_not_found = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
+        is_told = not is_not_found or api_version >= _NOT_FOUND_TOLD_SINCE
         return {
-            "error_code": int(refusal.code),
+            "error_code": int(refusal.code) if is_told else 0,
+            "error_message": refusal.message,
             "group_id": group_id,
             "group_state": GroupState.DEAD.value,
             "protocol_type": "",

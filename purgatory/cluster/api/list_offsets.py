@@ -15,6 +15,10 @@ from purgatory.kafka import ErrorCode, Partition, TopicPartition
 _LATEST = -1
 _EARLIEST = -2
 _OF_MAX_TIMESTAMP = -3
+_EARLIEST_LOCAL = -4
+_OF_REMOTE_STORAGE = (-5, -6)
+"""The latest offset that is in remote storage, and the first that is to go there: none is."""
+_NO_EPOCH = -1
 _NO_TIME = -1
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
@@ -51,8 +55,9 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return {**values, "error_code": int(broker.manager.why_absent(topic_partition)[0])}
-    if not partition.is_leader:
-        return {**values, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+    refused = _why_refused(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
+    if refused is not ErrorCode.NONE:
+        return {**values, "error_code": int(refused)}
     try:
         found = _asked_offset(partition, asked.timestamp, committed_only)
     except ValueError as error:  # a batch that can't be looked into
@@ -60,14 +65,23 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
         return {**values, "error_code": int(ErrorCode.CORRUPT_MESSAGE)}
     return {
         **values,
-        "leader_epoch": partition.leader_epoch,
+        "leader_epoch": partition.log.epochs.epoch_of(found.offset),
         "offset": found.offset,
         "timestamp": found.timestamp_ms,
     }
 
 
+def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
+    if epoch != _NO_EPOCH and epoch != partition.leader_epoch:
+        old = epoch < partition.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
-    if timestamp_ms == _EARLIEST:
+    if timestamp_ms in _OF_REMOTE_STORAGE:
+        return _NOTHING
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return Record(partition.log_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp_ms == _LATEST:

@@ -1,6 +1,6 @@
-"""What a client may do with a resource, as a set of bits: everything, since nobody is kept from it.
+"""The operations that there are on a resource, as a set of bits, where a request asks for them.
 
-Kafka answers with them only where they are asked for.
+What its client may not do is taken out of them where access is guarded (`access.guard`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ def of_cluster(body: object) -> int:
 def of_topic(body: object) -> int:
     """Return the operations on a topic, where the request asks for them."""
     return _OF_TOPIC if getattr(body, "include_topic_authorized_operations", False) else NOT_ASKED
+
+
+def of_described_topic() -> int:
+    """Return the operations on a topic, for a request that always asks for them."""
+    return _OF_TOPIC
 
 
 def of_group(body: object) -> int:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
+from uuid import UUID
 
 from crc32c import crc32c
 
+from purgatory.cluster.api.access import asked_by
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.leaders_now import leader_hints
+from purgatory.cluster.api.verification import refused_outside
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import produce_answer
+from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
+from purgatory.cluster.protocol.leader_hints import Key
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.record_contents import records_of
+from purgatory.cluster.record_times import max_timestamp_ms
+from purgatory.cluster.record_validation import validated
 from purgatory.kafka import (
     ErrorCode,
     KafkaError,
@@ -21,14 +29,18 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.controller import Topic
+from purgatory.kafka.security.acl import Operation
 
 _ALL = -1
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
+_NO_ID = UUID(int=0)
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
+_FORBIDDEN = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _WHY_UNSAVED = "the cluster's metadata can't be saved"
 _UNSAVED = PartitionProduceResponse(ErrorCode.KAFKA_STORAGE_ERROR, message=_WHY_UNSAVED)
 _UNSAVED_SINCE = PartitionProduceResponse(
@@ -41,27 +53,36 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     body, trace = request.body, broker.cluster.trace
     came_us = 0 if trace is None else trace.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
-    refused: dict[TopicPartition, PartitionProduceResponse] = {}
+    refused: dict[Key, PartitionProduceResponse] = {}
+    keys: dict[TopicPartition, Key] = {}
+    by_ids = request.api_version >= PRODUCE_BY_IDS
+    ask = asked_by(broker, request, connection)
     for topic in body.topic_data:
-        known = broker.cluster.controller.topics.get(topic.name)
-        keeps_keys = not broker.may_drop(topic.name)
+        asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
+        known = broker.cluster.topic_of(asked)
+        why = _why_refused(asked, known)
+        name = None if by_ids and known is None else known.name if known else asked
+        if ask is not None and name is not None and not ask.may_topic(Operation.WRITE, name):
+            why = _FORBIDDEN
         for partition in topic.partition_data:
-            topic_partition = TopicPartition(topic.name, partition.index)
-            if known is not None and known.internal:
-                refused[topic_partition] = PartitionProduceResponse(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, message=f"{topic.name} is the cluster's own"
-                )
+            if why is not None:
+                refused[asked, partition.index] = why
                 continue
+            topic_partition = TopicPartition(
+                known.name if by_ids and known else asked, partition.index
+            )
+            keys[topic_partition] = (asked, partition.index)
             try:
-                batches = split_batches(partition.records or b"")
-                if keeps_keys:
-                    _check_keys(batches, topic_partition)
-                entries[topic_partition] = batches
+                entries[topic_partition] = _validated(broker, topic_partition, partition.records)
             except KafkaError as error:
-                refused[topic_partition] = PartitionProduceResponse(
+                refused[asked, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message
                 )
     try:
+        outside = refused_outside(broker, body.transactional_id, entries)
+        for topic_partition, why_outside in outside.items():
+            del entries[topic_partition]
+            refused[keys[topic_partition]] = why_outside
         refusals = _refusals(broker, entries)
         answers: Answers
         if refusals is not None:
@@ -73,6 +94,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             )
             if acks == _ALL and not broker.cluster.is_saved():
                 answers = dict.fromkeys(answers, _UNSAVED_SINCE)
+            answers = _with_append_times(broker, answers)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
             trace.abandoned(request, entries, came_us)
@@ -81,23 +103,51 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
-    return produce_answer(request.api_version, {**refused, **answers} if refused else answers)
+    told = refused | {keys[topic_partition]: answer for topic_partition, answer in answers.items()}
+    return produce_answer(
+        request.api_version, told, leader_hints(broker.cluster, connection.listener, told)
+    )
 
 
-def _check_keys(batches: list[RecordBatch], topic_partition: TopicPartition) -> None:
-    """Refuse records without a key, of which compaction would not know which replaces which."""
-    for batch in batches:
-        try:
-            keyless = [number for number, one in enumerate(records_of(batch)) if one.key is None]
-        except ValueError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        if keyless:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"{topic_partition} is compacted, and takes no records without a key: "
-                f"{len(keyless)} of {batch.record_count} have none, the first is number "
-                f"{keyless[0]}",
-            )
+def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
+    if known is None and isinstance(asked, UUID):
+        message = f"no topic has the id {asked}"
+        return PartitionProduceResponse(ErrorCode.UNKNOWN_TOPIC_ID, message=message)
+    if known is not None and known.internal:
+        message = f"{known.name} is the cluster's own"
+        return PartitionProduceResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, message=message)
+    return None
+
+
+def _validated(
+    broker: Broker, topic_partition: TopicPartition, records: bytes | None
+) -> list[RecordBatch]:
+    batches = split_batches(records or b"")
+    partition = broker.manager.partition(topic_partition)
+    if partition is None:
+        return batches  # to be refused by why it isn't here
+    return validated(batches, partition.log.config, topic_partition, broker.now_ms())
+
+
+def _with_append_times(broker: Broker, answers: Answers) -> Answers:
+    """Tell the times that records got where the topic says so. The log has them, also a copy's."""
+    times_ms = {}
+    for topic_partition, answer in answers.items():
+        partition = broker.manager.partition(topic_partition)
+        if partition is None or not partition.log.config.appends_time:
+            continue
+        offset = answer.base_offset
+        if partition.log.start_offset <= offset < partition.log.end_offset:
+            batch = partition.log.read(offset, 1)[0]
+            times_ms[topic_partition] = max_timestamp_ms(batch)
+    return (
+        {
+            key: answer._replace(append_time_ms=times_ms[key]) if key in times_ms else answer
+            for key, answer in answers.items()
+        }
+        if times_ms
+        else answers
+    )
 
 
 def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:

@@ -1,12 +1,11 @@
-"""SaslHandshake and SaslAuthenticate: who a client is, by user name and password (PLAIN).
+"""SaslHandshake and SaslAuthenticate: who a client is, by user name and password.
 
-After a handshake of version 0, as librdkafka 2.0 makes it, the credentials come by themselves: a
-frame that is no request. They are answered by an empty one, or by the end of the connection.
+After a handshake of version 0, as librdkafka 2.0 makes it, the messages come by themselves: frames
+that are no requests. They are answered by such frames, or by the end of the connection.
 """
 
 from __future__ import annotations
 
-import hmac
 from functools import partial
 
 from purgatory.cluster.broker import Broker
@@ -14,6 +13,9 @@ from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
 from purgatory.core.fault_log import Logger
+from purgatory.kafka.security.credentials import Credentials
+from purgatory.kafka.security.login import Login, LoginError, PlainLogin
+from purgatory.kafka.security.scram import ScramLogin, ScramMechanism
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
@@ -24,60 +26,77 @@ _PLAIN = "PLAIN"
 _UNSUPPORTED_MECHANISM = 33
 _ILLEGAL_STATE = 34
 _AUTHENTICATION_FAILED = 58
-_WRONG = "the user or the password is wrong"
 
 _log = Logger("purgatory.cluster")
 
 
 async def handshake(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Agree on PLAIN."""
-    known = request.body.mechanism == _PLAIN and broker.cluster.config.users is not None
-    connection.mechanism = _PLAIN if known else None
-    if known and request.api_version == 0:
-        connection.take_token = partial(_take_token, broker, connection)
-    return {"error_code": 0 if known else _UNSUPPORTED_MECHANISM, "mechanisms": (_PLAIN,)}
-
-
-async def authenticate(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Check the user's name and password."""
-    if connection.mechanism is None:
-        return _refused(_ILLEGAL_STATE, "a handshake comes before it")
-    if not _authenticates(broker, connection, bytes(request.body.auth_bytes)):
-        return _refused(_AUTHENTICATION_FAILED, _WRONG)
+    """Agree on a mechanism."""
+    known = request.body.mechanism in connection.listener.sasl
+    if known:
+        connection.login = _login(broker.cluster.security.credentials, request.body.mechanism)
+        if request.api_version == 0:
+            connection.take_token = partial(_take_token, connection, connection.login)
     return {
-        "error_code": 0,
-        "error_message": None,
-        "auth_bytes": b"",
-        "session_lifetime": 0,
+        "error_code": 0 if known else _UNSUPPORTED_MECHANISM,
+        "mechanisms": connection.listener.sasl,
     }
 
 
-def _take_token(broker: Broker, connection: Connection, token: bytes) -> bytes:
-    if not _authenticates(broker, connection, token):
-        raise BadRequestError(_WRONG)
-    return b""
+def _login(credentials: Credentials, mechanism: str) -> Login:
+    if mechanism == _PLAIN:
+        return PlainLogin(credentials.is_password)
+    hashed = ScramMechanism(mechanism)
+    return ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
 
 
-def _authenticates(broker: Broker, connection: Connection, token: bytes) -> bool:
-    """Whether a token has a user's name and password; the connection is that user's then."""
-    users = broker.cluster.config.users or {}
-    user, password = _credentials(token)
-    # Compared also where there is no such user, so that the time it takes doesn't tell.
-    known = users.get(user, "")
-    if not hmac.compare_digest(password.encode(), known.encode()) or user not in users:
-        _log.warning("authentication_failed", peer=connection.peer, user=user)
-        return False
-    connection.user = user
-    return True
-
-
-def _credentials(token: bytes) -> tuple[str, str]:
-    """Return user and password of ``[whom to act for] NUL user NUL password``."""
+async def authenticate(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take the client's next message."""
+    login = connection.login
+    if login is None or login.is_over:
+        return _refused(_ILLEGAL_STATE, "a handshake comes before it")
     try:
-        _, user, password = token.decode().split("\0")
-    except ValueError:  # UnicodeDecodeError is one
-        return "", ""
-    return user, password
+        answer = _answer(connection, login, bytes(request.body.auth_bytes))
+    except LoginError:
+        # What exactly is wrong is in the log: it is nothing that a stranger should know.
+        return _refused(_AUTHENTICATION_FAILED, "the user or the password is wrong")
+    return {"error_code": 0, "error_message": None, "auth_bytes": answer, "session_lifetime": 0}
+
+
+def _take_token(connection: Connection, login: Login, token: bytes) -> bytes:
+    try:
+        answer = _answer(connection, login, token)
+    except LoginError as error:
+        raise BadRequestError(str(error)) from None
+    if not login.is_over:
+        connection.take_token = partial(_take_token, connection, login)
+    return answer
+
+
+def _answer(connection: Connection, login: Login, message: bytes) -> bytes:
+    """Return what the message is answered; the connection is the user's once that is over.
+
+    Raises:
+        LoginError: the client may not come in. It may begin again, with a handshake.
+    """
+    try:
+        answer = login.answer(message)
+    except LoginError as error:
+        connection.login = None
+        _log.warning(
+            "authentication_failed", peer=connection.peer, user=login.user, reason=str(error)
+        )
+        raise
+    if login.is_over:
+        connection.principal = f"User:{login.user}"
+    return answer
+
+
+def is_authenticated(connection: Connection) -> bool:
+    """Whether the client has said who it is, where it is asked."""
+    if not connection.listener.sasl:
+        return True
+    return connection.login is not None and connection.login.is_over
 
 
 def _refused(code: int, message: str) -> Answer:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.api.metadata import is_topic_name
@@ -13,9 +14,9 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.topic_settings import checked_settings
-from purgatory.kafka import PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.errors import ClusterError
+from purgatory.kafka import KafkaError, PartitionDeleteRecordsResponse, TopicPartition
+from purgatory.kafka.controller import Topic
+from purgatory.kafka.topic_settings import checked_settings
 
 _NONE = 0
 _UNKNOWN_TOPIC = 3
@@ -24,9 +25,11 @@ _TOPIC_ALREADY_EXISTS = 36
 _INVALID_PARTITIONS = 37
 _INVALID_REPLICATION_FACTOR = 38
 _INVALID_REPLICA_ASSIGNMENT = 39
-_INVALID_CONFIG = 40
 _INVALID_REQUEST = 42
 _POLICY_VIOLATION = 44
+_UNKNOWN_TOPIC_ID = 100
+_DELETE_BY_IDS = 6
+"""Since this version of DeleteTopics a topic may be named by its id."""
 
 _DEFAULT = -1
 
@@ -58,8 +61,8 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
     try:
         given = {one.name: one.value for one in asked.configs}
         settings = checked_settings(given, cluster.setting)
-    except ClusterError as error:
-        return _Refused(_INVALID_CONFIG, str(error))
+    except KafkaError as error:
+        return _Refused(int(error.code), error.message)
     if asked.assignments:
         return _create_assigned(cluster, asked, settings, validate_only)
     partitions, replication = _counts(cluster, asked)
@@ -113,11 +116,13 @@ def _counts(cluster: ClusterMetadata, asked: Any) -> tuple[int, int]:
 
 
 def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> dict[str, Any]:
+    topic = cluster.controller.topics.get(asked.name) if refused is None else None
     partitions, replication = _counts(cluster, asked)
     if asked.assignments:
         partitions, replication = len(asked.assignments), len(asked.assignments[0].broker_ids)
     return {
         "name": asked.name,
+        "topic_id": topic and topic.topic_id,
         "error_code": _NONE if refused is None else refused.code,
         "error_message": None if refused is None else refused.message,
         "num_partitions": partitions if refused is None else -1,
@@ -136,18 +141,43 @@ def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> 
 
 
 async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Delete topics with their records."""
-    controller = broker.cluster.controller
+    """Delete topics with their records, by their names or their ids."""
+    body, cluster = request.body, broker.cluster
+    if request.api_version < _DELETE_BY_IDS:
+        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in body.topic_names]
+    else:
+        asked = [(one.name, one.topic_id) for one in body.topics]
     results = []
-    for name in request.body.topic_names:
-        topic = controller.topics.get(name)
-        code = _NONE if topic is not None else _UNKNOWN_TOPIC
-        if topic is not None and topic.internal:
-            code = _INVALID_TOPIC
-        if code == _NONE:
-            controller.delete_topic(name)
-        results.append({"name": name, "error_code": code, "error_message": None})
+    for name, topic_id in asked:
+        topic = cluster.topic_of(topic_id if name is None else name)
+        refused = _why_not_deleted(topic, name, topic_id)
+        if refused is None and topic is not None:
+            cluster.controller.delete_topic(topic.name)
+        results.append(
+            {
+                "name": name if topic is None else topic.name,
+                "topic_id": topic_id if topic is None else topic.topic_id,
+                "error_code": _NONE if refused is None else refused.code,
+                "error_message": None if refused is None else refused.message,
+            }
+        )
     return {"throttle_time": 0, "responses": results}
+
+
+def _why_not_deleted(
+    topic: Topic | None, name: str | None, topic_id: UUID | None
+) -> _Refused | None:
+    if name is not None and topic_id is not None:
+        return _Refused(_INVALID_REQUEST, f"{name} has an id as well: name it by one of them")
+    if name is None and topic_id is None:
+        return _Refused(_INVALID_REQUEST, "a topic without a name and without an id")
+    if topic is None:
+        if name is None:
+            return _Refused(_UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        return _Refused(_UNKNOWN_TOPIC, f"there is no topic {name}")
+    if topic.internal:
+        return _Refused(_INVALID_TOPIC, f"{topic.name} is the cluster's own")
+    return None
 
 
 async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -23,13 +23,22 @@ from textual.widgets.option_list import Option
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
+    Answer,
     CutConnections,
+    DelayAnswers,
     Fault,
+    FreezeMetadata,
+    JumpClock,
     Kill,
+    LoadCoordinator,
     LoseAnswers,
     Pause,
     RefuseProduces,
+    SlowAnswers,
     StallFollower,
+    TearAnswers,
+    Throttle,
+    TurnBackEpochs,
 )
 
 State = dict[str, Any]
@@ -37,7 +46,10 @@ Row = tuple[str, ...]
 
 _REFRESH_S = 0.5
 _FAULT_S = 10
+_HOUR_MS = 3_600_000
 _KEPT_EVENTS = 200
+_UNITS = {"by_ms": "ms", "throttle_ms": "ms", "jump_ms": "ms", "bytes_per_s": "bytes/s"}
+"""What is shown of a fault with its unit."""
 
 _BROKERS = ("broker", "alive", "clients", "waits", "oldest ms", "completed", "expired")
 _PARTITIONS = ("partition", "leader", "epoch", "in sync", "out", "HW", "log ends")
@@ -218,6 +230,15 @@ def offered_faults(state: State) -> list[Fault]:
             Pause(number, for_s=_FAULT_S),
             LoseAnswers(number, count=1, api="produce"),
             RefuseProduces(number, count=1),
+            Answer(number, count=3, api="produce", error="NOT_LEADER_OR_FOLLOWER"),
+            LoadCoordinator(number, for_s=_FAULT_S),
+            FreezeMetadata(number, for_s=_FAULT_S),
+            TurnBackEpochs(number, for_s=_FAULT_S),
+            Throttle(number, throttle_ms=1_000, for_s=_FAULT_S),
+            DelayAnswers(number, by_ms=100, distribution="exponential", for_s=_FAULT_S),
+            SlowAnswers(number, bytes_per_s=1_000, for_s=_FAULT_S),
+            TearAnswers(number, count=1),
+            JumpClock(number, jump_ms=_HOUR_MS, for_s=_FAULT_S),
             CutConnections(number),
         ]
     return offers
@@ -226,7 +247,9 @@ def offered_faults(state: State) -> list[Fault]:
 def fault_text(fault: Fault) -> str:
     """Return a fault in words: "stall follower 2 for 10 s"."""
     words = [fault.kind.replace("_", " "), *map(str, fault.brokers)]
-    details = [str(fault.settings[name]) for name in ("count", "api") if name in fault.settings]
+    settings = fault.settings
+    details = [str(settings[name]) for name in ("count", "api", "error") if name in settings]
+    details += [f"{settings[name]} {unit}" for name, unit in _UNITS.items() if name in settings]
     if details:
         words.append(f"({', '.join(details)})")
     if fault.for_s is not None:

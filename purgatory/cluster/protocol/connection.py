@@ -23,11 +23,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
+from purgatory.cluster.listener import PLAINTEXT, Listener
 from purgatory.cluster.protocol.rounds import Part, Rounds
+from purgatory.cluster.protocol.subject import subject_of
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
 from purgatory.core.fault_log import Logger
+from purgatory.kafka.security.login import Login
 
 _log = Logger("purgatory.cluster")
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Who a client is that nobody asked."""
 
 _LENGTH_BYTES = 4
 _TOGETHER_BYTES = 65_536
@@ -112,6 +118,7 @@ class Connection(asyncio.Protocol):
         rounds: of serving, shared with all connections on the event loop.
         on_open: called first; the client is turned away if it says False.
         on_close: called once the connection is gone.
+        listener: by which it came.
     """
 
     def __init__(
@@ -123,11 +130,17 @@ class Connection(asyncio.Protocol):
         rounds: Rounds,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],
+        listener: Listener = PLAINTEXT,
     ) -> None:
+        self.listener = listener
         self.peer = "?"
+        self.host = "?"
+        """From which address the client comes."""
+        self.principal = ANONYMOUS
+        """Who the client is, as in "User:ann"."""
         self.was_cut = False
-        self.user: str | None = None
-        self.mechanism: str | None = None
+        self.login: Login | None = None
+        """How the client says who it is, where it is asked; it stays when that is done."""
         self.take_token: Callable[[bytes], bytes] | None = None
         """Set, it takes the next frame, which is no request, and returns what is answered."""
         self._serve = serve
@@ -159,7 +172,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         peer = transport.get_extra_info("peername")
         if peer:
+            self.host = peer[0]
             self.peer = f"{peer[0]}:{peer[1]}"
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.principal = f"User:{subject_of(certificate)}"
         if not self._on_open(self):
             self._transport.abort()
             return

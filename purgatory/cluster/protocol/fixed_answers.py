@@ -6,11 +6,13 @@ Ground rules: no state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from purgatory.cluster.protocol.fixed_requests import FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
-from purgatory.kafka import PartitionFetchResponse, PartitionProduceResponse, TopicPartition
+from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
+from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.record_batch import bytes_of
 
 A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
@@ -23,9 +25,11 @@ _FETCHED = struct.Struct(">ihqq")
 _FETCHED_AND_START = struct.Struct(">ihqqq")
 _FETCH_HEAD = struct.Struct(">ihi")
 _TRANSACTION = struct.Struct(">qq")
-_DIVERGING = struct.Struct(">BBBiqB")
-_NO_TIME = -1
-_NO_REPLICA = _INT.pack(-1)
+_DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
+_FETCH_LEADER = struct.Struct(">BBiiB")
+_LEADER = struct.Struct(">BBBiiB")  # one field, as above
+_PRODUCE_HINTS = 10
+_FETCH_ENDPOINTS = 16
 
 
 class _Writing(NamedTuple):
@@ -65,36 +69,62 @@ _WRITE_COMPACT = _Writing(_write_compact_string, _write_compact_length, b"\0")
 
 
 def produce_answer(
-    version: int, answers: Mapping[TopicPartition, PartitionProduceResponse]
+    version: int,
+    answers: Mapping[Key, PartitionProduceResponse],
+    hints: LeaderHints = NO_HINTS,
 ) -> bytes:
-    """Return the body of the answer to a produce. O(answers)."""
+    """Return the body of the answer to a produce. O(answers).
+
+    Args:
+        version: of the request.
+        answers: by the names of the topics, or by their ids, as the version has it.
+        hints: who leads, where the client is to go to another broker.
+    """
     string, length, end = _WRITE_COMPACT if version >= PRODUCE_FLEXIBLE else _WRITE_PLAIN
     topics = _by_topic(answers)
     parts = [length(len(topics))]
     for topic, partitions in topics.items():
-        parts += string(topic), length(len(partitions))
+        parts += _topic(topic, string), length(len(partitions))
         for partition, answer in partitions:
-            error, base_offset = answer.error, answer.base_offset
+            error, base_offset, time_ms = answer.error, answer.base_offset, answer.append_time_ms
             if version < 5:
-                parts.append(_APPENDED.pack(partition, error, base_offset, _NO_TIME))
+                parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
                 continue
             start = answer.log_start_offset
-            parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, _NO_TIME, start))
+            parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start))
             if version >= 8:
-                parts += length(0), string(answer.message), end
+                parts += length(0), string(answer.message)
+                leader = hints.leaders.get((topic, partition))
+                told = leader is not None and version >= _PRODUCE_HINTS
+                parts.append(_LEADER.pack(1, 0, 9, *leader, 0) if told and leader else end)
         parts.append(end)
-    parts += _INT.pack(0), end  # throttled for 0 ms
+    endpoints = hints.endpoints if version >= _PRODUCE_HINTS else ()
+    parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
     return b"".join(parts)
 
 
-def fetch_answer(version: int, answers: Mapping[TopicPartition, PartitionFetchResponse]) -> bytes:
-    """Return the body of the answer to a fetch, outside of any session. O(bytes)."""
+def fetch_answer(
+    version: int,
+    answers: Mapping[Key, PartitionFetchResponse],
+    session_id: int = 0,
+    error: int = 0,
+    hints: LeaderHints = NO_HINTS,
+) -> bytes:
+    """Return the body of the answer to a fetch. O(bytes).
+
+    Args:
+        version: of the request.
+        answers: by the names of the topics, or by their ids, as the version has it.
+        session_id: of its session, 0 without one.
+        error: why it is refused as a whole.
+        hints: who leads, where the client is to go to another broker.
+    """
     string, length, end = _WRITE_COMPACT if version >= FETCH_FLEXIBLE else _WRITE_PLAIN
     topics = _by_topic(answers)
-    head = _FETCH_HEAD.pack(0, 0, 0)  # throttled for 0 ms, no error, no session
+    head = _FETCH_HEAD.pack(0, error, session_id)  # throttled for 0 ms
     parts = [head if version >= 7 else head[:4], length(len(topics))]
     for topic, partitions in topics.items():
-        parts += string(topic), length(len(partitions))
+        parts += _topic(topic, string), length(len(partitions))
         for partition, answer in partitions:
             numbers = partition, answer.error, answer.high_watermark, answer.last_stable_offset
             if version < 5:
@@ -105,21 +135,47 @@ def fetch_answer(version: int, answers: Mapping[TopicPartition, PartitionFetchRe
             for aborted in answer.aborted_transactions:
                 parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
             if version >= 11:
-                parts.append(_NO_REPLICA)
+                parts.append(_INT.pack(answer.preferred_replica))
             records = bytes_of(answer.batches)
             parts += length(len(records)), records
-            if answer.diverging_epoch is not None and end:
-                # One tagged field, number 0, of 13 bytes.
-                parts.append(_DIVERGING.pack(1, 0, 13, *answer.diverging_epoch, 0))
+            leader = hints.leaders.get((topic, partition))
+            if end and (answer.diverging_epoch is not None or leader is not None):
+                parts += _fetch_tags(answer.diverging_epoch, leader)
             else:
                 parts.append(end)
         parts.append(end)
-    parts.append(end)
+    parts.append(_endpoints(hints.endpoints if version >= _FETCH_ENDPOINTS else ()) or end)
     return b"".join(parts)
 
 
-def _by_topic(answers: Mapping[TopicPartition, A]) -> dict[str, list[tuple[int, A]]]:
-    topics: dict[str, list[tuple[int, A]]] = {}
+def _topic(topic: str | UUID, string: Callable[[str | None], bytes]) -> bytes:
+    return string(topic) if isinstance(topic, str) else topic.bytes
+
+
+def _fetch_tags(
+    diverging: EpochEndOffset | None, leader: tuple[int, int] | None
+) -> Iterator[bytes]:
+    yield bytes([(diverging is not None) + (leader is not None)])
+    if diverging is not None:
+        yield _DIVERGING.pack(0, 13, *diverging, 0)
+    if leader is not None:
+        yield _FETCH_LEADER.pack(1, 9, *leader, 0)
+
+
+def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """Return one tagged field, number 0; nothing for none."""
+    if not endpoints:
+        return b""
+    parts = [_write_compact_length(len(endpoints))]
+    for node_id, host, port, rack in endpoints:
+        parts += _INT.pack(node_id), _write_compact_string(host), _INT.pack(port)
+        parts += _write_compact_string(rack), b"\0"
+    field = b"".join(parts)
+    return b"\1\0" + _write_compact_length(len(field) - 1) + field
+
+
+def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]:
+    topics: dict[str | UUID, list[tuple[int, A]]] = {}
     for (topic, partition), answer in answers.items():
         topics.setdefault(topic, []).append((partition, answer))
     return topics

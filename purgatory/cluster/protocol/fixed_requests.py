@@ -24,10 +24,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
+from uuid import UUID
 
 PRODUCE_FLEXIBLE = 9
 FETCH_FLEXIBLE = 12
 """From these versions on lengths are compact, and structures end with tagged fields."""
+PRODUCE_BY_IDS = 13
+FETCH_BY_IDS = 13
+"""From these versions on topics are named by their ids."""
+_FETCH_WITHOUT_REPLICA = 15  # from there on the follower that asks stands in a tagged field
 
 _FEW = 400  # squared, for topics with their partitions, it is below `frame_check.MOST_ELEMENTS`
 _HEADER_BYTES = 8  # the API, its version, the request's number
@@ -39,6 +44,9 @@ _ONE_TOPIC = struct.Struct(">hhiih")  # no transaction, acks, timeout, topics, t
 _ONE_PARTITION = struct.Struct(">iii")  # partitions, index, the records' length
 _NULL = -1
 _FETCH_TERMS = struct.Struct(">iiiib")
+_CONSUMER = struct.pack(">i", -1)
+_ID_BYTES = 16
+_NO_ID = bytes(_ID_BYTES)
 _SESSION = struct.Struct(">ii")
 
 
@@ -59,13 +67,21 @@ class ProducedTopic:
 
 
 @dataclass(slots=True)
+class ProducedTopicById:
+    """What a produce has for one topic, named by its id; None stands for the id 0."""
+
+    topic_id: UUID | None
+    partition_data: tuple[ProducedPartition, ...]
+
+
+@dataclass(slots=True)
 class ProduceBody:
     """A produce."""
 
     transactional_id: str | None
     acks: int
     timeout: timedelta
-    topic_data: tuple[ProducedTopic, ...]
+    topic_data: tuple[ProducedTopic | ProducedTopicById, ...]
 
 
 @dataclass(slots=True)
@@ -78,6 +94,8 @@ class FetchedPartition:
     last_fetched_epoch: int
     log_start_offset: int
     partition_max_bytes: int
+    replica_directory_id: None = None
+    high_watermark: int = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -86,6 +104,25 @@ class FetchedTopic:
 
     topic: str
     partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(slots=True)
+class FetchedTopicById:
+    """What a fetch asks of one topic, named by its id; None stands for the id 0."""
+
+    topic_id: UUID | None
+    partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class ReplicaState:
+    """The follower that fetches: none does, by the wire."""
+
+    replica_id: int = -1
+    replica_epoch: int = -1
+
+
+_NO_FOLLOWER = ReplicaState()
 
 
 @dataclass(slots=True)
@@ -99,10 +136,11 @@ class FetchBody:
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: tuple[FetchedTopic, ...]
+    topics: tuple[FetchedTopic | FetchedTopicById, ...]
     rack_id: str
     forgotten_topics_data: tuple[()] = ()
     cluster_id: None = None
+    replica_state: ReplicaState = _NO_FOLLOWER
 
 
 class _UnusualError(Exception):
@@ -197,14 +235,15 @@ def _read_produce(
             return alone, len(frame)
     transactional_id, at = string(frame, at)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
-    topics = []
+    topics: list[ProducedTopic | ProducedTopicById] = []
     topic_count, at = length(frame, at + 6)
     if not 0 <= topic_count <= _FEW:
         raise _UnusualError
     for _ in range(topic_count):
-        name, at = string(frame, at)
+        by_id = version >= PRODUCE_BY_IDS
+        name, at = _topic_id(frame, at) if by_id else _topic_name(frame, at, string)
         partition_count, at = length(frame, at)
-        if name is None or not 0 <= partition_count <= _FEW:
+        if not 0 <= partition_count <= _FEW:
             raise _UnusualError
         partitions = []
         for _ in range(partition_count):
@@ -215,7 +254,11 @@ def _read_produce(
             end = at + size
             partitions.append(ProducedPartition(index, frame[at:end]))
             at = _after_tags(frame, end) if flexible else end
-        topics.append(ProducedTopic(name, tuple(partitions)))
+        topics.append(
+            ProducedTopic(name, tuple(partitions))
+            if isinstance(name, str)
+            else ProducedTopicById(name, tuple(partitions))
+        )
         if flexible:
             at = _after_tags(frame, at)
     if flexible:
@@ -246,27 +289,33 @@ _ASKED = {
     version: struct.Struct(
         ">i" + "i" * (version >= 9) + "q" + "i" * (version >= 12) + "q" * (version >= 5) + "i"
     )
-    for version in range(4, 13)
+    for version in range(4, 19)
 }
 
 
 def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[FetchBody, int]:
     string, length, flexible = reading
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _FETCH_TERMS.unpack_from(frame, at)
+    if version >= _FETCH_WITHOUT_REPLICA:
+        terms = _CONSUMER + frame[at : at + _FETCH_TERMS.size - len(_CONSUMER)]
+        at -= len(_CONSUMER)
+    else:
+        terms = frame[at : at + _FETCH_TERMS.size]
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _FETCH_TERMS.unpack(terms)
     at += _FETCH_TERMS.size
     session_id, session_epoch = 0, -1
     if version >= 7:
         session_id, session_epoch = _SESSION.unpack_from(frame, at)
         at += _SESSION.size
     asked = _ASKED[version]
-    topics = []
+    by_id = version >= FETCH_BY_IDS
+    topics: list[FetchedTopic | FetchedTopicById] = []
     topic_count, at = length(frame, at)
     if not 0 <= topic_count <= _FEW:
         raise _UnusualError
     for _ in range(topic_count):
-        name, at = string(frame, at)
+        name, at = _topic_id(frame, at) if by_id else _topic_name(frame, at, string)
         partition_count, at = length(frame, at)
-        if name is None or not 0 <= partition_count <= _FEW:
+        if not 0 <= partition_count <= _FEW:
             raise _UnusualError
         partitions = []
         for _ in range(partition_count):
@@ -274,7 +323,11 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
             at += asked.size
             if flexible:
                 at = _after_tags(frame, at)
-        topics.append(FetchedTopic(name, tuple(partitions)))
+        topics.append(
+            FetchedTopic(name, tuple(partitions))
+            if isinstance(name, str)
+            else FetchedTopicById(name, tuple(partitions))
+        )
         if flexible:
             at = _after_tags(frame, at)
     rack_id: str | None = ""
@@ -291,6 +344,23 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
     duration = _duration(max_wait_ms)
     limits = min_bytes, max_bytes, isolation, session_id, session_epoch
     return FetchBody(replica_id, duration, *limits, tuple(topics), rack_id), at
+
+
+def _topic_name(
+    data: bytes, at: int, string: Callable[[bytes, int], tuple[str | None, int]]
+) -> tuple[str, int]:
+    name, at = string(data, at)
+    if name is None:
+        raise _UnusualError
+    return name, at
+
+
+def _topic_id(data: bytes, at: int) -> tuple[UUID | None, int]:
+    end = at + _ID_BYTES
+    if end > len(data):
+        raise _UnusualError
+    given = data[at:end]
+    return None if given == _NO_ID else UUID(bytes=given), end
 
 
 def _fetched_partition(version: int, numbers: tuple[int, ...]) -> FetchedPartition:

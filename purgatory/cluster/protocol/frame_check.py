@@ -45,6 +45,7 @@ _FIXED: Mapping[str, int] = {
 }
 _LONGEST_VARINT_BYTES = 5
 _NULL = -1
+_NO_ENTITY = 0xFF
 
 
 class _Look:
@@ -73,12 +74,15 @@ _Step = Callable[[_Look, int], int]
 """Goes over one field from an offset on, and returns where it ends."""
 
 
-def checked_frame(frame: bytes, header_class: Any, body_class: Any) -> bytes:
+def checked_frame(
+    frame: bytes, header_class: Any, body_class: Any, most_tail_bytes: int = 0
+) -> bytes:
     """Return a frame whose lengths are sound, without the tagged fields that nobody knows.
 
     Args:
         frame: one request, without its length.
         header_class, body_class: `kio`'s.
+        most_tail_bytes: so many bytes may follow the fields; they are cut off.
 
     Raises:
         BadRequestError: a length lies.
@@ -88,8 +92,9 @@ def checked_frame(frame: bytes, header_class: Any, body_class: Any) -> bytes:
         at = _entity_step(body_class)(look, _entity_step(header_class)(look, 0))
     except IndexError:
         raise BadRequestError(f"its {len(frame)} bytes end within a number") from None
-    if at != len(frame):
+    if not at <= len(frame) <= at + most_tail_bytes:
         raise BadRequestError(f"its fields take {at} bytes, and it has {len(frame)}")
+    frame = frame[:at]
     if not look.cuts:
         return frame
     parts, kept = [], 0
@@ -137,6 +142,7 @@ def _in_turn(steps: Sequence[tuple[int, _Step]], last_bytes: int) -> _Step:
 
 def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int:
     """Return what goes over a field; the number of its bytes, where that is always the same."""
+    may_be_null = isinstance(hint, types.UnionType)
     if isinstance(hint, types.UnionType):
         hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
     if typing.get_origin(hint) is tuple:
@@ -144,11 +150,20 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
         return _array_step(item, compact)
     if is_dataclass(hint):
         nested: Any = hint
-        return _entity_step(nested)
+        return _nullable_step(_entity_step(nested)) if may_be_null else _entity_step(nested)
     assert kafka_type is not None, "only entities have none"
     if kafka_type in _FIXED:
         return _FIXED[kafka_type]
     return _bytes_step(compact, 2 if kafka_type == "string" else 4)
+
+
+def _nullable_step(entity: _Step) -> _Step:
+    """Return what goes over an entity with a byte before it that says whether it is there."""
+
+    def go(look: _Look, at: int) -> int:
+        return at + 1 if look.data[at] == _NO_ENTITY else entity(look, at + 1)
+
+    return go
 
 
 def _bytes_step(compact: bool, length_bytes: int) -> _Step:

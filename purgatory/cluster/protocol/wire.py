@@ -20,7 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -34,39 +34,69 @@ from purgatory.cluster.protocol.fixed_requests import read_request
 from purgatory.cluster.protocol.frame_check import checked_frame
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
-    0: (3, 9),  # Produce
-    1: (4, 12),  # Fetch: later ones name topics by ids
-    2: (1, 7),  # ListOffsets
-    3: (1, 8),  # Metadata: librdkafka asks for all topics in version 9 with a stray tagged field
-    8: (2, 8),  # OffsetCommit
-    9: (1, 8),  # OffsetFetch
-    10: (0, 4),  # FindCoordinator
+    0: (3, 13),  # Produce
+    1: (4, 18),  # Fetch
+    2: (1, 11),  # ListOffsets
+    3: (1, 12),  # Metadata
+    8: (2, 9),  # OffsetCommit
+    9: (1, 9),  # OffsetFetch
+    10: (0, 6),  # FindCoordinator
     11: (2, 9),  # JoinGroup
     12: (0, 4),  # Heartbeat
     13: (0, 5),  # LeaveGroup
     14: (0, 5),  # SyncGroup
-    15: (0, 5),  # DescribeGroups
-    16: (0, 4),  # ListGroups
+    15: (0, 6),  # DescribeGroups
+    16: (0, 5),  # ListGroups
     17: (0, 1),  # SaslHandshake: after version 0, what follows comes without a header
     18: (0, 3),  # ApiVersions
-    19: (2, 6),  # CreateTopics
-    20: (1, 5),  # DeleteTopics
+    19: (2, 7),  # CreateTopics
+    20: (1, 6),  # DeleteTopics
     21: (0, 2),  # DeleteRecords
     22: (0, 4),  # InitProducerId
     23: (2, 4),  # OffsetForLeaderEpoch
+    24: (0, 4),  # AddPartitionsToTxn: later ones, and EndTxn's, are for KIP-890's epochs
+    25: (0, 3),  # AddOffsetsToTxn
+    26: (0, 4),  # EndTxn
+    27: (1, 1),  # WriteTxnMarkers
+    28: (0, 4),  # TxnOffsetCommit
+    29: (1, 3),  # DescribeAcls
+    30: (1, 3),  # CreateAcls
+    31: (1, 3),  # DeleteAcls
     32: (1, 4),  # DescribeConfigs
+    33: (0, 2),  # AlterConfigs
+    35: (1, 5),  # DescribeLogDirs
     36: (0, 2),  # SaslAuthenticate
     37: (0, 3),  # CreatePartitions
     42: (0, 2),  # DeleteGroups
-    60: (0, 1),  # DescribeCluster
+    43: (0, 2),  # ElectLeaders
+    44: (0, 1),  # IncrementalAlterConfigs
+    45: (0, 1),  # AlterPartitionReassignments
+    46: (0, 0),  # ListPartitionReassignments
+    47: (0, 0),  # OffsetDelete
+    50: (0, 0),  # DescribeUserScramCredentials
+    51: (0, 0),  # AlterUserScramCredentials
+    60: (0, 2),  # DescribeCluster
+    61: (0, 0),  # DescribeProducers
+    65: (0, 0),  # DescribeTransactions
+    66: (0, 2),  # ListTransactions
+    68: (0, 1),  # ConsumerGroupHeartbeat
+    69: (0, 1),  # ConsumerGroupDescribe
+    75: (0, 0),  # DescribeTopicPartitions
 }
 """The APIs by key, with the oldest and the newest version of each."""
 
 API_VERSIONS = 18
 
+_TAIL_BYTES: Mapping[int, int] = {3: 3, 51: 1}
+"""By how much requests of an API, in flexible versions, may be longer than their fields.
+
+librdkafka leaves four bytes for Metadata's count of topics, and "all" takes one; it ends
+AlterUserScramCredentials by a byte too much. Kafka overlooks what follows the fields."""
+
 _START = struct.Struct(">hhi")
 _START_OF_ANSWER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Request(NamedTuple):
@@ -107,7 +137,8 @@ def decode_request(frame: bytes) -> Request:
     name = f"{api_key_map[api_key]} v{api_version}"
     request_class, read_header, read_body = _readers(api_key, api_version)
     try:
-        frame = checked_frame(frame, request_class.__header_schema__, request_class)
+        tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
+        frame = checked_frame(frame, request_class.__header_schema__, request_class, tail_bytes)
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:
@@ -197,6 +228,8 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
         return WireError
     if kafka_type in ("timedelta_i32", "timedelta_i64"):
         return lambda value: timedelta(milliseconds=value)
+    if kafka_type == "datetime_i64":
+        return _time_of_day
     hint, optional = _without_none(hint)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
@@ -205,6 +238,10 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
     if is_dataclass(hint):
         return lambda value: value if value is None else build(hint, value)
     return None
+
+
+def _time_of_day(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _tuple_of(convert: Callable[[Any], Any] | None, optional: bool) -> Callable[[Any], Any]:

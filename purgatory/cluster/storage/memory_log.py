@@ -12,7 +12,9 @@ Ground rules
 
 from __future__ import annotations
 
-from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
+from collections.abc import Sequence
+
+from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, Segment
 
 BATCH_BYTES = 400
 """What a batch takes beside its bytes: the object, its numbers, its places in the indexes."""
@@ -53,17 +55,15 @@ class MemoryLog(Log):
     """A log that takes its memory from a budget.
 
     Args:
-        config: the settings of the log.
+        config: the settings of the log; one that ``deletes`` gives up its oldest records for room.
         budget: of its broker.
-        may_drop: whether its oldest records may go to make room.
     """
 
-    __slots__ = ("__weakref__", "_budget", "_may_drop", "held_bytes")
+    __slots__ = ("__weakref__", "_budget", "held_bytes")
 
-    def __init__(self, config: LogConfig | None, budget: MemoryBudget, may_drop: bool) -> None:
+    def __init__(self, config: LogConfig | None, budget: MemoryBudget) -> None:
         super().__init__(config)
         self._budget = budget
-        self._may_drop = may_drop
         self.held_bytes = 0
         budget.logs.add(self)
 
@@ -98,6 +98,14 @@ class MemoryLog(Log):
         self._count_anew()
         return moved
 
+    def replace_segments(
+        self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
+    ) -> Segment | None:
+        """Put batches in the place of closed segments, and give back the memory of the others."""
+        replacement = super().replace_segments(segments, batches)
+        self._count_anew()
+        return replacement
+
     def remove(self) -> None:
         """Give the memory back: the replica was deleted."""
         self._budget.logs.discard(self)
@@ -108,13 +116,13 @@ class MemoryLog(Log):
 
     def drop_oldest(self) -> bool:
         """Drop the oldest segment, if it is committed and not the last; say whether it went."""
-        if not self._may_drop or len(self._bases) < 2 or self._bases[1] > self.high_watermark:
+        if not self.config.deletes or len(self._bases) < 2 or self._bases[1] > self.high_watermark:
             return False
         return self.delete_up_to(self._bases[1])
 
     def drop_all(self) -> bool:
         """Drop everything, if it is committed and there is something; say whether it went."""
-        if not self._may_drop or self.high_watermark < self.end_offset or not self.held_bytes:
+        if not self.config.deletes or self.high_watermark < self.end_offset or not self.held_bytes:
             return False
         self.roll()
         return self.delete_up_to(self.end_offset)

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from purgatory.kafka.controller import NO_LEADER, Controller, PartitionState, Topic
 from purgatory.kafka.errors import ClusterError
@@ -15,21 +16,26 @@ _VERSION = 1
 
 
 def save_metadata(folder: Path, controller: Controller, next_producer_id: int) -> None:
-    """Write topics, leader epochs, in-sync replicas, what they acknowledged, and the producer ids
-    given out."""
+    """Write topics, settings, leader epochs, in-sync replicas, what they acknowledged, and the
+    producer ids given out."""
     values = {
         "version": _VERSION,
         "brokers": list(controller.broker_ids),
         "next_producer_id": next_producer_id,
+        "default_settings": controller.default_settings,
+        "broker_settings": controller.broker_settings,
         "topics": [
             {
                 "name": topic.name,
+                "id": str(topic.topic_id),
                 "internal": topic.internal,
                 "settings": topic.configs,
                 "partitions": [
                     {
                         "replicas": state.replicas,
                         "isr": state.isr,
+                        "adding": state.adding,
+                        "removing": state.removing,
                         "leader_epoch": state.leader_epoch,
                         "start_offset": state.start_offset,
                         "committed_offset": state.committed_offset,
@@ -67,6 +73,9 @@ def load_metadata(folder: Path, controller: Controller) -> int:
         brokers = tuple(values["brokers"])
         topics = [_topic(topic) for topic in values["topics"]]
         next_producer_id = int(values["next_producer_id"])
+        default_settings = dict(values.get("default_settings", {}))
+        of_brokers = values.get("broker_settings", {}).items()
+        broker_settings = {int(broker): dict(settings) for broker, settings in of_brokers}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error
     if brokers != controller.broker_ids:
@@ -74,7 +83,7 @@ def load_metadata(folder: Path, controller: Controller) -> int:
             f"{path} is of a cluster with the brokers {list(brokers)}; "
             f"start it with as many, not with {list(controller.broker_ids)}"
         )
-    controller.restore(topics)
+    controller.restore(topics, default_settings, broker_settings)
     return next_producer_id
 
 
@@ -87,7 +96,12 @@ def _topic(values: dict[str, Any]) -> Topic:
             int(state["leader_epoch"]),
             int(state.get("start_offset", 0)),
             int(state.get("committed_offset", 0)),
+            adding=tuple(state.get("adding", ())),
+            removing=tuple(state.get("removing", ())),
         )
         for state in values["partitions"]
     ]
-    return Topic(values["name"], partitions, dict(values["settings"]), bool(values["internal"]))
+    name = str(values["name"])
+    # A file of a former version has no ids: they may not differ each time that it is read.
+    topic_id = UUID(values["id"]) if "id" in values else uuid5(NAMESPACE_OID, name)
+    return Topic(name, partitions, dict(values["settings"]), bool(values["internal"]), topic_id)

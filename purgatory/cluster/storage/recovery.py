@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from purgatory.cluster.storage.segment_file import SUFFIX, Fsync, SegmentFile
+from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
 from purgatory.cluster.storage.stored_log import StoredLog, saved_start
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
@@ -84,6 +84,8 @@ def load_log(
     folder: Path, config: LogConfig | None, fsync: Fsync, noted: Noted = _NOTHING_NOTED
 ) -> StoredLog:
     """Return the log of one folder, up to where it is damaged. O(its bytes)."""
+    for path in folder.glob(f"*{REPLACEMENT_SUFFIX}"):
+        path.unlink()  # it was not finished: what it was to replace is there
     bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
     start_offset = saved_start(folder, noted.start_offset)
     log = StoredLog(folder, config, fsync, min([start_offset, *bases]))
@@ -108,6 +110,10 @@ def load_log(
     log.update_high_watermark(max(log.start_offset, start_offset))
     log.delete_up_to(start_offset)
     return log
+
+
+def _sound_batch(data: bytes) -> RecordBatch:
+    return RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
 
 
 def _tell_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
@@ -153,5 +159,5 @@ def _batches(file: SegmentFile) -> Iterator[FoundBatch]:
         size = _LENGTH_FROM + int.from_bytes(header[8:], "big", signed=True)
         if size < _HEADER_BYTES or at + size > file.size:
             return
-        yield FoundBatch(RecordBatch.from_bytes(file.read(at, size), checksum=crc32c), at)
+        yield FoundBatch(_sound_batch(file.read(at, size)), at)
         at += size

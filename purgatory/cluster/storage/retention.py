@@ -10,13 +10,17 @@ from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.kafka import Log
 
 
-def drop_older_than(log: Log, oldest_ms: int) -> bool:
-    """Drop the segments without a record from ``oldest_ms`` on; say whether any went.
+def drop_old_segments(log: Log, now_ms: int) -> bool:
+    """Drop the segments whose records are all older than the log keeps them; say if any went.
 
     Args:
         log: of a replica on this broker.
-        oldest_ms: in milliseconds since 1970. A batch without a time, -1, stays.
+        now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
     """
+    keep_ms = log.config.retention_ms
+    if keep_ms is None or not log.config.deletes:
+        return False
+    oldest_ms = now_ms - keep_ms
     if log.start_offset == log.end_offset:
         return False
     ends = [*log.segment_bases[1:], log.end_offset]
@@ -30,6 +34,20 @@ def drop_older_than(log: Log, oldest_ms: int) -> bool:
     if end_offset == log.end_offset:
         log.roll()
     return log.delete_up_to(end_offset)
+
+
+def close_old_segment(log: Log, now_ms: int) -> None:
+    """Begin a new segment, where the first batch of the active one is older than ``segment_ms``.
+
+    Args:
+        log: of a replica on this broker.
+        now_ms: in milliseconds since 1970.
+    """
+    segment_ms, batches = log.config.segment_ms, log.active_segment.batches
+    if segment_ms is not None and batches:
+        begun_ms = max_timestamp_ms(batches[0])
+        if 0 <= begun_ms <= now_ms - segment_ms:
+            log.roll()
 
 
 def _is_older(log: Log, offset: int, end_offset: int, oldest_ms: int) -> bool:

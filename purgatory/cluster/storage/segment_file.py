@@ -17,6 +17,8 @@ from pathlib import Path
 from purgatory.kafka import RecordBatch
 
 SUFFIX = ".log"
+REPLACEMENT_SUFFIX = ".compacted"
+"""Of a file that is written to replace others, until it does."""
 
 
 class Fsync(Enum):
@@ -29,10 +31,16 @@ class Fsync(Enum):
 
 
 class SegmentFile:
-    """The file of the segment that begins at ``base_offset``; made if it isn't there."""
+    """The file of the segment that begins at ``base_offset``; made if it isn't there.
 
-    def __init__(self, folder: Path, base_offset: int) -> None:
-        self.path = folder / f"{base_offset:020}{SUFFIX}"
+    Args:
+        folder: of its log.
+        base_offset: where the segment begins.
+        suffix: how its name ends.
+    """
+
+    def __init__(self, folder: Path, base_offset: int, suffix: str = SUFFIX) -> None:
+        self.path = folder / f"{base_offset:020}{suffix}"
         self.base_offset = base_offset
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self.size = os.fstat(self._descriptor).st_size
@@ -66,6 +74,17 @@ class SegmentFile:
             os.ftruncate(self._descriptor, size)
             self.size = size
 
+    def put_in_place(self) -> None:
+        """Take the name of the segment that it was written to replace, with all of its bytes.
+
+        Raises:
+            OSError: it can't be forced onto the disk, or renamed.
+        """
+        os.fsync(self._descriptor)
+        path = self.path.with_name(f"{self.base_offset:020}{SUFFIX}")
+        os.replace(self.path, path)
+        self.path = path
+
     def remove(self) -> None:
         """Take the file off the disk. Readers that hold batches of it can still read them."""
         self.path.unlink(missing_ok=True)
@@ -96,6 +115,8 @@ class StoredBatch(RecordBatch):
             None,
             batch.transactional,
             batch.control,
+            batch.coordinator_epoch,
+            batch.offset_count,
         )
         stored._file = None
         stored._at = 0

@@ -13,13 +13,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from crc32c import crc32c
 
-from purgatory.cluster.storage.segment_file import Fsync, SegmentFile, StoredBatch
+from purgatory.cluster.storage.segment_file import (
+    REPLACEMENT_SUFFIX,
+    Fsync,
+    SegmentFile,
+    StoredBatch,
+)
 from purgatory.core.fault_log import Logger
-from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch
+from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, Segment
 
 START_FILE = "start"
 
@@ -80,7 +86,7 @@ class StoredLog(Log):
         data = batch.to_bytes()
         if isinstance(batch, StoredBatch):
             # It was read off the disk of another broker, which may be damaged since it was loaded.
-            RecordBatch.from_bytes(data, checksum=crc32c)
+            RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
         # Written first: where the disk refuses it, the log is as it was.
         try:
             file = self._file_of(self._bases[-1])
@@ -127,6 +133,37 @@ class StoredLog(Log):
         if moved and self._save_start():
             self._remove_files()
         return moved
+
+    def replace_segments(
+        self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
+    ) -> Segment | None:
+        """Put batches in the place of closed segments, and of their files.
+
+        The new file is whole on the disk before it takes the name of the first. If the process ends
+        then, the others are known by their offsets, which it has as well, and go.
+
+        Raises:
+            OSError: the disk refuses it; the log and its files are as they were.
+        """
+        if self._place_of_closed(segments) is None:
+            return None
+        base_offset = segments[0].base_offset
+        file = SegmentFile(self._folder, base_offset, REPLACEMENT_SUFFIX)
+        file.truncate(0)
+        stored = []
+        try:
+            for batch in batches:
+                copy = StoredBatch.of(batch)
+                copy.stored_at(file, file.append(batch.to_bytes(), Fsync.NEVER))
+                stored.append(copy)
+            file.put_in_place()
+        except OSError:
+            file.remove()
+            raise
+        for segment in segments[1:]:
+            self._files.pop(segment.base_offset).remove()
+        self._files[base_offset] = file
+        return super().replace_segments(segments, stored)
 
     def remove(self) -> None:
         """Take everything off the disk: the replica was deleted."""

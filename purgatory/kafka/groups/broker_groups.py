@@ -6,9 +6,22 @@ Ground rules: those of `GroupCoordinator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.kafka.consumer_groups.consumer_group_coordinator import (
+    ConsumerGroupCoordinator,
+    RespondHeartbeat,
+)
+from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
+from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from purgatory.kafka.consumer_groups.consumer_member import JOIN_EPOCH
+from purgatory.kafka.consumer_groups.group_record import GroupRecord
+from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
@@ -19,7 +32,9 @@ from purgatory.kafka.groups.committed_offset import (
 from purgatory.kafka.groups.group import Group, GroupState
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
-from purgatory.kafka.groups.group_offsets import GroupOffsets
+from purgatory.kafka.groups.group_offsets import GroupOffsets, Respond
+from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -39,6 +54,7 @@ class BrokerGroups(GroupCoordinator):
         offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
             be.
         is_known: whether there is such a partition in the cluster.
+        known_topics: the topics of the cluster.
     """
 
     def __init__(
@@ -51,11 +67,15 @@ class BrokerGroups(GroupCoordinator):
         now_ms: Callable[[], int],
         offsets_partitions: Callable[[], int],
         is_known: Callable[[TopicPartition], bool],
+        known_topics: KnownTopics,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
+        self.consumers = ConsumerGroupCoordinator(
+            config, known_topics, self.heartbeats, lambda: new_member_id("consumer"), self._write
+        )
 
     # Which groups are coordinated here.
 
@@ -73,12 +93,16 @@ class BrokerGroups(GroupCoordinator):
         if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):
             return
         if leads:
-            self.offsets.load(partition)
+            for group_id in self.offsets.load(partition):
+                records = self.offsets.records_of(group_id)
+                if records:
+                    self.consumers.restore(group_id, records)
             return
         self.offsets.unload(partition)
-        for group_id in list(self.groups):
+        for group_id in [*self.groups, *self.consumers.groups]:
             if self.place_of(group_id) == topic_partition:
                 self.forget(group_id)
+                self.consumers.forget(group_id)
 
     def check_coordinated(self, group_id: str) -> None:
         """Refuse what is no group's name, or a group that another broker coordinates.
@@ -107,7 +131,8 @@ class BrokerGroups(GroupCoordinator):
         """Commit offsets.
 
         Args:
-            generation, member_id, instance_id: who commits; -1, "" and None for who is in no group.
+            generation, member_id, instance_id: who commits, with its member epoch in a group of the
+                consumer protocol; -1, "" and None for who is in no group.
             offsets: what.
             respond: takes what became of each, once they are replicated; it is never called if this
                 broker was killed just now.
@@ -118,17 +143,83 @@ class BrokerGroups(GroupCoordinator):
         except GroupRefusal as refusal:
             respond(dict.fromkeys(offsets, refusal.code))
             return
+        commit = partial(self.offsets.commit, partition, group_id)
+        self._commit_what_may_be(offsets, commit, respond)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        producer: ProducerIdentity,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Commit offsets that hold once a producer's transaction is committed; else as ``commit``.
+
+        Args:
+            producer: whose transaction.
+            generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
+                None for producers that don't know it.
+        """
+        try:
+            partition = self._partition(group_id)
+            if generation >= 0 or member_id or instance_id is not None:
+                self.check_commit(group_id, generation, member_id, instance_id)
+        except GroupRefusal as refusal:
+            # Producers know no member epochs, as in Kafka.
+            is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
+            code = ErrorCode.ILLEGAL_GENERATION if is_stale else refusal.code
+            respond(dict.fromkeys(offsets, code))
+            return
+        commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
+        self._commit_what_may_be(offsets, commit, respond)
+
+    def check_commit(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> None:
+        """As `GroupCoordinator` does; in a group of the consumer protocol by the member's epoch.
+
+        Raises:
+            GroupRefusal: they may not.
+        """
+        if group_id in self.consumers.groups:
+            self.check_coordinated(group_id)
+            self.consumers.check_commit(group_id, member_id, generation)
+        else:
+            super().check_commit(group_id, generation, member_id, instance_id)
+
+    def _commit_what_may_be(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
         codes = {place: self._why_refused(place, one) for place, one in offsets.items()}
         taken = {place: one for place, one in offsets.items() if not codes[place]}
         if taken:
-            self.offsets.commit(
-                partition,
-                group_id,
-                taken,
-                lambda code: respond({**codes, **dict.fromkeys(taken, code)}),
-            )
+            commit(taken, lambda code: respond({**codes, **dict.fromkeys(taken, code)}))
         else:
             respond(codes)
+
+    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+        """Let what was committed in a producer's transaction hold, or drop it.
+
+        Args:
+            partition: of the offsets' topic, where its marker was written just now.
+            producer_id: whose transaction.
+            how: it ended.
+        """
+        self.offsets.end_transaction(partition, producer_id, how)
+
+    def pending(self, group_id: str) -> set[TopicPartition]:
+        """Return of what a group's offsets may change by a transaction that isn't ended.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        return self.offsets.pending(self._partition(group_id), group_id)
 
     def _why_refused(self, place: TopicPartition, offset: CommittedOffset) -> ErrorCode:
         if not self._is_known(place):
@@ -137,31 +228,115 @@ class BrokerGroups(GroupCoordinator):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def committed(
+        self, group_id: str, member_id: str = "", epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what a group has committed.
 
+        Args:
+            group_id: whose.
+            member_id, epoch: who asks, if it is a member of a group of the consumer protocol.
+
         Raises:
-            GroupRefusal: another broker coordinates the group, or this one can't tell yet.
+            GroupRefusal: another broker coordinates the group, this one can't tell yet, or the
+                member is none of this epoch.
         """
-        if not self.offsets.may_tell(self._partition(group_id)):
-            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._check_may_tell(group_id)
+        if group_id in self.consumers.groups:
+            self.consumers.check_fetch(group_id, member_id, epoch)
         return self.offsets.of_group(group_id)
+
+    # Groups of the consumer protocol.
+
+    def consumer_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life of a member of a group of the consumer protocol.
+
+        Args:
+            asked: by whom, and what has changed.
+            respond: takes the answer once that is replicated; it is never called if this broker was
+                killed just now.
+        """
+        try:
+            if asked.group_id:
+                self.check_coordinated(asked.group_id)
+                self._check_may_tell(asked.group_id)
+                self._make_way(asked)
+        except GroupRefusal as refusal:
+            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            return
+        self.consumers.heartbeat(asked, respond)
+
+    def _make_way(self, asked: ConsumerHeartbeat) -> None:
+        """Have a classic group that nobody is in be no more, where a consumer is to begin one."""
+        classic = self.groups.get(asked.group_id)
+        if classic is None:
+            return
+        if asked.epoch != JOIN_EPOCH or classic.members or classic.pending_members:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                message=f"{asked.group_id} is not a consumer group, but a classic one",
+            )
+        self.forget(asked.group_id)
+
+    def check_joining(self, group_id: str) -> None:
+        """Have a consumer group that nobody is in be no more, where a classic one is to begin.
+
+        Raises:
+            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
+        """
+        group = self.consumers.groups.get(group_id)
+        if group is None:
+            return
+        if group.members:
+            raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self.consumers.forget(group_id)
+        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
+
+    def describe_consumers(self, group_id: str) -> ConsumerGroup:
+        """Return a group of the consumer protocol.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group, or there is none.
+        """
+        self._partition(group_id)
+        group = self.consumers.groups.get(group_id)
+        if group is None:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no consumer group {group_id}"
+            )
+        return group
+
+    def _write(
+        self,
+        group_id: str,
+        records: Sequence[GroupRecord],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        self.offsets.write(self.place_of(group_id).partition, records, respond)
 
     # Looking at groups.
 
     def all_groups(self) -> list[Group]:
-        """Return the groups that are coordinated here, and those that left offsets only."""
-        groups = self.groups
-        left = [Group(group_id) for group_id in self.offsets.groups() if group_id not in groups]
+        """Return the classic groups that are coordinated here, and those that left offsets only."""
+        groups, consumers = self.groups, self.consumers.groups
+        left = [
+            Group(group_id)
+            for group_id in self.offsets.groups()
+            if group_id not in groups and group_id not in consumers
+        ]
         return [*groups.values(), *left]
 
     def describe(self, group_id: str) -> Group:
-        """Return a group; one that nobody is in, or knows, is EMPTY or DEAD.
+        """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
 
         Raises:
-            GroupRefusal: another broker coordinates the group.
+            GroupRefusal: another broker coordinates the group, or it is no classic one.
         """
         self._partition(group_id)
+        if group_id in self.consumers.groups:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
+            )
         group = self.groups.get(group_id)
         if group is None:
             group = Group(group_id)
@@ -172,11 +347,7 @@ class BrokerGroups(GroupCoordinator):
     def delete(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
         """Delete a group without members, with its offsets."""
         try:
-            group = self.describe(group_id)
-            if group.members:
-                raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
-            if group.state is GroupState.DEAD:
-                raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+            self._check_deletable(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code)
             return
@@ -184,9 +355,82 @@ class BrokerGroups(GroupCoordinator):
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
                 self.forget(group_id)
+                consumers = self.consumers.groups.get(group_id)
+                if consumers is not None and not consumers.members:
+                    self.consumers.forget(group_id)
             respond(code)
 
         self.offsets.delete(self._partition(group_id), group_id, deleted)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        places: Collection[TopicPartition],
+        subscribed: Callable[[Group], Collection[str] | None],
+        respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Delete some of what a group has committed.
+
+        Args:
+            group_id: whose.
+            places: of which partitions.
+            subscribed: tells the topics that a classic group's members read; None: that isn't
+                known.
+            respond: takes why all of it is refused, or what became of each.
+        """
+        try:
+            topics = self._topics_of(group_id, subscribed)
+        except GroupRefusal as refusal:
+            respond(refusal.code, {})
+            return
+        codes = {place: self._why_kept(place, topics) for place in places}
+        taken = [place for place, code in codes.items() if code is ErrorCode.NONE]
+        self.offsets.delete_some(
+            self._partition(group_id),
+            group_id,
+            taken,
+            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(taken, code)}),
+        )
+
+    def _topics_of(
+        self, group_id: str, subscribed: Callable[[Group], Collection[str] | None]
+    ) -> Collection[str]:
+        """Return the topics that a group's members read.
+
+        Raises:
+            GroupRefusal: there is no such group, or that isn't known.
+        """
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            self._partition(group_id)
+            return consumers.subscribed_names()
+        group = self.describe(group_id)
+        if group.state is GroupState.DEAD:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        topics = subscribed(group) if group.members else ()
+        if topics is None:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
+        return topics
+
+    def _why_kept(self, place: TopicPartition, subscribed: Collection[str]) -> ErrorCode:
+        if not self._is_known(place):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if place.topic in subscribed:
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.NONE
+
+    def _check_deletable(self, group_id: str) -> None:
+        consumers = self.consumers.groups.get(group_id)
+        group = self.describe(group_id) if consumers is None else consumers
+        if group.members:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
+        if group.state is GroupState.DEAD:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def _check_may_tell(self, group_id: str) -> None:
+        """Refuse while a new coordinator may have read what will not be replicated."""
+        if not self.offsets.may_tell(self._partition(group_id)):
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _partition(self, group_id: str) -> int:
         """Return the partition of the offsets' topic that a group belongs to, if it is led here.
@@ -198,3 +442,7 @@ class BrokerGroups(GroupCoordinator):
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

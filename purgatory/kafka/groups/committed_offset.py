@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from purgatory.kafka.consumer_groups.group_record import GroupRecord
+from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -37,14 +39,22 @@ class CommittedOffset(NamedTuple):
 OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
 """What one record says: an offset is committed, or it is deleted."""
 
+StoredEntry: TypeAlias = OffsetEntry | GroupRecord
+"""What one record of the topic says: that, or what is so of a consumer group of KIP-848."""
+
 
 class OffsetsCodec(Protocol):
-    """Makes record batches of what is committed and deleted, and reads it back."""
+    """Makes record batches of what is so and what is deleted, and reads it back."""
 
-    def batch(self, entries: Sequence[OffsetEntry]) -> RecordBatch:
-        """Return a batch with one record for each entry; there is at least one."""
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one.
 
-    def entries(self, batch: RecordBatch) -> Iterable[OffsetEntry]:
+        With a producer they are part of its transaction.
+        """
+
+    def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
         """Return what a batch says, in its order."""
 
 

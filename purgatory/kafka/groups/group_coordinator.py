@@ -75,6 +75,13 @@ class GroupCoordinator:
         if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
             raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
 
+    def check_joining(self, group_id: str) -> None:
+        """Refuse members of a group of another protocol; here there is none.
+
+        Raises:
+            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
+        """
+
     def forget(self, group_id: str) -> None:
         """Coordinate a group no more: its members are told to look for another coordinator."""
         group = self.groups.pop(group_id, None)
@@ -121,6 +128,7 @@ class GroupCoordinator:
         respond: RespondJoin,
     ) -> None:
         self.check_coordinated(group_id)
+        self.check_joining(group_id)
         config = self.config
         shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
         if not shortest <= joined.session_timeout_ms <= longest:

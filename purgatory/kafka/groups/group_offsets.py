@@ -1,4 +1,4 @@
-"""The committed offsets of the groups that a broker coordinates.
+"""The committed offsets of the groups that a broker coordinates, and records of consumer groups.
 
 Ground rules
 ------------
@@ -14,10 +14,16 @@ Ground rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka.consumer_groups.group_record import (
+    GroupRecord,
+    GroupRecordKey,
+    GroupRecordValue,
+)
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
@@ -25,9 +31,13 @@ from purgatory.kafka.groups.committed_offset import (
     OffsetEntry,
     OffsetKey,
     OffsetsCodec,
+    StoredEntry,
 )
+from purgatory.kafka.groups.pending_offsets import PendingOffsets
+from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.requests import PartitionProduceResponse
+from purgatory.kafka.requests import AppendOrigin, PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 _COMMIT_TIMEOUT_MS = 5_000
@@ -38,11 +48,14 @@ _MOST_STALE = 4
 _PER_BATCH = 1_000
 
 Respond = Callable[[ErrorCode], object]
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 _ERRORS = {
     ErrorCode.NONE: ErrorCode.NONE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 """What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
 
@@ -63,21 +76,27 @@ class GroupOffsets:
         self._codec = codec
         self._now_ms = now_ms
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._group_records: dict[str, dict[GroupRecordKey, GroupRecordValue]] = {}
         self._loaded: dict[int, set[str]] = {}
         self._read_until: dict[int, int] = {}
         self._records: Counter[int] = Counter()
         self._looked_until: Counter[int] = Counter()
         self._under_way: Counter[int] = Counter()
+        self._pending: dict[int, PendingOffsets] = {}
 
     # Which partitions of the offsets' topic are led here.
 
-    def load(self, partition: int) -> None:
-        """Read all offsets of a partition that is led here from now on. O(its records)."""
-        groups = self._loaded[partition] = set[str]()
+    def load(self, partition: int) -> Iterable[str]:
+        """Read all records of a partition that is led here from now on; return the groups.
+
+        O(its records).
+        """
+        self._loaded[partition] = set()
+        self._pending[partition] = PendingOffsets()
         self._under_way.pop(partition, None)
         replica = self._manager.partition(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None:
-            return
+            return self._loaded[partition]
         log = replica.log
         self._read_until[partition] = log.end_offset
         offset = log.start_offset
@@ -86,19 +105,30 @@ class GroupOffsets:
             if not batches:
                 break
             for batch in batches:
-                for key, committed in self._codec.entries(batch):
-                    self._apply(key, committed)
-                    groups.add(key.group_id)
+                self._take(partition, batch)
                 self._records[partition] += batch.record_count
             offset = batches[-1].next_offset
+        return self._loaded[partition]
+
+    def _take(self, partition: int, batch: RecordBatch) -> None:
+        if batch.control is not None:
+            self.end_transaction(partition, batch.producer_id, batch.control)
+            return
+        entries = list(self._codec.entries(batch))
+        if batch.transactional:
+            self._hold(partition, batch.producer_id, entries)
+        else:
+            self._commit(partition, entries)
 
     def unload(self, partition: int) -> list[str]:
         """Forget what another broker leads now; return the groups."""
         groups = self._loaded.pop(partition, set())
+        self._pending.pop(partition, None)
         self._records.pop(partition, None)
         self._looked_until.pop(partition, None)
         for group_id in groups:
             self._by_group.pop(group_id, None)
+            self._group_records.pop(group_id, None)
         return list(groups)
 
     def leads(self, partition: int) -> bool:
@@ -134,20 +164,71 @@ class GroupOffsets:
             respond: is told once they are replicated, or can't be; never, if this broker was
                 killed just now.
         """
+        self._append(partition, self._entries(group_id, offsets), respond)
+
+    def commit_in_transaction(
+        self,
+        partition: int,
+        group_id: str,
+        producer: ProducerIdentity,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Respond,
+    ) -> None:
+        """Commit offsets that hold once the producer's transaction is committed; else as
+        ``commit``."""
+        self._append(partition, self._entries(group_id, offsets), respond, producer)
+
+    def _entries(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> list[OffsetEntry]:
         commit_ms = self._now_ms()
-        entries = [
+        return [
             (OffsetKey(group_id, *of), committed._replace(commit_ms=commit_ms))
             for of, committed in offsets.items()
         ]
-        self._append(partition, entries, respond)
+
+    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+        """Let what was committed in a producer's transaction hold, or drop it: its marker is
+        written. O(what is pending)."""
+        pending = self._pending.get(partition)
+        if pending:
+            self._apply(partition, pending.end(producer_id, how))
+
+    def pending(self, partition: int, group_id: str) -> set[TopicPartition]:
+        """Return of what a group's offsets may change by a transaction that isn't ended."""
+        pending = self._pending.get(partition)
+        return pending.of_group(group_id) if pending else set()
 
     def delete(self, partition: int, group_id: str, respond: Respond) -> None:
-        """Delete all offsets of a group; ``respond`` is told as by ``commit``."""
-        entries = [(OffsetKey(group_id, *of), None) for of in self.of_group(group_id)]
+        """Delete all offsets and records of a group; ``respond`` is told as by ``commit``."""
+        places = self.of_group(group_id).keys() | self.pending(partition, group_id)
+        entries: list[StoredEntry] = [(OffsetKey(group_id, *of), None) for of in sorted(places)]
+        entries += [(key, None) for key in self.records_of(group_id)]
         if entries:
             self._append(partition, entries, respond)
         else:
             respond(ErrorCode.NONE)
+
+    def delete_some(
+        self, partition: int, group_id: str, places: Collection[TopicPartition], respond: Respond
+    ) -> None:
+        """Delete what a group committed of these; ``respond`` is told as by ``commit``."""
+        known = self.of_group(group_id)
+        entries: list[StoredEntry] = [
+            (OffsetKey(group_id, *of), None) for of in places if of in known
+        ]
+        if entries:
+            self._append(partition, entries, respond)
+        else:
+            respond(ErrorCode.NONE)
+
+    def write(self, partition: int, records: Sequence[GroupRecord], respond: Respond) -> None:
+        """Keep records of a consumer group; ``respond`` is told as by ``commit``."""
+        self._append(partition, records, respond)
+
+    def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:
+        """Return what is kept of a consumer group; nothing, if it is none."""
+        return self._group_records.get(group_id, {})
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what a group has committed, by topic and partition."""
@@ -160,7 +241,7 @@ class GroupOffsets:
     def delete_topic(self, topic: str) -> None:
         """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
         for partition, groups in self._loaded.items():
-            entries = [
+            entries: list[OffsetEntry] = [
                 (OffsetKey(group_id, *of), None)
                 for group_id in groups
                 for of in self._by_group.get(group_id, ())
@@ -169,27 +250,42 @@ class GroupOffsets:
             if entries:
                 self._append(partition, entries, _ignore)
 
-    def _append(self, partition: int, entries: Sequence[OffsetEntry], respond: Respond) -> None:
+    def _append(
+        self,
+        partition: int,
+        entries: Sequence[StoredEntry],
+        respond: Respond,
+        producer: ProducerIdentity | None = None,
+    ) -> None:
         topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
+        # A producer's records are appended in one batch alone.
+        per_batch = _PER_BATCH if producer is None else len(entries)
         batches = [
-            self._codec.batch(entries[start : start + _PER_BATCH])
-            for start in range(0, len(entries), _PER_BATCH)
+            self._codec.batch(entries[start : start + per_batch], producer)
+            for start in range(0, len(entries), per_batch)
         ]
 
         def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
             self._under_way[partition] -= 1
             error = _ERRORS.get(answers[topic_partition].error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if error is ErrorCode.NONE and partition in self._loaded:
-                for key, committed in entries:
-                    self._apply(key, committed)
-                    self._loaded[partition].add(key.group_id)
+                if producer is None:
+                    self._commit(partition, entries)
+                else:
+                    self._hold(partition, producer.producer_id, entries)
                 self._records[partition] += len(entries)
             respond(error)
             self._compact_if_stale(partition)
 
         self._under_way[partition] += 1
         try:
-            self._manager.append_records(_COMMIT_TIMEOUT_MS, -1, {topic_partition: batches}, stored)
+            self._manager.append_records(
+                _COMMIT_TIMEOUT_MS,
+                -1,
+                {topic_partition: batches},
+                stored,
+                AppendOrigin.COORDINATOR,
+            )
         except PurgatoryClosedError:  # killed just now: nobody is answered any more
             self._under_way[partition] -= 1
 
@@ -199,21 +295,24 @@ class GroupOffsets:
         records = self._records[partition]
         if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
             return
+        if self._pending.get(partition):
+            return  # what is pending can't be written anew: its transaction may end any moment
         there = self._there(partition)
         if records > _MOST_STALE * len(there):
             self._compact(partition, there)
         else:  # not before so many more: to look takes as long as there are offsets
             self._looked_until[partition] = records + len(there)
 
-    def _there(self, partition: int) -> Sequence[OffsetEntry]:
-        """Return what all groups of a partition have committed. O(that)."""
-        return [
-            (OffsetKey(group_id, *of), committed)
-            for group_id in self._loaded.get(partition, ())
-            for of, committed in self._by_group.get(group_id, {}).items()
-        ]
+    def _there(self, partition: int) -> Sequence[StoredEntry]:
+        """Return what all groups of a partition have committed, and their records. O(that)."""
+        there: list[StoredEntry] = []
+        for group_id in self._loaded.get(partition, ()):
+            committed = self._by_group.get(group_id, {})
+            there += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
+            there += self.records_of(group_id).items()
+        return there
 
-    def _compact(self, partition: int, there: Sequence[OffsetEntry]) -> None:
+    def _compact(self, partition: int, there: Sequence[StoredEntry]) -> None:
         """Write anew what is there; when that is replicated, delete what lies before it."""
         topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         replica = self._manager.partition(topic_partition)
@@ -233,12 +332,38 @@ class GroupOffsets:
         else:
             written(ErrorCode.NONE)
 
-    def _apply(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
-        offsets = self._by_group.setdefault(key.group_id, {})
-        if committed is None:
-            offsets.pop(key.place, None)
-        else:
-            offsets[key.place] = committed
+    def _commit(self, partition: int, entries: Sequence[StoredEntry]) -> None:
+        pending = self._pending[partition]
+        for key, _ in entries if pending else ():
+            if isinstance(key, OffsetKey):
+                pending.supersede(key)
+        self._apply(partition, entries)
+
+    def _apply(self, partition: int, entries: Sequence[StoredEntry]) -> None:
+        for key, value in entries:
+            self._loaded[partition].add(key.group_id)
+            if isinstance(key, OffsetKey):
+                assert value is None or isinstance(value, CommittedOffset)
+                _put(self._by_group.setdefault(key.group_id, {}), key.place, value)
+            else:
+                assert not isinstance(value, CommittedOffset)
+                _put(self._group_records.setdefault(key.group_id, {}), key, value)
+
+    def _hold(self, partition: int, producer_id: int, entries: Sequence[StoredEntry]) -> None:
+        pending = self._pending[partition]
+        for key, value in entries:
+            self._loaded[partition].add(key.group_id)
+            assert isinstance(key, OffsetKey), "offsets alone are committed in transactions"
+            assert value is None or isinstance(value, CommittedOffset)
+            pending.hold(producer_id, (key, value))
+
+
+def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Have a key stand for a value; None: for nothing."""
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
 
 
 def _ignore(_: object) -> None:

@@ -1,0 +1,104 @@
+"""The rules of the APIs that are about the cluster, its settings and its users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from purgatory.cluster.api.access.asking import GROUP, Ask
+from purgatory.cluster.api.access.codes import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED
+from purgatory.cluster.api.access.rule import ALLOWED, Parts, Rule
+from purgatory.kafka.security.acl import Operation
+
+_TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
+
+
+def unless_cluster(operation: Operation) -> Callable[[Ask], int]:
+    """Refuse requests to those who may not do this to the cluster."""
+    return partial(_refuses_cluster, operation)
+
+
+def _refuses_cluster(operation: Operation, ask: Ask) -> int:
+    return ALLOWED if ask.may_cluster(operation) else CLUSTER_REFUSED
+
+
+def _unless_settings(operation: Operation) -> Callable[[Ask, Any], int]:
+    return partial(_refuses_settings, operation)
+
+
+def _refuses_settings(operation: Operation, ask: Ask, resource: Any) -> int:
+    if resource.resource_type == _TOPIC_CONFIG:
+        return ALLOWED if ask.may_topic(operation, resource.resource_name) else TOPIC_REFUSED
+    if resource.resource_type == _GROUP_CONFIG:
+        return ALLOWED if ask.may(operation, GROUP, resource.resource_name) else GROUP_REFUSED
+    return _refuses_cluster(operation, ask)
+
+
+def _by_cluster(operation: Operation, asked: str = "", answered: str = "") -> Rule:
+    """A rule that refuses a request as a whole, in its parts if the answer has no other place."""
+    parts = [Parts(asked, answered)] if asked else []
+    return Rule(unless_cluster(operation), parts)
+
+
+_ANYBODY = Rule()
+
+CLUSTER_RULES: Mapping[int, Rule] = {
+    # SaslHandshake
+    17: _ANYBODY,
+    # ApiVersions
+    18: _ANYBODY,
+    # DescribeAcls
+    29: _by_cluster(Operation.DESCRIBE),
+    # CreateAcls
+    30: _by_cluster(Operation.ALTER, "creations", "results"),
+    # DeleteAcls
+    31: _by_cluster(Operation.ALTER, "filters", "filter_results"),
+    # DescribeConfigs
+    32: Rule(parts=[Parts("resources", "results", _unless_settings(Operation.DESCRIBE_CONFIGS))]),
+    # AlterConfigs
+    33: Rule(parts=[Parts("resources", "responses", _unless_settings(Operation.ALTER_CONFIGS))]),
+    # AlterReplicaLogDirs
+    34: _by_cluster(Operation.ALTER, "dirs", "results"),
+    # DescribeLogDirs
+    35: _by_cluster(Operation.DESCRIBE),
+    # SaslAuthenticate
+    36: _ANYBODY,
+    # ElectLeaders
+    43: _by_cluster(Operation.ALTER, "topic_partitions", "replica_election_results"),
+    # IncrementalAlterConfigs
+    44: Rule(parts=[Parts("resources", "responses", _unless_settings(Operation.ALTER_CONFIGS))]),
+    # AlterPartitionReassignments
+    45: _by_cluster(Operation.ALTER),
+    # ListPartitionReassignments
+    46: _by_cluster(Operation.DESCRIBE),
+    # DescribeClientQuotas
+    48: _by_cluster(Operation.DESCRIBE_CONFIGS),
+    # AlterClientQuotas
+    49: _by_cluster(Operation.ALTER_CONFIGS, "entries", "entries"),
+    # DescribeUserScramCredentials
+    50: _by_cluster(Operation.DESCRIBE),
+    # AlterUserScramCredentials
+    51: Rule(
+        unless_cluster(Operation.ALTER),
+        [
+            Parts("deletions", "results"),
+            Parts("upsertions", "results"),
+        ],
+    ),
+    # DescribeQuorum
+    55: _by_cluster(Operation.DESCRIBE),
+    # UpdateFeatures
+    57: _by_cluster(Operation.ALTER),
+    # DescribeCluster
+    60: _ANYBODY,
+    # UnregisterBroker
+    64: _by_cluster(Operation.ALTER),
+    # GetTelemetrySubscriptions
+    71: _ANYBODY,
+    # PushTelemetry
+    72: _ANYBODY,
+    # ListConfigResources
+    74: _by_cluster(Operation.DESCRIBE_CONFIGS),
+}
+"""The rules by API key."""

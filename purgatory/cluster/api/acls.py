@@ -1,0 +1,186 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: who may do what.
+
+A change is answered when all brokers decide by it; until then it waits in the purgatory AlterAcls.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka import ErrorCode
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.security.acl import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_acl,
+)
+from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY, DelayedAlterAcls
+
+_KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_INVALID_REQUEST = 42
+_SECURITY_DISABLED = 54
+_NOT_EVERYWHERE = "not all brokers have the change yet"
+
+
+class _Result(NamedTuple):
+    """How one part of a request went; without a code, well."""
+
+    code: int = 0
+    message: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"error_code": self.code, "error_message": self.message}
+
+
+_DISABLED = _Result(_SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
+
+
+async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """List the entries that a filter means."""
+    found: list[Acl] = []
+    wanted = _filter(request.body)
+    if not broker.cluster.security.is_authorizing:
+        result = _DISABLED
+    elif isinstance(wanted, _Result):
+        result = wanted
+    else:
+        result = _Result()
+        found = sorted(broker.authorizer.matching(wanted))
+    return {
+        "throttle_time": 0,
+        **result.fields,
+        "resources": [
+            {
+                "resource_type": resource_type,
+                "resource_name": name,
+                "pattern_type": pattern_type,
+                "acls": [_description(acl) for acl in acls],
+            }
+            for (resource_type, name, pattern_type), acls in groupby(found, lambda one: one[:3])
+        ],
+    }
+
+
+async def create_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Add entries; each succeeds or fails by itself."""
+    results: list[_Result] = []
+    added: list[Acl] = []
+    for asked in request.body.creations:
+        acl = _new_acl(asked)
+        if isinstance(acl, Acl):
+            added.append(acl)
+            results.append(_Result())
+        else:
+            results.append(acl)
+    changed = await _change(broker, added, [])
+    return {
+        "throttle_time": 0,
+        "results": [(one if one.code else changed).fields for one in results],
+    }
+
+
+async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Remove the entries that filters mean."""
+    results: list[tuple[_Result, list[Acl]]] = []
+    for asked in request.body.filters:
+        wanted = _filter(asked)
+        if isinstance(wanted, _Result):
+            results.append((wanted, []))
+        else:
+            found = [acl for acl in broker.cluster.security.acls if wanted.matches(acl)]
+            results.append((_Result(), sorted(found)))
+    changed = await _change(broker, [], [acl for _, found in results for acl in found])
+    return {
+        "throttle_time": 0,
+        "filter_results": [
+            {
+                **(result if result.code else changed).fields,
+                "matching_acls": [
+                    {
+                        **changed.fields,
+                        "resource_type": acl.resource_type,
+                        "resource_name": acl.name,
+                        "pattern_type": acl.pattern_type,
+                        **_description(acl),
+                    }
+                    for acl in found
+                ],
+            }
+            for result, found in results
+        ],
+    }
+
+
+async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Result:
+    """Change the entries, and wait until all brokers that live have the change."""
+    security = broker.cluster.security
+    if not security.is_authorizing:
+        return _DISABLED
+    if not added and not removed:
+        return _Result()
+    try:
+        security.change_acls(added, removed)
+    except ClusterError as error:
+        return _Result(_KAFKA_STORAGE_ERROR, str(error))
+    timeout_ms = security.authorization.alter_timeout_ms
+    version = security.version
+
+    def wait(respond: Any) -> None:
+        everywhere = partial(broker.cluster.all_have_acls, version)
+        operation = DelayedAlterAcls(timeout_ms, everywhere, respond)
+        broker.alter_acls_purgatory.try_complete_else_watch(operation, [ALTER_ACLS_KEY])
+
+    code: ErrorCode = await answer_of(wait)
+    return _Result() if code is ErrorCode.NONE else _Result(int(code), _NOT_EVERYWHERE)
+
+
+def _new_acl(asked: Any) -> Acl | _Result:
+    try:
+        acl = Acl(
+            ResourceType(asked.resource_type),
+            asked.resource_name,
+            PatternType(getattr(asked, "resource_pattern_type", PatternType.LITERAL)),
+            asked.principal,
+            asked.host,
+            Operation(asked.operation),
+            Permission(asked.permission_type),
+        )
+    except ValueError as error:
+        return _Result(_INVALID_REQUEST, str(error))
+    wrong = check_acl(acl)
+    return acl if wrong is None else _Result(_INVALID_REQUEST, wrong)
+
+
+def _filter(asked: Any) -> AclFilter | _Result:
+    try:
+        return AclFilter(
+            ResourceType(asked.resource_type_filter),
+            asked.resource_name_filter,
+            PatternType(getattr(asked, "pattern_type_filter", PatternType.LITERAL)),
+            asked.principal_filter,
+            asked.host_filter,
+            Operation(asked.operation),
+            Permission(asked.permission_type),
+        )
+    except ValueError as error:
+        return _Result(_INVALID_REQUEST, str(error))
+
+
+def _description(acl: Acl) -> dict[str, Any]:
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }

@@ -1,0 +1,149 @@
+"""The APIs of groups of the consumer protocol (KIP-848): signs of life, and looking at groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from purgatory.cluster.api import permitted_operations
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.kafka import ErrorCode, GroupRefusal
+from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
+from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember
+from purgatory.kafka.consumer_groups.topic_id_partition import (
+    NO_PARTITIONS,
+    Partitions,
+    TopicIdPartition,
+    by_topic,
+)
+
+_OWN_IDS_SINCE = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+
+async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take a sign of life; answered once what it changes is replicated."""
+    body = request.body
+    names = body.subscribed_topic_names
+    asked = ConsumerHeartbeat(
+        body.group_id,
+        body.member_id,
+        body.member_epoch,
+        request.client_id or "",
+        f"/{connection.peer.rpartition(':')[0]}",
+        body.instance_id,
+        body.rack_id,
+        None if names is None else tuple(names),
+        getattr(body, "subscribed_topic_regex", None),
+        body.server_assignor,
+        milliseconds(body.rebalance_timeout),
+        _partitions(body.topic_partitions),
+        makes_own_id=request.api_version >= _OWN_IDS_SINCE,
+    )
+    answer: ConsumerHeartbeatAnswer = await answer_of(
+        partial(broker.groups.consumer_heartbeat, asked)
+    )
+    assignment = None
+    if answer.assignment is not None:
+        topics = by_topic(answer.assignment)
+        assignment = {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in topics.items()
+            ]
+        }
+    return {
+        "throttle_time": 0,
+        "error_code": int(answer.error),
+        "error_message": answer.message,
+        "member_id": answer.member_id,
+        "member_epoch": answer.epoch,
+        "heartbeat_interval": broker.cluster.config.groups.consumer_heartbeat_interval_ms,
+        "assignment": assignment,
+    }
+
+
+def _partitions(topics: Sequence[Any] | None) -> Partitions | None:
+    if topics is None:
+        return None
+    return frozenset(
+        TopicIdPartition(topic.topic_id, number)
+        for topic in topics
+        if topic.topic_id is not None
+        for number in topic.partitions
+    )
+
+
+async def describe(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell all about some groups."""
+    allowed = permitted_operations.of_group(request.body)
+    return {
+        "throttle_time": 0,
+        "groups": [
+            {**_description(broker, group_id), "authorized_operations": allowed}
+            for group_id in request.body.group_ids
+        ],
+    }
+
+
+def _description(broker: Broker, group_id: str) -> dict[str, Any]:
+    try:
+        group = broker.groups.describe_consumers(group_id)
+    except GroupRefusal as refusal:
+        return {
+            "error_code": int(refusal.code),
+            "error_message": refusal.message,
+            "group_id": group_id,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": (),
+        }
+    return {
+        "error_code": int(ErrorCode.NONE),
+        "group_id": group_id,
+        "group_state": group.state.value,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(broker, group, member) for member in group.members.values()],
+    }
+
+
+def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+    said = member.subscription
+    target = group.targets.get(member.member_id, NO_PARTITIONS)
+    return {
+        "member_id": member.member_id,
+        "instance_id": said.instance_id,
+        "rack_id": said.rack_id,
+        "member_epoch": member.current.epoch,
+        "client_id": said.client_id,
+        "client_host": said.client_host,
+        "subscribed_topic_names": said.topic_names,
+        "subscribed_topic_regex": said.topic_regex or None,
+        "assignment": _assignment(broker, member.current.assigned),
+        "target_assignment": _assignment(broker, target),
+        "member_type": _CONSUMER_MEMBER if said.classic is None else _CLASSIC_MEMBER,
+    }
+
+
+def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
+    """Return partitions with their topics' names; those of deleted topics are left out."""
+    topic_of = broker.cluster.controller.topic_with_id
+    return {
+        "topic_partitions": [
+            {"topic_id": topic_id, "topic_name": topic.name, "partitions": numbers}
+            for topic_id, numbers in by_topic(partitions).items()
+            if (topic := topic_of(topic_id)) is not None
+        ]
+    }

@@ -1,0 +1,77 @@
+"""OffsetDelete: forget what a group committed of some partitions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping
+
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka import ErrorCode, Group, TopicPartition
+
+_CONSUMER = "consumer"
+_HEAD = struct.Struct(">hi")  # the version, the number of topics
+_SHORT = struct.Struct(">h")
+
+_Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
+
+
+async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Delete committed offsets; answered once that is replicated."""
+    body = request.body
+    places = [
+        TopicPartition(topic.name, asked.partition_index)
+        for topic in body.topics
+        for asked in topic.partitions
+    ]
+
+    def ask(respond: Callable[[_Answers], object]) -> None:
+        broker.groups.delete_offsets(
+            body.group_id, places, subscribed_topics, lambda code, codes: respond((code, codes))
+        )
+
+    code, codes = await answer_of(ask)
+    return {
+        "throttle_time": 0,
+        "error_code": int(code),
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": asked.partition_index,
+                        "error_code": int(codes[TopicPartition(topic.name, asked.partition_index)]),
+                    }
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in (body.topics if code is ErrorCode.NONE else ())
+        ],
+    }
+
+
+def subscribed_topics(group: Group) -> Collection[str] | None:
+    """Return the topics that the members of a group of consumers read; None if that isn't known."""
+    if group.protocol_type != _CONSUMER:
+        return None
+    topics: set[str] = set()
+    try:
+        for member in group.members.values():
+            for _, metadata in member.joined.protocols:
+                topics.update(_topics(metadata))
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics
+
+
+def _topics(subscription: bytes) -> Collection[str]:
+    """Return the topics of a subscription, as consumers write it since Kafka 0.9."""
+    _, count = _HEAD.unpack_from(subscription)
+    at, topics = _HEAD.size, []
+    for _ in range(count):
+        begin = at + _SHORT.size
+        at = begin + _SHORT.unpack_from(subscription, at)[0]
+        topics.append(subscription[begin:at].decode())
+    return topics

@@ -1,0 +1,40 @@
+"""The subject of a client's certificate as a principal's name, as Kafka has it by default.
+
+That is RFC 2253: the last part first, "CN=ann,O=Example,C=DE".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SHORT = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+"""What Java has a keyword for. Others keep the name that OpenSSL has; Java writes a number."""
+
+_SPECIAL = re.compile(r'([,=+<>#;"\\])')
+
+
+def subject_of(certificate: Mapping[str, Any]) -> str:
+    """Return the subject of a certificate, as `ssl.SSLSocket.getpeercert` gives it."""
+    parts: Sequence[Sequence[tuple[str, str]]] = certificate.get("subject", ())
+    return ",".join("+".join(_part(*one) for one in part) for part in reversed(parts))
+
+
+def _part(name: str, value: str) -> str:
+    escaped = _SPECIAL.sub(r"\\\1", value)
+    if value.startswith(" "):
+        escaped = f"\\{escaped}"
+    if len(value) > 1 and value.endswith(" "):
+        escaped = f"{escaped[:-1]}\\ "
+    return f"{_SHORT.get(name, name)}={escaped}"

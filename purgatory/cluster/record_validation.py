@@ -1,0 +1,89 @@
+"""What a leader checks of a client's records before it appends them, and the time it gives them.
+
+Most topics need none of it: nobody looks into the records then.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from purgatory.cluster.record_contents import Record, records_of
+from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
+from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+
+_ATTRIBUTES = struct.Struct(">h")
+
+
+def validated(
+    batches: Sequence[RecordBatch], config: LogConfig, to: TopicPartition, now_ms: int
+) -> list[RecordBatch]:
+    """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
+
+    Args:
+        batches: with their bytes.
+        config: of the log that they are for.
+        to: the log's partition.
+        now_ms: in milliseconds since 1970.
+
+    Raises:
+        KafkaError: INVALID_RECORD, a record without a key, of which compaction would not know
+            which one it replaces; INVALID_TIMESTAMP; CORRUPT_MESSAGE.
+    """
+    for batch in batches:
+        (attributes,) = _ATTRIBUTES.unpack_from(batch.payload or b"", CHECKSUM_FROM)
+        if attributes & APPEND_TIME_BIT:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"a batch for {to} says that its time is that of its append: producers can't "
+                "know it, the topic's message.timestamp.type decides it",
+            )
+        if config.compacts or (config.limits_times and not config.appends_time):
+            _check_records(batch, config, to, now_ms)
+    if config.appends_time:
+        return [batch.with_append_time(now_ms, crc32c) for batch in batches]
+    return list(batches)
+
+
+def _check_records(batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int) -> None:
+    try:
+        records = list(records_of(batch))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if config.compacts:
+        _check_keys(records, to)
+    if config.limits_times and not config.appends_time:
+        _check_times(records, config, to, now_ms)
+
+
+def _check_keys(records: Sequence[Record], to: TopicPartition) -> None:
+    keyless = [number for number, record in enumerate(records) if record.key is None]
+    if keyless:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"{to} is compacted, and takes no records without a key: {len(keyless)} of "
+            f"{len(records)} have none, the first is number {keyless[0]}",
+        )
+
+
+def _check_times(
+    records: Sequence[Record], config: LogConfig, to: TopicPartition, now_ms: int
+) -> None:
+    behind, ahead = config.most_behind_ms, config.most_ahead_ms
+    for number, record in enumerate(records):
+        time_ms = record.timestamp_ms
+        if (behind is not None and time_ms < now_ms - behind) or (
+            ahead is not None and time_ms > now_ms + ahead
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"record {number} for {to} is of {time_ms}, the broker's time is {now_ms}: "
+                f"message.timestamp.before.max.ms is {_shown(behind)}, "
+                f"message.timestamp.after.max.ms {_shown(ahead)}",
+            )
+
+
+def _shown(limit_ms: int | None) -> str:
+    return "unlimited" if limit_ms is None else str(limit_ms)

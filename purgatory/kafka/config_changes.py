@@ -1,0 +1,133 @@
+"""What AlterConfigs and IncrementalAlterConfigs make of the settings of a topic or a broker.
+
+Settings are kept by their names as a topic has them; a broker has other names for most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.topic_settings import (
+    LIST,
+    SETTINGS,
+    OfBroker,
+    check_value,
+    unknown_setting,
+    value_of,
+)
+
+
+class ConfigOperation(IntEnum):
+    """What is done with a setting, numbered as on Kafka's wire."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One change: of the setting called ``name``, with ``value`` as text, None for a deletion."""
+
+    name: str
+    value: str | None
+    operation: int = ConfigOperation.SET
+
+
+class ConfigResource(NamedTuple):
+    """What settings something has.
+
+    Args:
+        kind: "topics" or "brokers".
+        keys: the names under which they are kept, by the names that they have here.
+        unchangeable: what cannot be changed while the cluster runs, and what it is.
+    """
+
+    kind: str
+    keys: Mapping[str, str]
+    unchangeable: Mapping[str, str]
+
+
+OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
+
+KEYS_OF_BROKERS: Mapping[str, str] = {
+    setting.of_broker: name for name, setting in SETTINGS.items() if setting.of_broker is not None
+}
+"""The settings of topics by the names that brokers have for their defaults."""
+
+
+def changed_settings(
+    now: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    of: ConfigResource,
+    of_broker: OfBroker,
+) -> dict[str, str]:
+    """Return the settings after all changes; the former ones stay as they are. O(changes).
+
+    Args:
+        now: what there is. A replacement of all, AlterConfigs, begins with nothing.
+        changes: each setting at most once.
+        of: what may be changed.
+        of_broker: what holds where nothing is set.
+
+    Raises:
+        KafkaError: INVALID_CONFIG or INVALID_REQUEST: there is no such setting, it can't have the
+            value, it can't be changed, or not in this way.
+    """
+    counts = Counter(change.name for change in changes)
+    settings = dict(now)
+    for change in changes:
+        name = change.name
+        if counts[name] > 1:
+            raise _bad_request(f"{name} is named {counts[name]} times: name it once")
+        if name in of.unchangeable:
+            _check_is_so(change, of.unchangeable[name])
+            continue
+        key = of.keys.get(name)
+        if key is None:
+            raise unknown_setting(name, of.kind, of.keys)
+        value = _new_value(change, key, settings, of_broker)
+        if value is None:
+            settings.pop(key, None)
+        else:
+            check_value(name, SETTINGS[key], value, value_of({}, key, of_broker))
+            settings[key] = value
+    return settings
+
+
+def _new_value(
+    change: ConfigChange, key: str, settings: Mapping[str, str], of_broker: OfBroker
+) -> str | None:
+    operation, value = change.operation, change.value
+    if operation == ConfigOperation.DELETE:
+        return None
+    if operation not in tuple(ConfigOperation):
+        raise _bad_request(f"{change.name}: operation {operation}; there are 0 to 3")
+    if value is None:
+        raise _bad_request(f"{change.name} is set to null: delete it, or give it a value")
+    if operation == ConfigOperation.SET:
+        return value
+    if SETTINGS[key].kind != LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{change.name} is no list: it can be set, not added to"
+        )
+    there = [one for one in value_of(settings, key, of_broker).split(",") if one]
+    given = value.split(",")
+    if operation == ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*there, *given]))
+    return ",".join(one for one in there if one not in given)
+
+
+def _check_is_so(change: ConfigChange, as_it_is: str) -> None:
+    if change.operation != ConfigOperation.SET or change.value != as_it_is:
+        raise _bad_request(
+            f"{change.name} can't be changed while the cluster runs: it is {as_it_is!r}"
+        )
+
+
+def _bad_request(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,384 @@
+"""The coordinator of the consumer groups of KIP-848 whose records a broker leads.
+
+Members do nothing but give signs of life. Each says what it subscribes to and what it owns, and is
+answered what it may own. Whenever members or topics come or go, the group begins an epoch, and an
+assignor decides anew who is to have what; each member goes there by itself (`reconciled`). What a
+member has to do in time waits in the purgatory ``Heartbeat``, under two `MemberKey`s: its next sign
+of life (`DelayedMemberSession`), and to give up partitions (`DelayedRevocation`).
+
+Ground rules
+------------
+* One thread at a time calls it, and the timer of its purgatory is moved on that thread.
+* What changes is written before it is answered: a coordinator that takes over knows all that a
+  member was told. What could not be written is written with the next change, or sign of life.
+* ``respond`` is called once; never, if the broker was killed just now. It calls nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.fault_log import Logger
+from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
+from purgatory.kafka.consumer_groups.consumer_group_waits import (
+    DelayedMemberSession,
+    DelayedRevocation,
+)
+from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from purgatory.kafka.consumer_groups.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberState,
+    Subscription,
+)
+from purgatory.kafka.consumer_groups.group_record import (
+    GroupRecord,
+    GroupRecordKey,
+    GroupRecordValue,
+)
+from purgatory.kafka.consumer_groups.reconciliation import reconciled
+from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
+from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS, Partitions
+from purgatory.kafka.consumer_groups.topic_pattern import PatternError, TopicPattern
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.group_config import GroupConfig
+
+RespondHeartbeat: TypeAlias = Callable[[ConsumerHeartbeatAnswer], object]
+WriteRecords: TypeAlias = Callable[
+    [str, Sequence[GroupRecord], Callable[[ErrorCode], object]], object
+]
+"""Writes records of a group, and tells once they are replicated, or can't be."""
+
+_log = Logger("purgatory.kafka")
+
+
+class ConsumerGroupCoordinator:
+    """Coordinates the consumer groups of one broker.
+
+    Args:
+        config: what groups are allowed.
+        known_topics: the topics of the cluster.
+        heartbeats: where it is waited for members.
+        new_member_id: makes an id that no member had before.
+        write: keeps records.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        known_topics: KnownTopics,
+        heartbeats: DelayedOperationPurgatory,
+        new_member_id: Callable[[], str],
+        write: WriteRecords,
+    ) -> None:
+        self.config = config
+        self.groups: dict[str, ConsumerGroup] = {}
+        self._known_topics = known_topics
+        self._heartbeats = heartbeats
+        self._new_member_id = new_member_id
+        self._write = write
+
+    # Which groups there are.
+
+    def restore(
+        self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
+    ) -> ConsumerGroup:
+        """Coordinate a group from now on, as its records say; all members' time begins anew."""
+        group = self.groups[group_id] = ConsumerGroup(group_id, self._known_topics)
+        group.restore(values)
+        for member in group.members.values():
+            self._watch_session(group, member)
+            self._watch_revocation(group, member)
+        return group
+
+    def forget(self, group_id: str) -> None:
+        """Coordinate a group no more."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member_id in group.members:
+                self._stop_waiting(group, member_id)
+
+    def save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
+        """Write what has changed of a group, and tell once that is replicated, or can't be."""
+        changes = group.take_changes()
+        if not changes:
+            then(ErrorCode.NONE)
+            return
+
+        def written(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                group.note_unsaved(key for key, _ in changes)
+            then(code)
+
+        self._write(group.group_id, changes, written)
+
+    # Signs of life.
+
+    def heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life; ``respond`` is told once what it changes is replicated.
+
+        O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
+        anew.
+        """
+        try:
+            asked.check()
+            group = self._group(asked)
+            answer = self._leave(group, asked) if asked.leaves else self._beat(group, asked)
+        except GroupRefusal as refusal:
+            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            return
+
+        def saved(code: ErrorCode) -> None:
+            respond(answer if code is ErrorCode.NONE else ConsumerHeartbeatAnswer(code))
+
+        self.save(group, saved)
+
+    def _group(self, asked: ConsumerHeartbeat) -> ConsumerGroup:
+        group = self.groups.get(asked.group_id)
+        if group is None:
+            if asked.epoch != JOIN_EPOCH:
+                raise GroupRefusal(
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                    message=f"there is no consumer group {asked.group_id}",
+                )
+            group = ConsumerGroup(asked.group_id, self._known_topics)
+        return group
+
+    def _beat(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        _check_pattern(asked.topic_regex)
+        former = self._known(group, asked)
+        self.groups[group.group_id] = group
+        member = self._updated(group, former, asked)
+        is_new = former is None or not _wants_the_same(former.subscription, member.subscription)
+        self._assign_if_needed(group, is_new)
+        member = self._reconcile(group, member, asked.owned)
+        self._watch_session(group, member)
+        news = (
+            asked.epoch == JOIN_EPOCH
+            or asked.tells_all
+            or former is None
+            or member.current.assigned != former.current.assigned
+            # It may have missed that it is to give up something, and others wait for that.
+            or (asked.owned is None and member.current.revoking)
+        )
+        return ConsumerHeartbeatAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            member.current.epoch,
+            member.current.assigned if news else None,
+        )
+
+    def _known(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember | None:
+        """Return who asks: a member, the one whose place it takes, or None if it is new.
+
+        Raises:
+            GroupRefusal: it may not.
+        """
+        member = group.members.get(asked.member_id)
+        if asked.epoch != JOIN_EPOCH:
+            _check_instance(group, asked)
+            if member is None:
+                raise _unknown(asked)
+            _check_epoch(member, asked)
+            return member
+        holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
+        if holder is not None and holder is not member:
+            if holder.is_away:
+                return holder
+            raise GroupRefusal(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                message=f"{holder.member_id} is in the group as {asked.instance_id}",
+            )
+        if member is None and len(group.members) >= self.config.max_size:
+            raise GroupRefusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                message=f"the group has {len(group.members)} members, and may have no more",
+            )
+        return member
+
+    def _updated(
+        self, group: ConsumerGroup, former: ConsumerMember | None, asked: ConsumerHeartbeat
+    ) -> ConsumerMember:
+        """Take in who is new, or comes in the place of another one, and what it says of itself."""
+        subscription = asked.subscription(Subscription() if former is None else former.subscription)
+        member_id = asked.member_id or self._new_member_id()
+        if former is None:
+            member = ConsumerMember(member_id, subscription)
+        elif former.member_id == member_id and not former.is_away:
+            member = former._replace(subscription=subscription)
+        else:
+            # It begins with what the one before it had, and gives up what it is not to have now.
+            current = CurrentAssignment(assigned=former.current.assigned)
+            member = ConsumerMember(member_id, subscription, current)
+        if former is not None and former.member_id != member_id:
+            self._stop_waiting(group, former.member_id)
+            group.replace(former, member)
+        else:
+            group.put(member)
+        return member
+
+    def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
+        """Begin an epoch if members or topics changed, and have the assignor decide for it."""
+        changed = is_new
+        if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
+            changed |= group.refresh_topics()
+        if changed and group.epoch == group.target_epoch:
+            group.bump_epoch()
+        if group.epoch != group.target_epoch:
+            group.assign()
+            _log.info(
+                "assigned", group=group.group_id, epoch=group.epoch, members=len(group.members)
+            )
+
+    def _reconcile(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    ) -> ConsumerMember:
+        """Take a member a step further on its way to its target."""
+        target = group.targets.get(member.member_id, NO_PARTITIONS)
+        current = reconciled(member.current, target, group.target_epoch, owned, group.is_held)
+        if current != member.current:
+            member = member._replace(current=current)
+            group.put(member)
+            self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
+            self._watch_revocation(group, member)
+        return member
+
+    # Leaving.
+
+    def _leave(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        _check_instance(group, asked)
+        member = group.members.get(asked.member_id)
+        if member is None:
+            raise _unknown(asked)
+        if asked.epoch == LEAVE_EPOCH:
+            self.remove(group, member.member_id, "left")
+        else:
+            self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
+            away = CurrentAssignment(
+                STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
+            )
+            group.put(member._replace(current=away))
+        return ConsumerHeartbeatAnswer(ErrorCode.NONE, member.member_id, asked.epoch)
+
+    def remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
+        self._stop_waiting(group, member_id)
+        group.remove(member_id)
+        group.bump_epoch()
+        _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
+
+    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """A member gave no sign of life, or didn't give up partitions, in time: it is out."""
+        if self.groups.get(group.group_id) is group and member_id in group.members:
+            self.remove(group, member_id, reason)
+            self.save(group, _ignore)
+
+    # Offsets.
+
+    def check_commit(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Whether offsets may be committed: by members of this epoch; or, where the group has none,
+        by who is in no group: "" and -1.
+
+        Raises:
+            GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+        """
+        if epoch >= 0 or self.groups[group_id].members:
+            self._check_member(group_id, member_id, epoch)
+
+    def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Whether offsets may be asked for: by members of this epoch, or by who says no member.
+
+        Raises:
+            GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+        """
+        if epoch >= 0 or member_id:
+            self._check_member(group_id, member_id, epoch)
+
+    def _check_member(self, group_id: str, member_id: str, epoch: int) -> None:
+        member = self.groups[group_id].members.get(member_id)
+        if member is None:
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != member.current.epoch:
+            raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
+
+    # Waiting.
+
+    def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin to wait for the next sign of life, from now on."""
+        key = group.session_key(member.member_id)
+        self._heartbeats.cancel_for_key(key)
+        delay_ms = self.config.consumer_session_timeout_ms
+        waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
+        self._heartbeats.try_complete_else_watch(waiting, [key])
+
+    def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin to wait for a member to give up partitions, if it has to."""
+        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            delay_ms = member.subscription.rebalance_timeout_ms
+            waiting = DelayedRevocation(group, member.member_id, delay_ms, self)
+            key = group.rebalance_key(member.member_id)
+            self._heartbeats.try_complete_else_watch(waiting, [key])
+
+    def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
+        self._heartbeats.cancel_for_key(group.session_key(member_id))
+        self._heartbeats.cancel_for_key(group.rebalance_key(member_id))
+
+
+def _check_pattern(regex: str | None) -> None:
+    if regex:
+        try:
+            TopicPattern(regex)
+        except PatternError as error:
+            raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)) from None
+
+
+def _check_instance(group: ConsumerGroup, asked: ConsumerHeartbeat) -> None:
+    """Refuse who is not, or no more, the one whom the group knows by an instance id."""
+    if asked.instance_id is None:
+        return
+    holder = group.static_members.get(asked.instance_id)
+    if holder is None:
+        raise _unknown(asked)
+    if holder != asked.member_id:
+        raise GroupRefusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            message=f"{holder} is in the group as {asked.instance_id}",
+        )
+
+
+def _check_epoch(member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
+    """Refuse another epoch than the member's: but the one before it, whose answer may be lost."""
+    current = member.current
+    missed_an_answer = (
+        asked.epoch == current.previous_epoch
+        and asked.owned is not None
+        and asked.owned <= current.assigned
+    )
+    if asked.epoch != current.epoch and not missed_an_answer:
+        raise GroupRefusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
+        )
+
+
+def _unknown(asked: ConsumerHeartbeat) -> GroupRefusal:
+    who = asked.instance_id or asked.member_id
+    return GroupRefusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {asked.group_id}"
+    )
+
+
+def _wants_the_same(one: Subscription, other: Subscription) -> bool:
+    return (one.topic_names, one.topic_regex) == (other.topic_names, other.topic_regex)
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

@@ -1,0 +1,62 @@
+"""What a consumer group waits for: signs of life, and partitions to be given up.
+
+Ground rules: each of them tells the coordinator, on the thread that calls both.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
+from purgatory.kafka.consumer_groups.consumer_member import MemberState
+
+
+class ConsumerGroupEvents(Protocol):
+    """What the waits tell the coordinator."""
+
+    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """A member gave no sign of life, or didn't give up partitions, in time."""
+
+
+class DelayedMemberSession(DelayedOperation):
+    """Waits for a member's next sign of life; the coordinator cancels it then."""
+
+    def __init__(
+        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
+    ) -> None:
+        super().__init__(delay_ms)
+        self.group = group
+        self.member_id = member_id
+        self.events = events
+
+    def try_complete(self) -> bool:
+        return self.member_id not in self.group.members and self.force_complete()
+
+    def on_expiration(self) -> None:
+        self.events.member_expired(self.group, self.member_id, "session timeout")
+
+
+class DelayedRevocation(DelayedOperation):
+    """Waits until a member has given up what others are to have."""
+
+    def __init__(
+        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
+    ) -> None:
+        super().__init__(delay_ms)
+        self.group = group
+        self.member_id = member_id
+        self.events = events
+        self.revoking = group.members[member_id].current.revoking
+
+    def try_complete(self) -> bool:
+        member = self.group.members.get(self.member_id)
+        over = (
+            member is None
+            or member.current.state is not MemberState.UNREVOKED_PARTITIONS
+            or member.current.revoking != self.revoking
+        )
+        return over and self.force_complete()
+
+    def on_expiration(self) -> None:
+        self.events.member_expired(self.group, self.member_id, "partitions not given up in time")

@@ -1,0 +1,114 @@
+"""The topics that the members of a group subscribe to, by name or by regular expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+from purgatory.kafka.consumer_groups.consumer_member import Subscription
+from purgatory.kafka.consumer_groups.topic_id_partition import Partitions, TopicIdPartition
+from purgatory.kafka.consumer_groups.topic_pattern import TopicPattern
+
+
+class KnownTopic(Protocol):
+    """A topic, as groups see it."""
+
+    @property
+    def topic_id(self) -> UUID:
+        """By what members are assigned its partitions."""
+
+    @property
+    def partitions(self) -> Sequence[object]:
+        """As many as it has."""
+
+
+class KnownTopics(Protocol):
+    """The topics of the cluster."""
+
+    @property
+    def topics(self) -> Mapping[str, KnownTopic]:
+        """By name."""
+
+    @property
+    def topics_version(self) -> int:
+        """Another number whenever topics or partitions came or went."""
+
+
+_Wish: TypeAlias = tuple[tuple[str, ...], str | None]
+"""Names and an expression."""
+
+
+class SubscribedTopics:
+    """What a group's subscriptions come to, as the topics are now.
+
+    Args:
+        known: the topics of the cluster.
+    """
+
+    def __init__(self, known: KnownTopics) -> None:
+        self._known = known
+        self._version = -1
+        self._patterns: dict[str, TopicPattern] = {}
+        self._topic_ids: dict[_Wish, frozenset[UUID]] = {}
+        self.partition_counts: Mapping[UUID, int] = {}
+        """Of all topics that anybody subscribes to."""
+
+    @property
+    def are_stale(self) -> bool:
+        """Whether topics or partitions came or went since ``refresh``. O(1)."""
+        return self._version != self._known.topics_version
+
+    def refresh(self, subscriptions: Iterable[Subscription]) -> bool:
+        """Look up the topics of all members; return whether there are others, or more partitions.
+
+        O(members + topics * different subscriptions).
+        """
+        topics = self._known.topics
+        self._version = self._known.topics_version
+        wishes = {(one.topic_names, one.topic_regex) for one in subscriptions}
+        names = {wish: self._names(*wish) for wish in wishes}
+        self._patterns = {
+            text: pattern
+            for text, pattern in self._patterns.items()
+            if any(text == regex for _, regex in wishes)
+        }
+        former_ids, former_counts = self._topic_ids, self.partition_counts
+        self._topic_ids = {
+            wish: frozenset(topics[name].topic_id for name in found if name in topics)
+            for wish, found in names.items()
+        }
+        self.partition_counts = {
+            topics[name].topic_id: len(topics[name].partitions)
+            for name in sorted(set[str]().union(*names.values()))
+            if name in topics
+        }
+        return self.partition_counts != former_counts or any(
+            former_ids.get(wish, found) != found for wish, found in self._topic_ids.items()
+        )
+
+    def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
+        """Return the topics of one member, as of the last ``refresh``. O(1)."""
+        return self._topic_ids[subscription.topic_names, subscription.topic_regex]
+
+    @property
+    def partitions(self) -> Partitions:
+        """All partitions that anybody subscribes to. O(these)."""
+        return frozenset(
+            TopicIdPartition(topic_id, number)
+            for topic_id, count in self.partition_counts.items()
+            for number in range(count)
+        )
+
+    def names(self, subscription: Subscription) -> set[str]:
+        """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
+        return self._names(subscription.topic_names, subscription.topic_regex)
+
+    def _names(self, names: tuple[str, ...], regex: str | None) -> set[str]:
+        found = set(names)
+        if regex:
+            pattern = self._patterns.get(regex)
+            if pattern is None:
+                pattern = self._patterns[regex] = TopicPattern(regex)
+            found.update(filter(pattern.matches, self._known.topics))
+        return found

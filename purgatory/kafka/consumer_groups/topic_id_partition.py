@@ -1,0 +1,26 @@
+"""A partition by its topic's id, and sets of such."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of the topic that has an id, and of no later one of the same name."""
+
+    topic_id: UUID
+    partition: int
+
+
+Partitions: TypeAlias = frozenset[TopicIdPartition]
+
+NO_PARTITIONS: Partitions = frozenset()
+
+
+def by_topic(partitions: Partitions) -> dict[UUID, list[int]]:
+    """Return the numbers of partitions by their topic's id, both in order. O(n log n)."""
+    numbers: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        numbers.setdefault(topic_id, []).append(partition)
+    return numbers

@@ -1,0 +1,345 @@
+"""The settings of topics, by Kafka's names: which there are, what they may be, their defaults.
+
+A value is taken where it is what the cluster does, and refused where the cluster would ignore it.
+So a setting that isn't followed may have one value: that which the cluster has. Where there is
+nothing that a setting could be about (no index, no compaction that could come too early), any value
+is kept to.
+
+What holds for a topic is its own, else what its broker has, else the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log import LogConfig
+
+OfBroker = Callable[[str], str | None]
+"""Returns what a broker has of its own for a setting of topics, or None."""
+
+NEVER = str(2**63 - 1)
+"""How Kafka writes a time that never comes, and a number that is never reached."""
+
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+_NUMBERS = (_INT, _LONG, _DOUBLE)
+
+_APPEND_TIME = "LogAppendTime"
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Args:
+        default: as text; None stands for the cluster's own.
+        kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
+        of_broker: what its default is called among a broker's settings; None: it has none there.
+        doc: what it does.
+        least, most: the least and the greatest number that it may be, for numbers.
+        choices: what it may be, for words.
+        fixed: whether it may only be what it is already.
+    """
+
+    default: str | None
+    kind: int
+    of_broker: str | None
+    doc: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    fixed: bool = False
+
+
+def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
+    return Setting(value, kind, of_broker, doc, fixed=True)
+
+
+_FOLLOWED: Mapping[str, Setting] = {
+    "cleanup.policy": Setting(
+        "delete",
+        LIST,
+        "log.cleanup.policy",
+        "Whether old records go, or those that later ones of their keys replace; or both.",
+        choices=("delete", "compact"),
+    ),
+    "max.message.bytes": Setting(
+        "1048588", _INT, "message.max.bytes", "The largest record batch that is taken.", least=1
+    ),
+    "message.timestamp.after.max.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.message.timestamp.after.max.ms",
+        "How far a record's time may lie ahead of the broker's.",
+        least=0,
+    ),
+    "message.timestamp.before.max.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.message.timestamp.before.max.ms",
+        "How far a record's time may lie behind the broker's.",
+        least=0,
+    ),
+    "message.timestamp.type": Setting(
+        "CreateTime",
+        _STRING,
+        "log.message.timestamp.type",
+        "Whether records have the producer's time, or the leader's when it appends them.",
+        choices=("CreateTime", _APPEND_TIME),
+    ),
+    "min.insync.replicas": Setting(
+        None,
+        _INT,
+        "min.insync.replicas",
+        "How many replicas must be in sync for acks=all.",
+        least=1,
+    ),
+    "retention.bytes": Setting(
+        "-1",
+        _LONG,
+        "log.retention.bytes",
+        "How much of a partition is kept; -1 keeps all.",
+        least=-1,
+    ),
+    "retention.ms": Setting(
+        "-1",
+        _LONG,
+        "log.retention.ms",
+        "How long records are kept, in milliseconds; -1 keeps all.",
+        least=-1,
+    ),
+    "delete.retention.ms": Setting(
+        "86400000",
+        _LONG,
+        "log.cleaner.delete.retention.ms",
+        "How long a record without a value stays after compaction first looked at it.",
+        0,
+    ),
+    "min.cleanable.dirty.ratio": Setting(
+        "0.5",
+        _DOUBLE,
+        "log.cleaner.min.cleanable.ratio",
+        "Which part of a log compaction has to find new.",
+        0,
+        1,
+    ),
+    "min.compaction.lag.ms": Setting(
+        "0",
+        _LONG,
+        "log.cleaner.min.compaction.lag.ms",
+        "How old records are at least that are compacted.",
+        0,
+    ),
+    "segment.ms": Setting(
+        NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
+    ),
+    "segment.bytes": Setting(
+        "1073741824",
+        _INT,
+        "log.segment.bytes",
+        "How large a segment grows before the next is begun.",
+        least=14,
+    ),
+}
+
+_AS_IT_IS: Mapping[str, Setting] = {
+    "compression.type": _fixed(
+        "producer", _STRING, "compression.type", "Batches are kept as the producer compressed them."
+    ),
+    "file.delete.delay.ms": _fixed(
+        "0", _LONG, "log.segment.delete.delay.ms", "Files go at once; their readers read on."
+    ),
+    "flush.messages": _fixed(
+        NEVER,
+        _LONG,
+        "log.flush.interval.messages",
+        "How many records are forced onto the disk together; --fsync always forces each batch.",
+    ),
+    "flush.ms": _fixed(
+        NEVER, _LONG, "log.flush.interval.ms", "Nothing is forced onto the disk by time."
+    ),
+    "follower.replication.throttled.replicas": _fixed(
+        "", LIST, None, "No replication is throttled."
+    ),
+    "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replication is throttled."),
+    "local.retention.bytes": _fixed(
+        "-2", _LONG, "log.local.retention.bytes", "As retention.bytes: nothing is kept elsewhere."
+    ),
+    "local.retention.ms": _fixed(
+        "-2", _LONG, "log.local.retention.ms", "As retention.ms: nothing is kept elsewhere."
+    ),
+    "max.compaction.lag.ms": _fixed(
+        NEVER,
+        _LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "When a log is compacted is a matter of min.cleanable.dirty.ratio alone.",
+    ),
+    "message.downconversion.enable": _fixed(
+        "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
+    ),
+    "message.format.version": _fixed(
+        "3.0-IV1", _STRING, "log.message.format.version", "Format 2 alone is kept, as since 3.0."
+    ),
+    "message.timestamp.difference.max.ms": _fixed(
+        NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
+    ),
+    "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
+    "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
+    "remote.log.delete.on.disable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
+    "remote.storage.enable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
+    "unclean.leader.election.enable": _fixed(
+        "false",
+        _BOOLEAN,
+        "unclean.leader.election.enable",
+        "A replica out of sync does not lead while one in sync may come back.",
+    ),
+}
+
+_NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
+    "compression.gzip.level": Setting(
+        "-1", _INT, "compression.gzip.level", "Nothing is compressed here.", -1, 9
+    ),
+    "compression.lz4.level": Setting(
+        "9", _INT, "compression.lz4.level", "Nothing is compressed here.", 1, 17
+    ),
+    "compression.zstd.level": Setting(
+        "3", _INT, "compression.zstd.level", "Nothing is compressed here.", -131072, 22
+    ),
+    "index.interval.bytes": Setting(
+        "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
+    ),
+    "segment.index.bytes": Setting(
+        "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
+    ),
+    "segment.jitter.ms": Setting(
+        "0", _LONG, "log.roll.jitter.ms", "Segments are not begun by time.", 0
+    ),
+}
+
+SETTINGS: Mapping[str, Setting] = dict(
+    sorted({**_FOLLOWED, **_AS_IT_IS, **_NOTHING_TO_BE_ABOUT}.items())
+)
+
+
+def checked_settings(
+    settings: Mapping[str, str | None], of_broker: OfBroker = lambda _: None
+) -> dict[str, str]:
+    """Return the settings that were given to a topic, checked.
+
+    Raises:
+        KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+    """
+    checked = {}
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise unknown_setting(name, "topics", SETTINGS)
+        if value is not None:
+            check_value(name, SETTINGS[name], value, value_of({}, name, of_broker))
+            checked[name] = value
+    return checked
+
+
+def unknown_setting(name: str, of: str, known: Iterable[str]) -> KafkaError:
+    """Return the error for a setting that there isn't."""
+    message = f"there is no setting {name!r} of {of}; there are {', '.join(known)}"
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def check_value(name: str, setting: Setting, value: str, as_it_is: str) -> None:
+    """Refuse a value that a setting can't have.
+
+    Args:
+        name: what the setting was called.
+        setting: which.
+        value: as text.
+        as_it_is: what it is, where it may only be that.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    why = _why_not(setting, value, as_it_is)
+    if why is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value}: {why}")
+
+
+def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
+    if setting.fixed:
+        given = value.lower() if setting.kind == _BOOLEAN else value
+        if given != as_it_is:
+            return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
+    elif setting.kind in _NUMBERS:
+        return _why_no_number(setting, value)
+    elif not set(value.split(",")) <= set(setting.choices):
+        return f"it is one of {', '.join(setting.choices)}"
+    return None
+
+
+def _why_no_number(setting: Setting, value: str) -> str | None:
+    whole = setting.kind != _DOUBLE
+    try:
+        number = int(value) if whole else float(value)
+    except ValueError:
+        return f"it is a {'whole ' * whole}number"
+    most = setting.most
+    if most is None:
+        most = 2**31 - 1 if setting.kind == _INT else 2**63 - 1
+    if setting.least is not None and not number >= setting.least:
+        return f"it is at least {setting.least}"
+    return f"it is at most {most}" if number > most else None
+
+
+def value_of(settings: Mapping[str, str], name: str, of_broker: OfBroker) -> str:
+    """Return what holds for a topic: its own, else the broker's, else the default."""
+    own = settings.get(name)
+    if own is not None:
+        return own
+    return of_broker(name) or SETTINGS[name].default or ""
+
+
+def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
+    """Return how the logs of a topic with these settings are kept on a broker."""
+
+    def value(name: str) -> str:
+        return value_of(settings, name, of_broker)
+
+    def limit(name: str) -> int | None:
+        number = int(value(name))
+        return number if 0 <= number < int(NEVER) else None
+
+    policy = value("cleanup.policy").split(",")
+    return LogConfig(
+        segment_bytes=int(value("segment.bytes")),
+        retention_bytes=limit("retention.bytes"),
+        max_batch_bytes=int(value("max.message.bytes")),
+        retention_ms=limit("retention.ms"),
+        deletes="delete" in policy,
+        compacts="compact" in policy,
+        appends_time=value("message.timestamp.type") == _APPEND_TIME,
+        most_behind_ms=limit("message.timestamp.before.max.ms"),
+        most_ahead_ms=limit("message.timestamp.after.max.ms"),
+        segment_ms=limit("segment.ms"),
+        min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        delete_retention_ms=int(value("delete.retention.ms")),
+    )
+
+
+def settings_of_log(config: LogConfig) -> dict[str, str]:
+    """Return what a log's config says other than Kafka's defaults, as settings of topics."""
+    policy = ["compact"] * config.compacts + ["delete"] * config.deletes
+    numbers = {
+        "segment.bytes": config.segment_bytes,
+        "retention.bytes": config.retention_bytes,
+        "max.message.bytes": config.max_batch_bytes,
+        "retention.ms": config.retention_ms,
+        "message.timestamp.before.max.ms": config.most_behind_ms,
+        "message.timestamp.after.max.ms": config.most_ahead_ms,
+        "segment.ms": config.segment_ms,
+        "min.cleanable.dirty.ratio": config.min_dirty_ratio,
+        "min.compaction.lag.ms": config.min_compaction_lag_ms,
+        "delete.retention.ms": config.delete_retention_ms,
+    }
+    settings = {name: str(number) for name, number in numbers.items() if number is not None}
+    settings["cleanup.policy"] = ",".join(policy) or "delete"
+    settings["message.timestamp.type"] = _APPEND_TIME if config.appends_time else "CreateTime"
+    return {name: value for name, value in settings.items() if value != SETTINGS[name].default}

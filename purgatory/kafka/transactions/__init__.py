@@ -1,0 +1,1 @@
+"""Transactions: their states, their coordinator, and the markers that end them."""

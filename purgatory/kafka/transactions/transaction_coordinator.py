@@ -1,0 +1,577 @@
+"""The coordinator of the transactional ids whose partition of `__transaction_state` a broker leads.
+
+A producer gets its id and epoch here, says which partitions its transaction concerns, and ends it.
+The end is decided by a record, and then told to the leaders of all partitions by markers; when the
+last one is written, that is recorded, and the next transaction may begin. What waits, waits in two
+purgatories on a `TransactionKey`:
+
+    TransactionMarker    the answer to the end of a transaction, until its markers are written
+                         (`DelayedMarkers`), and what failed, until it is tried again
+                         (`DelayedRetry`)
+    TransactionTimeout   a transaction until it lasts too long and is aborted, a transactional id
+                         until it is forgotten (`DelayedDeadline`)
+
+Ground rules
+------------
+* One thread at a time calls it, and the timer of its purgatories is moved on that thread.
+* Nothing holds before its record is replicated. While it is being replicated, every other step of
+  that transactional id is refused with CONCURRENT_TRANSACTIONS.
+* No marker is sent before the decision is replicated, and the next transaction doesn't begin before
+  each leader has answered for its marker.
+* ``respond`` is called once; never, if the broker was killed just now. It sends an answer on its
+  way, and calls nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.fault_log import Logger
+from purgatory.kafka.errors import ErrorCode, TransactionRefusal
+from purgatory.kafka.groups.committed_offset import partition_of
+from purgatory.kafka.keyed_records import KeyedRecords
+from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.record_batch import EndTransaction
+from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.replica_role import NO_LEADER
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.marker_routes import MarkerRoutes
+from purgatory.kafka.transactions.transaction import Transaction
+from purgatory.kafka.transactions.transaction_answers import (
+    Codes,
+    InitAnswer,
+    RespondCode,
+    RespondCodes,
+    RespondInit,
+    TransactionListing,
+)
+from purgatory.kafka.transactions.transaction_config import TransactionConfig
+from purgatory.kafka.transactions.transaction_record import (
+    TRANSACTIONS_TOPIC,
+    TransactionEntry,
+    TransactionRecord,
+    TransactionsCodec,
+)
+from purgatory.kafka.transactions.transaction_state import DECIDED, TransactionState
+from purgatory.kafka.transactions.transaction_steps import (
+    HOW_OF,
+    check_expected,
+    check_producer,
+    completed,
+    fenced,
+    initialized,
+    is_ended,
+    new_record,
+    prepared,
+    storable,
+    with_partitions,
+)
+from purgatory.kafka.transactions.transaction_waits import (
+    DelayedDeadline,
+    DelayedMarkers,
+    DelayedRetry,
+)
+
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""A leader that answers so to a marker has heard of a later coordinator or producer."""
+
+_log = Logger("purgatory.kafka")
+
+
+class TransactionCoordinator:
+    """Coordinates the transactional ids of one broker.
+
+    Args:
+        manager: where the records are.
+        config: what transactional ids are allowed.
+        codec: makes and reads the records, and makes markers.
+        routes: brings markers to the leaders.
+        new_purgatory: makes a purgatory of this name, which the caller closes.
+        new_producer_id: makes an id that no producer had before.
+        now_ms: the time of day, in milliseconds since 1970.
+        state_partitions: tells how many partitions the topic `__transaction_state` has; it is made,
+            if need be.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        config: TransactionConfig,
+        codec: TransactionsCodec,
+        routes: MarkerRoutes,
+        new_purgatory: Callable[[str], DelayedOperationPurgatory],
+        new_producer_id: Callable[[], int],
+        now_ms: Callable[[], int],
+        state_partitions: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.markers = new_purgatory("TransactionMarker")
+        self.timeouts = new_purgatory("TransactionTimeout")
+        self._codec = codec
+        self._routes = routes
+        self._new_producer_id = new_producer_id
+        self._now_ms = now_ms
+        self._state_partitions = state_partitions
+        self._records: KeyedRecords[TransactionEntry] = KeyedRecords(
+            TRANSACTIONS_TOPIC, manager, codec, self._there
+        )
+        self._known: dict[str, Transaction] = {}
+        self._ids: dict[int, set[str]] = {}
+        self._epochs: dict[int, int] = {}
+
+    @property
+    def purgatories(self) -> list[DelayedOperationPurgatory]:
+        """Where transactions wait."""
+        return [self.markers, self.timeouts]
+
+    # Which transactional ids are coordinated here.
+
+    def place_of(self, transactional_id: str) -> TopicPartition:
+        """Return the partition whose leader coordinates a transactional id."""
+        count = self._state_partitions()
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
+
+    def take_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
+        """Coordinate the transactional ids of a partition, or no more; others are passed over.
+
+        To be called when the broker has become a partition's leader, before it becomes a follower,
+        and as often as it is told so. What is half done is taken up. O(its records), where it
+        begins to lead.
+        """
+        topic, partition = topic_partition
+        if topic != TRANSACTIONS_TOPIC:
+            return
+        known_epoch = self._epochs.get(partition)
+        if leads and known_epoch == leader_epoch:
+            return
+        if known_epoch is not None:
+            self._unload(partition)
+        if leads:
+            self._load(partition, leader_epoch)
+
+    def _load(self, partition: int, leader_epoch: int) -> None:
+        self._epochs[partition] = leader_epoch
+        records = dict(
+            entry for batch in self._records.load(partition) for entry in self._codec.entries(batch)
+        )
+        self._ids[partition] = set()
+        for transactional_id, record in records.items():
+            if record is not None:
+                transaction = Transaction(transactional_id, record, leader_epoch)
+                self._keep(partition, transaction)
+                if record.state in DECIDED:
+                    self._try_again_soon(transaction)
+                else:
+                    self._wait_for_deadline(transaction)
+
+    def _keep(self, partition: int, transaction: Transaction) -> None:
+        self._known[transaction.transactional_id] = transaction
+        self._ids[partition].add(transaction.transactional_id)
+
+    def _unload(self, partition: int) -> None:
+        self._records.unload(partition)
+        del self._epochs[partition]
+        for transactional_id in self._ids.pop(partition):
+            self._forget(self._known.pop(transactional_id))
+
+    def _forget(self, transaction: Transaction) -> None:
+        """End all waits of a transactional id that is coordinated here no more."""
+        transaction.settle(transaction.record._replace(state=TransactionState.DEAD))
+        self._tell_changed(transaction)
+
+    def _tell_changed(self, transaction: Transaction) -> None:
+        self.markers.check_and_complete(transaction.key)
+        self.timeouts.check_and_complete(transaction.key)
+
+    def _there(self, partition: int) -> Sequence[TransactionEntry]:
+        return [
+            (transactional_id, storable(self._known[transactional_id].record))
+            for transactional_id in self._ids.get(partition, ())
+        ]
+
+    def _coordinated(self, transactional_id: str) -> int:
+        """Return the partition of a transactional id, if it is coordinated here.
+
+        Raises:
+            TransactionRefusal: INVALID_REQUEST, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not transactional_id:
+            raise TransactionRefusal(ErrorCode.INVALID_REQUEST)
+        partition = self.place_of(transactional_id).partition
+        if not self._records.leads(partition):
+            raise TransactionRefusal(ErrorCode.NOT_COORDINATOR)
+        if not self._records.may_tell(partition):
+            raise TransactionRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return partition
+
+    def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+        """Return what is known of a transactional id, for the one producer that may use it.
+
+        Raises:
+            TransactionRefusal: it may not.
+        """
+        self._coordinated(transactional_id)
+        transaction = self._known.get(transactional_id)
+        if transaction is None:
+            raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        check_producer(transaction.record, producer)
+        return transaction
+
+    def _at_rest(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+        """As ``_of_producer``, where nothing is being replicated; else CONCURRENT_TRANSACTIONS."""
+        transaction = self._of_producer(transactional_id, producer)
+        if transaction.pending is not None:
+            raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return transaction
+
+    # What producers ask.
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        respond: RespondInit,
+    ) -> None:
+        """Give a producer its id and the next epoch: whoever had the id before is fenced.
+
+        Args:
+            transactional_id: whose.
+            timeout_ms: how long its transactions may last, in milliseconds.
+            expected: who the producer is, if it knows: it wants its epoch raised.
+            respond: takes the answer. If a transaction is going on it is aborted first, and the
+                answer CONCURRENT_TRANSACTIONS: the producer is to ask again.
+        """
+        try:
+            self._init_producer_id(transactional_id, timeout_ms, expected, respond)
+        except TransactionRefusal as refusal:
+            respond(InitAnswer(refusal.code))
+
+    def _init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        respond: RespondInit,
+    ) -> None:
+        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise TransactionRefusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        partition = self._coordinated(transactional_id)
+        transaction = self._known.get(transactional_id)
+        if transaction is None:
+            record = new_record(self._new_producer_id(), timeout_ms)
+            transaction = Transaction(transactional_id, record, self._epochs[partition])
+            self._keep(partition, transaction)
+        if transaction.pending is not None:
+            raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if expected is not None:
+            check_expected(transaction.record, expected)
+        state = transaction.record.state
+        if state in DECIDED:
+            raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+            if expected is not None:
+                check_producer(transaction.record, expected)
+            self._fence_and_abort(
+                transaction,
+                lambda code: respond(InitAnswer(code or ErrorCode.CONCURRENT_TRANSACTIONS)),
+            )
+            return
+        initial = initialized(
+            transaction.record, expected, timeout_ms, self._now_ms(), self._new_producer_id
+        )
+
+        def stored(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                respond(InitAnswer(code, initial.producer_id, initial.producer_epoch))
+            else:
+                respond(InitAnswer(code))
+
+        self._write(transaction, initial, stored)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        respond: RespondCodes,
+    ) -> None:
+        """Take partitions into a producer's transaction, all or none; the first begin it.
+
+        Args:
+            transactional_id, producer: whose.
+            partitions: which.
+            respond: takes what became of each, once that is replicated.
+        """
+        unknown = {one for one in partitions if self._routes.leader_of(one) is None}
+        if unknown:
+            respond(
+                {
+                    one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if one in unknown
+                    else ErrorCode.OPERATION_NOT_ATTEMPTED
+                    for one in partitions
+                }
+            )
+            return
+
+        def stored(code: ErrorCode) -> None:
+            respond(dict.fromkeys(partitions, code))
+
+        try:
+            transaction = self._at_rest(transactional_id, producer)
+            record = with_partitions(transaction.record, partitions, self._now_ms())
+        except TransactionRefusal as refusal:
+            stored(refusal.code)
+            return
+        if record is transaction.record:
+            stored(ErrorCode.NONE)
+        else:
+            self._write(transaction, record, stored)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+    ) -> Codes:
+        """Say whether partitions are in a producer's transaction, as leaders ask before they append
+        its records. What is not in it is answered with TRANSACTION_ABORTABLE."""
+        try:
+            record = self._of_producer(transactional_id, producer).record
+            if record.state in DECIDED:
+                raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+        except TransactionRefusal as refusal:
+            return dict.fromkeys(partitions, refusal.code)
+        return {
+            one: ErrorCode.NONE if one in record.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for one in partitions
+        }
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        how: EndTransaction,
+        respond: RespondCode,
+    ) -> None:
+        """Commit or abort a producer's transaction.
+
+        Args:
+            transactional_id, producer: whose.
+            how: which.
+            respond: is told once the markers are on all its partitions, or, when that takes too
+                long, that it will be so.
+        """
+        try:
+            transaction = self._at_rest(transactional_id, producer)
+            ended = is_ended(transaction.record, how)
+        except TransactionRefusal as refusal:
+            respond(refusal.code)
+            return
+        if ended:
+            respond(ErrorCode.NONE)
+        else:
+            self._decide(transaction, how, respond)
+
+    # The parts of these.
+
+    def _write(
+        self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
+    ) -> None:
+        """Let a record hold once it is replicated."""
+        transaction.begin(record.state)
+        gone = record.state is TransactionState.DEAD
+
+        def stored(code: ErrorCode) -> None:
+            if not self._is_known(transaction):
+                respond(ErrorCode.NOT_COORDINATOR)
+                return
+            transaction.settle(record if code is ErrorCode.NONE else None)
+            self._tell_changed(transaction)
+            if code is ErrorCode.NONE and not gone:
+                self._wait_for_deadline(transaction)
+            respond(code)
+
+        partition = self.place_of(transaction.transactional_id).partition
+        entry = transaction.transactional_id, None if gone else record
+        self._records.append(partition, [entry], stored)
+
+    def _is_known(self, transaction: Transaction) -> bool:
+        """Whether it is coordinated here still, since it was looked at."""
+        return self._known.get(transaction.transactional_id) is transaction
+
+    def _decide(self, transaction: Transaction, how: EndTransaction, respond: RespondCode) -> None:
+        def stored(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                respond(code)
+                return
+            waiting = DelayedMarkers(transaction, self.config.marker_wait_ms, respond)
+            self._send_markers(transaction)
+            self.markers.try_complete_else_watch(waiting, [transaction.key])
+
+        self._write(transaction, prepared(transaction.record, how, self._now_ms()), stored)
+
+    def _fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
+        """Abort on the coordinator's own account: the producer may do nothing more."""
+
+        def decided(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._is_known(transaction):
+                self._wait_for_deadline(transaction)
+            respond(code)
+
+        if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
+            transaction.settle(fenced(transaction.record))
+            self._tell_changed(transaction)
+        self._decide(transaction, EndTransaction.ABORT, decided)
+
+    # Markers.
+
+    def _send_markers(self, transaction: Transaction) -> None:
+        record = transaction.record
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for one in sorted(transaction.unmarked - transaction.in_flight):
+            leader = self._routes.leader_of(one)
+            if leader is None:
+                transaction.unmarked.discard(one)  # its topic was deleted
+            elif leader != NO_LEADER:
+                by_leader[leader].append(one)
+                transaction.in_flight.add(one)
+        producer = ProducerIdentity(record.producer_id, record.producer_epoch)
+        how = HOW_OF[record.state]
+        for leader, partitions in by_leader.items():
+            marker = self._codec.marker(producer, how, transaction.coordinator_epoch)
+            self._routes.send_markers(
+                leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
+            )
+        if not by_leader:
+            self._go_on(transaction)
+
+    def _marked(self, transaction: Transaction, answers: Codes) -> None:
+        if not self._is_known(transaction):
+            return
+        transaction.in_flight -= answers.keys()
+        fenced_by = {code.name for code in answers.values() if code in _FENCED}
+        if fenced_by:
+            # Another one is to end it: a later coordinator, or the producer's next epoch.
+            _log.error(
+                "markers_fenced",
+                transactional_id=transaction.transactional_id,
+                codes=sorted(fenced_by),
+            )
+            return
+        for one, code in answers.items():
+            if code is ErrorCode.NONE:
+                transaction.unmarked.discard(one)
+        self._go_on(transaction)
+
+    def _go_on(self, transaction: Transaction) -> None:
+        """Complete a transaction whose markers are all written, or have the rest tried again."""
+        if transaction.in_flight or transaction.pending is not None:
+            return
+        if transaction.unmarked:
+            self._try_again_soon(transaction)
+            return
+
+        def stored(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._is_known(transaction):
+                self._try_again_soon(transaction)
+
+        self._write(transaction, completed(transaction.record, self._now_ms()), stored)
+
+    def _try_again_soon(self, transaction: Transaction) -> None:
+        retry = DelayedRetry(transaction, self.config.retry_ms, self)
+        self.markers.try_complete_else_watch(retry, [transaction.key])
+
+    def try_again(self, transaction: Transaction) -> None:
+        """Send the markers that are missing, once the decision is sure to last."""
+        if not self._is_known(transaction):
+            return
+        if self._records.may_tell(self.place_of(transaction.transactional_id).partition):
+            self._send_markers(transaction)
+        else:
+            self._try_again_soon(transaction)
+
+    # Time.
+
+    def _wait_for_deadline(self, transaction: Transaction) -> None:
+        record = transaction.record
+        if record.state in DECIDED:
+            return
+        if record.state is TransactionState.ONGOING:
+            # Clocks differ between brokers, and are set back.
+            lasted_ms = max(0, self._now_ms() - record.start_ms)
+            delay_ms = max(self.config.retry_ms, record.timeout_ms - lasted_ms)
+        elif record.state is TransactionState.PREPARE_EPOCH_FENCE:
+            delay_ms = self.config.retry_ms
+        else:
+            delay_ms = self.config.id_expiration_ms
+        waiting = DelayedDeadline(transaction, delay_ms, self)
+        self.timeouts.try_complete_else_watch(waiting, [transaction.key])
+
+    def time_up(self, transaction: Transaction) -> None:
+        """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
+        if not self._is_known(transaction):
+            return
+        if transaction.pending is not None:
+            self._wait_for_deadline(transaction)
+            return
+        record = transaction.record
+        if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+            _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
+            self._fence_and_abort(transaction, _ignore)
+        else:
+            self._expire(transaction)
+
+    def _expire(self, transaction: Transaction) -> None:
+        def stored(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                partition = self.place_of(transaction.transactional_id).partition
+                self._ids[partition].discard(transaction.transactional_id)
+                del self._known[transaction.transactional_id]
+            elif self._is_known(transaction):
+                self._wait_for_deadline(transaction)
+
+        dead = transaction.record._replace(state=TransactionState.DEAD)
+        self._write(transaction, dead, stored)
+
+    # Looking.
+
+    def describe(self, transactional_id: str) -> TransactionRecord:
+        """Return how it stands with a transactional id.
+
+        Raises:
+            TransactionRefusal: another broker coordinates it, or nobody knows it
+                (TRANSACTIONAL_ID_NOT_FOUND).
+        """
+        self._coordinated(transactional_id)
+        transaction = self._known.get(transactional_id)
+        if transaction is None:
+            raise TransactionRefusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return transaction.record
+
+    def all_transactions(self) -> list[TransactionListing]:
+        """Return the transactional ids that are coordinated here."""
+        return [
+            TransactionListing(transactional_id, transaction.record)
+            for transactional_id, transaction in self._known.items()
+        ]
+
+    def _check(self) -> None:
+        """Assert every invariant. O(transactional ids)."""
+        together: Mapping[str, Transaction] = {
+            transactional_id: self._known[transactional_id]
+            for ids in self._ids.values()
+            for transactional_id in ids
+        }
+        assert together == self._known
+        assert self._ids.keys() == self._epochs.keys()
+        for transaction in together.values():
+            transaction._check()
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

@@ -1,0 +1,64 @@
+"""What is known of a transactional id, and the topic whose records it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    EndTransaction,
+    RecordBatch,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.transaction_state import TransactionState
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+NO_TIME = -1
+
+
+class TransactionRecord(NamedTuple):
+    """What is known of a transactional id.
+
+    Args:
+        state: what its transaction is doing.
+        producer_id, producer_epoch: of the one producer that may use it.
+        timeout_ms: how long a transaction may last, in milliseconds.
+        partitions: that the transaction concerns.
+        start_ms: when it began, in milliseconds since 1970; -1 while there is none.
+        update_ms: when this was written, likewise.
+        last_producer_id, last_producer_epoch: before the epoch was raised by the producer itself,
+            which may not know yet that it was; -1: not known. They are not stored.
+    """
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    update_ms: int = NO_TIME
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]
+"""What one record says: how it stands with a transactional id, or that it is forgotten."""
+
+
+class TransactionsCodec(Protocol):
+    """Makes record batches of what is known of transactional ids, and of markers; reads the former
+    back."""
+
+    def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one."""
+
+    def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
+        """Return what a batch says, in its order."""
+
+    def marker(
+        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    ) -> RecordBatch:
+        """Return the marker that ends a producer's transaction on a partition."""

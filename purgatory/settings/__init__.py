@@ -1,0 +1,1 @@
+"""Settings that people write into TOML documents."""

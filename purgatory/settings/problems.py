@@ -1,0 +1,71 @@
+"""What is wrong with a document of settings, one line for each thing, so that a person can mend all
+of them at once: where, what stands there, what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ABSENT = object()
+"""As the value of a problem: there is none."""
+
+_LONGEST_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Args:
+        key: where, as in "topics[0].partitions".
+        value: what stands there, or ABSENT.
+        right: what would be right.
+    """
+
+    key: str
+    value: Any
+    right: str
+
+    def text(self, source: str) -> str:
+        """Return the line; ``source`` is what the document is called."""
+        shown = "" if self.value is ABSENT else f" = {show(self.value)}"
+        return f"{source}: {self.key}{shown}: {self.right}"
+
+
+def show(value: Any) -> str:
+    """Return a value as TOML has it, shortened if it is long."""
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    if isinstance(value, bool):
+        text = str(value).lower()
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+def key_text(location: Sequence[int | str]) -> str:
+    """Return the place of a value in a document, from its keys and numbers."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "the document"
+
+
+def no_such_key(name: str, keys: Iterable[str]) -> str:
+    """Say which keys there are, and which one may have been meant."""
+    known = sorted(keys)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f'did you mean "{close[0]}"? ' if close else ""
+    return f"there is no such key; {hint}the keys here are {', '.join(known)}"
+
+
+def right_value(item: Mapping[str, Any]) -> str:
+    """Say what would be right where pydantic found an error."""
+    message = str(item["msg"])
+    if item["type"] == "missing":
+        return "this key is missing and must be given"
+    for prefix in ("Value error, ", "Input should be "):
+        if message.startswith(prefix):
+            message = message.removeprefix(prefix)
+            return message if prefix.startswith("Value") else f"must be {message}"
+    return message

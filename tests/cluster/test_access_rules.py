@@ -1,0 +1,220 @@
+"""Every API has a rule of who may ask it for what, and refuses those who may nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.index import api_key_map
+
+from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.api import HANDLERS
+from purgatory.cluster.api.access import RULES
+from purgatory.cluster.api.access.refused_answers import refused_answer, refused_part
+from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import ALL_VERSIONS, fill, read_answer
+
+_FOR_ANYBODY = {17, 18, 36, 60, 71, 72}
+"""SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster, telemetry: as in Kafka."""
+_LISTS = {16, 66}
+"""ListGroups and ListTransactions leave out what may not be seen, and refuse nothing."""
+_WITHOUT_PLACE = {(35, 1), (35, 2)}
+"""DescribeLogDirs up to version 2 is answered with no folder: there is no place for the code."""
+_REFUSALS = {29, 30, 31, 53, 100}
+"""The codes of topics, groups, the cluster, transactional ids, and of ids that may not be known."""
+
+_SECRET = "hidden-topic"
+
+
+def test_every_api_that_is_served_has_a_rule_and_a_handler() -> None:
+    assert set(HANDLERS) == set(SUPPORTED)
+    without = [api_key_map[key] for key in SUPPORTED if key not in RULES]
+    assert not without, "say in purgatory/cluster/api/access who may ask them for what"
+
+
+@pytest.mark.parametrize("api_key", RULES)
+def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
+    """Of those, too, that nobody serves yet: as a whole, and in each of its parts."""
+    for version in _versions(api_key):
+        request_class = load_request_schema(api_key, version)
+        body = fill(request_class, filled(request_class, UUID(int=7)))
+        request = Request(api_key, version, 1, None, body)
+        parts = [one for one in RULES[api_key].parts if getattr(body, one.asked, None)]
+        answered = {one.asked: one.answered for one in parts}
+        whole = refused_answer(request, 29, answered)
+        if (api_key, version) not in _WITHOUT_PLACE:
+            assert 29 in _read_codes(request, whole)
+        for one in parts:
+            [asked] = getattr(body, one.asked)
+            refused = refused_part(request, one.answered, asked, 30)
+            values = {**refused_answer(request, 0), one.answered: [refused]}
+            assert 30 in _read_codes(request, values)
+
+
+def _versions(api_key: int) -> list[int]:
+    [folder] = import_module(f"kio.schema.{api_key_map[api_key]}").__path__
+    return [int(one.name[1:]) for one in Path(folder).iterdir() if one.name[1:].isdigit()]
+
+
+def _read_codes(request: Request, values: Mapping[str, Any]) -> set[int]:
+    key, version = request.api_key, request.api_version
+    frame = encode_response(key, version, 1, values)
+    return set(_codes(read_answer(key, version, frame[4:])[1]))
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[Callable[[Cluster], Any]], Any]]:
+    """Runs coroutines beside a cluster in which clients may do nothing."""
+    config = ClusterConfig(
+        brokers=1,
+        topics=[TopicSpec(_SECRET)],
+        authorization=Authorization(allow_everyone_if_no_acl_found=False),
+    )
+    with asyncio.Runner() as runner:
+        cluster = Cluster(config)
+        runner.run(cluster.start())
+        yield lambda main: runner.run(main(cluster))
+        runner.run(cluster.stop())
+
+
+@pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
+def test_who_may_nothing_is_refused_and_told_nothing(run: Any, api_key: int, version: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with await RawClient.to(cluster) as client:
+            request = filled(load_request_schema(api_key, version), _id_of_secret(cluster))
+            answer = await client.ask(api_key, version, request)
+            await client.ask(18, 0)  # the connection serves on
+        codes = set(_codes(answer))
+        if api_key in _FOR_ANYBODY:
+            assert not codes & _REFUSALS
+        elif api_key in _LISTS or (api_key, version) in _WITHOUT_PLACE:
+            assert not codes - {0}
+            told = {**vars_of(answer), "unknown_state_filters": ()}  # what was asked for
+            assert not any(one for one in told.values() if isinstance(one, tuple))
+        else:
+            assert codes - {0}
+            assert codes <= _REFUSALS | {0}
+            assert 0 not in codes or _has_code_at_top(answer)
+        assert list(cluster.controller.topics) == [_SECRET], "nothing was made or deleted"
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", range(1, SUPPORTED[3][1] + 1))
+def test_topics_that_may_not_be_described_are_not_told_of(run: Any, version: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with await RawClient.to(cluster) as client:
+            everything = await client.ask(3, version, {"topics": None})
+            assert everything.topics == ()
+            assert everything.brokers
+            names = [{"name": _SECRET}, {"name": "no-such-topic"}]
+            answer = await client.ask(3, version, {"topics": names})
+            hidden, absent = answer.topics
+            assert (hidden.error_code, absent.error_code) == (29, 29)
+            assert hidden.partitions == absent.partitions == ()
+            assert getattr(hidden, "topic_id", None) is None
+
+    run(main)
+
+
+def filled(request_class: Any, topic_id: UUID) -> dict[str, Any]:
+    """Return a request with one element in each list."""
+    return {
+        field.name: _value(field.name, hint, field.metadata.get("kafka_type"), topic_id)
+        for field, hint in _fields(request_class)
+        if field.name not in ("session_id", "session_epoch", "forgotten_topics_data", "cursor")
+    }
+
+
+def _value(name: str, hint: Any, kafka_type: Any, topic_id: UUID) -> Any:
+    if isinstance(hint, types.UnionType):
+        [hint] = [one for one in typing.get_args(hint) if one is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        return [_value(name, typing.get_args(hint)[0], kafka_type, topic_id)]
+    if is_dataclass(hint):
+        return filled(hint, topic_id)
+    if kafka_type in ("timedelta_i32", "timedelta_i64"):
+        return timedelta(seconds=1)
+    named: dict[str, Any] = {"replica_id": -1, "acks": -1, "replica_epoch": -1}
+    by_type: dict[Any, Any] = {
+        "string": _SECRET,
+        "bytes": b"x",
+        "records": b"",
+        "bool": False,
+        "float64": 0.0,
+        "uuid": topic_id,
+    }
+    # As a number of a partition there is no 2, as a type of a resource it is a topic's.
+    return named.get(name, by_type.get(kafka_type, 2))
+
+
+def _id_of_secret(cluster: Cluster) -> UUID:
+    return cluster.controller.topics[_SECRET].topic_id
+
+
+def _fields(entity_class: Any) -> list[tuple[Any, Any]]:
+    hints = typing.get_type_hints(entity_class)
+    return [(field, hints[field.name]) for field in fields(entity_class)]
+
+
+def vars_of(entity: Any) -> dict[str, Any]:
+    return {field.name: getattr(entity, field.name) for field in fields(entity)}
+
+
+def _codes(entity: Any) -> Iterator[int]:
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if field.metadata.get("kafka_type") == "error_code":
+            if field.name in ("error_code", "partition_error_code"):
+                yield int(value)
+        elif isinstance(value, tuple):
+            for one in value:
+                if is_dataclass(one):
+                    yield from _codes(one)
+        elif is_dataclass(value):
+            yield from _codes(value)
+
+
+def _has_code_at_top(answer: Any) -> bool:
+    return hasattr(answer, "error_code")
+
+
+def test_a_client_is_told_which_operations_it_is_allowed() -> None:
+    acls = [
+        AclSpec("User:ANONYMOUS", "READ", "TOPIC", "mine"),
+        AclSpec("User:ANONYMOUS", "ALTER_CONFIGS", "TOPIC", "mine"),
+        AclSpec("User:ANONYMOUS", "CREATE", "CLUSTER"),
+        AclSpec("User:ANONYMOUS", "READ", "GROUP", "g"),
+    ]
+    authorization = Authorization(allow_everyone_if_no_acl_found=False, acls=acls)
+    config = ClusterConfig(brokers=1, topics=[TopicSpec("mine")], authorization=authorization)
+    asked = {
+        "topics": None,
+        "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    }
+
+    async def main() -> None:
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            told = await client.ask(3, 8, asked)
+            [topic] = told.topics
+            # READ 3, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11
+            assert topic.topic_authorized_operations == 1 << 3 | 1 << 8 | 1 << 10 | 1 << 11
+            assert told.cluster_authorized_operations == 0, "it may not describe the cluster"
+            groups = {"groups": ["g", "h"], "include_authorized_operations": True}
+            mine, other = (await client.ask(15, 5, groups)).groups
+            assert mine.authorized_operations == 1 << 3 | 1 << 8
+            assert other.error_code == 30
+
+    asyncio.run(main())

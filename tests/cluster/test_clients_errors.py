@@ -1,0 +1,206 @@
+"""Real clients that are told errors, or half of it: they send again, report, and lose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer, ThrottleEvent
+
+from purgatory.cluster import ThreadedCluster, ThreadedFault
+from tests.cluster.confluent_client import ConfluentClient
+from tests.cluster.conftest import leader_of
+from tests.cluster.kafka_client import KafkaClient, Record
+
+_ALL = [b"a", b"b", b"c"]
+
+
+def _values(cluster: ThreadedCluster, topic: str, count: int) -> list[bytes]:
+    """Read all values of partition 0, of which there are to be so many."""
+    end = cluster.call(lambda: _end_offset(cluster, topic))
+    assert end == count, f"{end} records"
+    records = ConfluentClient(cluster.bootstrap_servers).read(topic, 0, count)
+    assert [record.offset for record in records] == list(range(count))
+    return [record.value for record in records]
+
+
+def _end_offset(cluster: ThreadedCluster, topic: str) -> int:
+    running = cluster.running
+    [partition] = [
+        one
+        for one in running.brokers[leader_of(running, topic)].manager.partitions()
+        if one.topic_partition.topic == topic
+    ]
+    return partition.log_end_offset
+
+
+def test_a_client_sends_again_what_was_refused(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    with cluster.fault.answer(
+        api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic=name, count=3
+    ) as refused:
+        python_client.produce(name, _ALL)
+    assert refused.uses == 3
+    assert _values(cluster, name, 3) == _ALL, "what was refused was not done"
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_what_was_done_before_the_error_is_there_twice_without_idempotence(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str, idempotent: bool
+) -> None:
+    cluster.create_topic(name)
+    with cluster.fault.answer(
+        api="Produce", error="REQUEST_TIMED_OUT", topic=name, count=1, after=True
+    ) as untrue:
+        python_client.produce(name, [b"a"], idempotent=idempotent)
+    assert untrue.uses == 1
+    assert _values(cluster, name, 1 if idempotent else 2) == [b"a"] * (1 if idempotent else 2)
+
+
+def test_an_error_that_no_retry_mends_is_reported(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    with (
+        cluster.fault.answer(api="Produce", error="TOPIC_AUTHORIZATION_FAILED", topic=name),
+        pytest.raises(Exception, match=r"(?i)topic.?authorization"),
+    ):
+        python_client.produce(name, [b"a"])
+    assert cluster.call(lambda: _end_offset(cluster, name)) == 0
+
+
+def _named(client_id: str) -> dict[str, Any]:
+    return {"client.id": client_id}
+
+
+def test_of_two_clients_one_is_broken(cluster: ThreadedCluster, name: str) -> None:
+    cluster.create_topic(name)
+    client = ConfluentClient(cluster.bootstrap_servers)
+    with cluster.fault.answer(
+        api="Produce", error="TOPIC_AUTHORIZATION_FAILED", client_id="bad"
+    ) as fault:
+        client.produce(name, [b"good"], **_named("good"))
+        with pytest.raises(KafkaException, match="authorization"):
+            client.produce(name, [b"bad"], **_named("bad"))
+    assert fault.uses == 1
+    assert _values(cluster, name, 1) == [b"good"]
+
+
+def test_a_coordinator_loads_and_members_wait(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    python_client.produce(name, _ALL)
+    with cluster.fault.load_coordinator(group_id=name, count=3) as loading:
+        assert python_client.read_in_group(name, name, 3) == _ALL
+    assert loading.uses == 3
+
+
+def test_a_reader_goes_on_behind_errors_of_fetches(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    python_client.produce(name, _ALL)
+    with cluster.fault.answer(
+        api="Fetch", error="NOT_LEADER_OR_FOLLOWER", topic=name, partition=0, count=2
+    ) as fault:
+        read = python_client.read(name, 0, 3)
+    assert read == [Record(offset, value) for offset, value in enumerate(_ALL)]
+    assert fault.uses == 2
+
+
+def _torn(cluster: ThreadedCluster) -> ThreadedFault:
+    return cluster.fault.tear_answers(api="Produce", count=1)
+
+
+def _torn_in_the_length(cluster: ThreadedCluster) -> ThreadedFault:
+    return cluster.fault.tear_answers(api="Produce", count=1, keep_bytes=3)
+
+
+def _slow(cluster: ThreadedCluster) -> ThreadedFault:
+    return cluster.fault.slow_answers(bytes_per_s=20_000)
+
+
+def _late(cluster: ThreadedCluster) -> ThreadedFault:
+    return cluster.fault.delay_answers(by_ms=5, distribution="exponential", seed=3)
+
+
+def _older_epochs(cluster: ThreadedCluster) -> ThreadedFault:
+    return cluster.fault.turn_back_epochs(epochs=2)
+
+
+@pytest.mark.parametrize("begin", [_torn, _torn_in_the_length, _slow, _late, _older_epochs])
+def test_a_client_bears_it_and_its_records_are_there_once(
+    cluster: ThreadedCluster,
+    python_client: KafkaClient,
+    name: str,
+    begin: Callable[[ThreadedCluster], AbstractContextManager[Any]],
+) -> None:
+    cluster.create_topic(name)
+    with begin(cluster):
+        python_client.produce(name, _ALL, idempotent=True)
+        assert python_client.read(name, 0, 3) == [
+            Record(offset, value) for offset, value in enumerate(_ALL)
+        ]
+    assert _values(cluster, name, 3) == _ALL
+
+
+def test_a_client_that_asks_for_old_metadata_comes_to_the_new_leader_in_the_end(
+    cluster: ThreadedCluster, python_client: KafkaClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    leader = cluster.call(lambda: leader_of(cluster.running, name))
+    with (
+        cluster.fault.freeze_metadata(for_s=0.5) as frozen,
+        cluster.fault.answer(leader, api="Produce", error="NOT_LEADER_OR_FOLLOWER", for_s=0.5),
+    ):
+        python_client.produce(name, _ALL)
+    assert frozen.uses > 0
+    assert _values(cluster, name, 3) == _ALL
+
+
+def test_throttle_times_reach_the_client(cluster: ThreadedCluster, name: str) -> None:
+    cluster.create_topic(name)
+    told: list[ThrottleEvent] = []
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "throttle_cb": told.append}
+    producer = Producer(settings)
+    with cluster.fault.throttle(api="Produce", throttle_ms=70, count=1) as fault:
+        producer.produce(name, b"a", partition=0)
+        assert producer.flush(20) == 0
+    assert fault.uses == 1
+    assert [event.throttle_time for event in told] == [0.07]
+
+
+def test_a_transaction_bears_a_coordinator_that_loads_and_an_answer_that_was_untrue(
+    cluster: ThreadedCluster, name: str
+) -> None:
+    cluster.create_topic(name)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
+    producer = Producer(settings)
+    with cluster.fault.load_coordinator(transactional_id=name, count=2) as loading:
+        producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(name, b"a", partition=0)
+    with cluster.fault.answer(
+        api="EndTxn",
+        error="COORDINATOR_NOT_AVAILABLE",
+        transactional_id=name,
+        count=2,
+        after=True,
+    ) as untrue:
+        producer.commit_transaction(20)
+    assert (loading.uses, untrue.uses) == (2, 2)
+    producer.begin_transaction()
+    with cluster.fault.answer(
+        api="AddPartitionsToTxn", error="INVALID_PRODUCER_EPOCH", transactional_id=name
+    ) as fenced:
+        producer.produce(name, b"b", partition=0)
+        with pytest.raises(KafkaException, match="fenced"):
+            producer.commit_transaction(20)
+    assert fenced.uses == 1
+    [record] = ConfluentClient(cluster.bootstrap_servers).read(name, 0, 1)
+    assert record.value == b"a"

@@ -1,0 +1,269 @@
+"""A cluster's config from a TOML file and from options, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory.cli import cluster_command
+from purgatory.cli.main import main
+from purgatory.cluster import (
+    AclSpec,
+    Authorization,
+    Cluster,
+    ClusterConfig,
+    ClusterError,
+    Fsync,
+    Listener,
+    Tls,
+    TopicSpec,
+)
+from purgatory.cluster.config_file import ControlConfig, ProcessConfig, load_config
+from purgatory.cluster.serving import Serving
+
+_WHOLE = """
+brokers = 2
+first_broker_id = 0
+host = "::1"
+default_partitions = 4
+auto_create_topics = false
+min_insync_replicas = 2
+follower_lag_ms = 0.5
+data_dir = "data"
+fsync = "always"
+trace = "/traces"
+metrics_port = 0
+faults = "plan.toml"
+
+[[topics]]
+name = "orders"
+partitions = 6
+
+[[listeners]]
+name = "TLS"
+first_port = 9192
+sasl = ["PLAIN", "SCRAM-SHA-512"]
+tls = { certificate = "both.pem", client_ca = "/ca.pem", client_auth = "requested" }
+
+[users]
+ann = "secret"
+
+[authorization]
+super_users = ["User:admin"]
+allow_everyone_if_no_acl_found = false
+
+[[authorization.acls]]
+principal = "User:ann"
+operation = "READ"
+resource_type = "TOPIC"
+name = "orders"
+
+[groups]
+initial_rebalance_delay_ms = 0
+
+[limits]
+connections = 10
+
+[control]
+port = 0
+token = "x"
+"""
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "cluster.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_says_what_python_says(tmp_path: Path) -> None:
+    config = load_config(_file(tmp_path, _WHOLE))
+    listener = Listener(
+        "TLS",
+        9192,
+        tls=Tls(tmp_path / "both.pem", None, Path("/ca.pem"), "requested"),
+        sasl=["PLAIN", "SCRAM-SHA-512"],
+    )
+    assert config == ProcessConfig(
+        brokers=2,
+        first_broker_id=0,
+        host="::1",
+        default_partitions=4,
+        auto_create_topics=False,
+        min_insync_replicas=2,
+        follower_lag_ms=0.5,
+        data_dir=tmp_path / "data",
+        fsync=Fsync.ALWAYS,
+        topics=[TopicSpec("orders", 6)],
+        listeners=[listener],
+        users={"ann": "secret"},
+        authorization=Authorization(
+            super_users=["User:admin"],
+            allow_everyone_if_no_acl_found=False,
+            acls=[AclSpec("User:ann", "READ", "TOPIC", "orders")],
+        ),
+        groups=ClusterConfig().groups._replace(initial_rebalance_delay_ms=0),
+        limits=ClusterConfig().limits._replace(connections=10),
+        control=ControlConfig(0, token="x"),
+        trace=Path("/traces"),
+        metrics_port=0,
+        faults=tmp_path / "plan.toml",
+    )
+
+
+def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"--config.*?```toml\n(.*?)```", text, re.S)
+    config = load_config(_file(tmp_path, example.replace("# tls =", "tls =")))
+    assert [one.security_protocol for one in config.listeners] == ["PLAINTEXT", "SASL_SSL"]
+    assert config.data_dir == tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("brokrs = 3", r'brokrs = 3: there is no such key; did you mean "brokers"\? the keys here'),
+        ('brokers = "3"', r'brokers = "3": must be a valid integer'),
+        ("brokers = true", r"brokers = true: must be a valid integer"),
+        ("brokers = 0", r"brokers = 0: must be at least 1"),
+        ("first_broker_id = -1", r"first_broker_id = -1: must be at least 0"),
+        ("default_partitions = 0", r"default_partitions = 0: must be at least 1"),
+        ("first_port = 65534", r"first_port = 65534: a port for each of 3 brokers is from 0"),
+        ('fsync = "often"', r"fsync = \"often\": must be 'never' or 'always'"),
+        ("data_dir = 3", r"data_dir = 3: must be"),
+        ("groups = 3", r"groups = 3: must be a table of keys"),
+        ("groups.max = 3", r"groups\.max = 3: there is no such key; .*max_size"),
+        ("topics = [{}]", r"topics\[0\]\.name: this key is missing and must be given"),
+        ('topics = [{name="a", partitions=0}]', r"topics\[0\]\.partitions = 0: must be at least 1"),
+        ('topics = [{name="a"}, {name="a"}]', r"topics\[1\]\.name = \"a\": is there twice"),
+        (
+            'topics = [{name="a", replication=4}]',
+            r"topics\[0\]\.replication = 4: must be from 1 to brokers, which is 3",
+        ),
+        ('listeners = [{name="a"}, {name="a"}]', r"listeners\[1\]\.name = \"a\": is there twice"),
+        (
+            'listeners = [{name="a", first_port=9000}, {name="b", first_port=9002}]',
+            r"listeners\[1\]\.first_port = 9002: port 9002 is one of listener a, too",
+        ),
+        ('listeners = [{name="a", sasl=["X"]}]', r"listeners\[0\]\.sasl\[0\] = \"X\": must be 'PL"),
+        ('users.a = "b"\n[[listeners]]\nname="l"', r"users = \"a\": no listener asks for them"),
+        ('users."" = "b"', r"users = \"\": a user has a name"),
+        (
+            '[[authorization.acls]]\nprincipal="ann"\noperation="READ"\nresource_type="GROUP"',
+            r"authorization\.acls\[0\]: .*as in User:ann",
+        ),
+        ("brokers = 2020-01-01", r"brokers = \"2020-01-01\": must be a valid integer"),
+        ("brokers", r"not a TOML document"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(ClusterError, match=f"^{re.escape(str(path))}: {said}"):
+        load_config(path)
+
+
+def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path, "brokers = 0\nmax_partitions = 0\n[[topics]]\nname = 'a'\npartitions = 0"
+    )
+    with pytest.raises(ClusterError) as caught:
+        load_config(path)
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_no_file_and_no_text_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(ClusterError, match="can't be read"):
+            load_config(path)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(ClusterError, match="can't be read"):
+        load_config(binary)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ClusterConfig(brokers=0),
+        ClusterConfig(first_broker_id=-1),
+        ClusterConfig(listeners=[Listener("a", sasl=["X"])]),  # type: ignore[list-item]
+        ClusterConfig(topics=[TopicSpec("a"), TopicSpec("a")]),
+    ],
+)
+def test_python_is_told_the_same(config: ClusterConfig) -> None:
+    with pytest.raises(ClusterError, match=r"^config: .*: (must be|is there twice|mechanisms are)"):
+        Cluster(config)
+
+
+# ---- on the command line
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Serving]:
+    """What would be served, in place of serving it."""
+    taken: list[Serving] = []
+    monkeypatch.setattr(cluster_command, "_run", lambda serving, *_: taken.append(serving))
+    return taken
+
+
+def _config(served: list[Serving], *arguments: Any) -> ClusterConfig:
+    assert main(["cluster", *map(str, arguments)]) == 0
+    return served[-1].config
+
+
+def test_options_go_before_the_file_and_the_file_before_defaults(
+    served: list[Serving], tmp_path: Path
+) -> None:
+    path = _file(
+        tmp_path, "brokers = 2\nreplica_max_lag_ms = 5\ngroups.max_size = 9\ncontrol.port = 1"
+    )
+    config = _config(served, "--config", path, "--brokers", 1, "--group-delay", "1s")
+    assert (config.brokers, config.replica_max_lag_ms) == (1, 5)
+    groups = config.groups
+    assert (groups.max_size, groups.initial_rebalance_delay_ms) == (9, 1_000)
+    assert (config.first_port, groups.min_session_timeout_ms) == (9092, 6_000), "the defaults"
+    assert (served[-1].control_port, served[-1].control_host) == (1, "127.0.0.1")
+
+
+def test_options_of_the_cluster(served: list[Serving]) -> None:
+    config = _config(
+        served,
+        *("--default-partitions", 4, "--no-auto-create", "--first-broker-id", 0),
+        *("--topic", "orders:6", "--user", "ann:secret", "--tls-cert", "c.pem"),
+        *("--tls-client-ca", "ca.pem", "--listener", "PLAINTEXT:9092", "--listener", "SSL:9192"),
+        *("--listener", "SASL_SSL:0", "--memory-mb", 64, "--fsync", "always"),
+    )
+    assert (config.default_partitions, config.auto_create_topics) == (4, False)
+    assert list(config.broker_ids) == [0, 1, 2]
+    assert config.topics == [TopicSpec("orders", 6)]
+    assert config.users == {"ann": "secret"}
+    plain, tls, both = config.listeners
+    assert [one.security_protocol for one in config.listeners] == ["PLAINTEXT", "SSL", "SASL_SSL"]
+    assert [one.first_port for one in config.listeners] == [9092, 9192, 0]
+    assert tls.tls == both.tls == Tls(Path("c.pem"), None, Path("ca.pem"))
+    assert plain.tls is None
+    assert (config.memory_bytes, config.fsync) == (64 * 1024 * 1024, Fsync.ALWAYS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--listener", "HTTP:80"], "write PROTOCOL:PORT, where it is one of PLAINTEXT, SSL"),
+        (["--listener", "SSL:x"], "write PROTOCOL:PORT"),
+        (["--listener", "SSL:80"], "it takes --tls-cert"),
+        (["--tls-client-ca", "x"], "--tls-client-ca without --tls-cert"),
+        (["--topic", "a", "--topic", "a"], 'the options: topics[1].name = "a": is there twice'),
+        (["--config", "/none.toml"], "/none.toml: can't be read"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(
+    served: list[Serving], capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["cluster", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not served

@@ -1,0 +1,309 @@
+"""Errors in answers: each API and version has a place for them, and the right one."""
+
+from __future__ import annotations
+
+import types
+import typing
+import uuid
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode as WireError
+
+from purgatory.cluster.protocol.altered_answers import throttled, with_lower_epochs
+from purgatory.cluster.protocol.answer_entities import read_answer, write_answer
+from purgatory.cluster.protocol.answer_shape import hints_of
+from purgatory.cluster.protocol.error_answers import strike
+from purgatory.cluster.protocol.fixed_answers import produce_answer
+from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.kafka.faults import Answer, LoadCoordinator
+from tests.cluster.wire_values import ALL_VERSIONS, fill
+
+_ERRORS = ["NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR", "NOT_CONTROLLER", "UNKNOWN_MEMBER_ID"]
+_SOME_ID = uuid.UUID(int=7)
+
+
+def _named(topic_id: uuid.UUID) -> str | None:
+    return "orders" if topic_id == _SOME_ID else None
+
+
+def _one_of_all(of: Any) -> Any:
+    """Return an entity with one element in each array, and nothing left out."""
+    return of(**{one.name: _one(hints_of(of)[one.name], one) for one in fields(of)})
+
+
+def _one(hint: Any, field: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(one for one in typing.get_args(hint) if one is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return (_one(typing.get_args(hint)[0], field),)
+    if is_dataclass(hint):
+        return _one_of_all(hint)
+    values: Mapping[str | None, Any] = {
+        "string": field.name,
+        "bytes": b"bytes",
+        "records": b"records",
+        "bool": True,
+        "uuid": _SOME_ID,
+        "timedelta_i32": timedelta(seconds=1),
+        "timedelta_i64": timedelta(seconds=1),
+        "datetime_i64": datetime(2024, 1, 1, tzinfo=UTC),
+        "error_code": WireError.none,
+    }
+    return values.get(field.metadata.get("kafka_type"), 3)
+
+
+def _errors_in(entity: Any) -> list[WireError]:
+    found: list[WireError] = []
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if isinstance(value, WireError) and value is not WireError.none:
+            found.append(value)
+        for one in value if isinstance(value, tuple) else (value,):
+            found += _errors_in(one) if is_dataclass(one) else []
+    return found
+
+
+def _request(api_key: int, version: int, body: Any) -> Request:
+    return Request(api_key, version, 1, "a-test", body)
+
+
+@pytest.mark.parametrize("error", _ERRORS)
+def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
+    for api_key, version in ALL_VERSIONS:
+        body = _one_of_all(load_request_schema(api_key, version))
+        request = _request(api_key, version, body)
+        struck = strike(request, Answer(error=error), _named)
+        assert struck is not None, request.api_name
+        done = _one_of_all(load_response_schema(api_key, version))
+        answer = struck.with_errors(None if struck.rest is None else done)
+        assert _errors_in(answer) == [WireError[error.lower()]], answer
+        written = write_answer(answer)
+        assert read_answer(request, written) == answer, "it is one that clients can read"
+        assert encode_response(api_key, version, 1, written)
+        if request.api_name not in ("metadata", "fetch", "describe_log_dirs"):
+            assert struck.rest is None
+
+
+@pytest.mark.parametrize("error", _ERRORS)
+def test_so_it_can_with_what_was_carried_out(error: str) -> None:
+    for api_key, version in ALL_VERSIONS:
+        request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
+        struck = strike(request, Answer(error=error, after=True), _named)
+        assert struck is not None and struck.rest == request.body
+        done = _one_of_all(load_response_schema(api_key, version))
+        assert _errors_in(struck.with_errors(done)) == [WireError[error.lower()]]
+
+
+def _places(answer: Any, error: str) -> str:
+    """Return where an answer has an error: "topics.partitions", or "" for the whole."""
+    found = []
+    for field in fields(answer):
+        value = getattr(answer, field.name)
+        if value is WireError[error.lower()]:
+            found.append("")
+        for one in value if isinstance(value, tuple) else ():
+            if is_dataclass(one) and _errors_in(one):
+                found.append(f"{field.name}.{_places(one, error)}".removesuffix("."))
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "error", "place"),
+    [
+        (0, 9, "NOT_LEADER_OR_FOLLOWER", "responses.partition_responses"),
+        (1, 12, "OFFSET_OUT_OF_RANGE", "responses.partitions"),
+        (1, 12, "FETCH_SESSION_ID_NOT_FOUND", ""),
+        (1, 6, "FETCH_SESSION_ID_NOT_FOUND", "responses.partitions"),
+        (3, 8, "UNKNOWN_TOPIC_OR_PARTITION", "topics"),
+        (8, 8, "NOT_COORDINATOR", "topics.partitions"),
+        (9, 1, "NOT_COORDINATOR", "topics.partitions"),
+        (9, 7, "NOT_COORDINATOR", ""),
+        (9, 7, "UNKNOWN_TOPIC_OR_PARTITION", "topics.partitions"),
+        (9, 8, "NOT_COORDINATOR", "groups"),
+        (9, 8, "UNSTABLE_OFFSET_COMMIT", "groups.topics.partitions"),
+        (10, 3, "COORDINATOR_NOT_AVAILABLE", ""),
+        (10, 4, "COORDINATOR_NOT_AVAILABLE", "coordinators"),
+        (11, 9, "UNKNOWN_MEMBER_ID", ""),
+        (13, 5, "UNKNOWN_MEMBER_ID", "members"),
+        (13, 5, "NOT_COORDINATOR", ""),
+        (13, 2, "UNKNOWN_MEMBER_ID", ""),
+        (19, 6, "NOT_CONTROLLER", "topics"),
+        (20, 5, "TOPIC_DELETION_DISABLED", "responses"),
+        (32, 4, "CLUSTER_AUTHORIZATION_FAILED", "results"),
+        (42, 2, "NON_EMPTY_GROUP", "results"),
+    ],
+)
+def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, place: str) -> None:
+    request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
+    struck = strike(request, Answer(error=error), _named)
+    assert struck is not None
+    assert _places(struck.with_errors(None), error) == place
+
+
+def _produce(version: int = 9, **topics: list[int]) -> Request:
+    data = [
+        {
+            "name": name,
+            "partition_data": [{"index": number, "records": b"r"} for number in numbers],
+        }
+        for name, numbers in topics.items()
+    ]
+    values = {"acks": -1, "timeout": timedelta(seconds=1), "topic_data": data}
+    return _request(0, version, fill(load_request_schema(0, version), values))
+
+
+def _asked(body: Any) -> dict[str, list[int]]:
+    return {one.name: [part.index for part in one.partition_data] for one in body.topic_data}
+
+
+def test_only_what_is_chosen_is_struck_and_the_rest_is_left_to_do() -> None:
+    request = _produce(orders=[0, 1], other=[0])
+    cases: list[tuple[dict[str, Any], dict[str, list[int]]]] = [
+        ({"topic": "orders"}, {"other": [0]}),
+        ({"topic": "orders", "partition": 1}, {"orders": [0], "other": [0]}),
+        ({"partition": 0}, {"orders": [1]}),
+        ({"topic": "other"}, {"orders": [0, 1]}),
+    ]
+    for chosen, left in cases:
+        struck = strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen), _named)
+        assert struck is not None and _asked(struck.rest) == left
+    assert strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none"), _named) is None
+    assert strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g"), _named) is None
+
+
+def test_errors_come_beside_what_was_done() -> None:
+    request = _produce(orders=[0, 1], other=[0])
+    struck = strike(request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1), _named)
+    assert struck is not None
+    done = PartitionProduceResponse(ErrorCode.NONE, base_offset=44)
+    left = [TopicPartition(name, one) for name, all_ in _asked(struck.rest).items() for one in all_]
+    answered = produce_answer(request.api_version, dict.fromkeys(left, done))
+    answer = struck.with_errors(read_answer(request, answered))
+    told = {
+        (topic.name, one.index): (one.error_code.name, one.base_offset)
+        for topic in answer.responses
+        for one in topic.partition_responses
+    }
+    assert told == {
+        ("orders", 0): ("none", 44),
+        ("orders", 1): ("request_timed_out", -1),
+        ("other", 0): ("none", 44),
+    }
+
+
+def _metadata(version: int, topics: Any) -> Request:
+    return _request(3, version, fill(load_request_schema(3, version), {"topics": topics}))
+
+
+def _described(version: int, *names: str) -> Any:
+    topics = [
+        {
+            "error_code": 0,
+            "name": name,
+            "topic_id": _SOME_ID,
+            "is_internal": False,
+            "partitions": [
+                {
+                    "error_code": 0,
+                    "partition_index": number,
+                    "leader_id": 1,
+                    "leader_epoch": 4,
+                    "replica_nodes": [1],
+                    "isr_nodes": [1],
+                    "offline_replicas": [],
+                }
+                for number in range(2)
+            ],
+        }
+        for name in names
+    ]
+    brokers = [{"node_id": 1, "host": "h", "port": 9092, "rack": None}]
+    values = {"throttle_time": 0, "brokers": brokers, "controller_id": 1, "topics": topics}
+    return read_answer(_metadata(version, ()), values)
+
+
+def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
+    request = _metadata(8, None)
+    struck = strike(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"), _named)
+    assert struck is not None and struck.rest == request.body
+    answer = struck.with_errors(_described(8, "orders", "other"))
+    told = [(one.name, one.error_code.name, len(one.partitions)) for one in answer.topics]
+    assert told == [("orders", "leader_not_available", 0), ("other", "none", 2)]
+    assert len(answer.brokers) == 1
+
+
+def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
+    request = _metadata(8, [{"name": "orders"}])
+    fault = Answer(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
+    struck = strike(request, fault, _named)
+    assert struck is not None
+    [topic] = struck.with_errors(_described(8, "orders")).topics
+    told = [(one.partition_index, one.error_code.name, one.leader_id) for one in topic.partitions]
+    assert (topic.error_code.name, told) == (
+        "none",
+        [(0, "none", 1), (1, "leader_not_available", -1)],
+    )
+
+
+def test_a_topic_is_known_by_its_id() -> None:
+    request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
+    fault = Answer(error="UNKNOWN_TOPIC_ID", topic="orders")
+    struck = strike(request, fault, _named)
+    assert struck is not None and struck.rest.topics == ()
+    [topic] = struck.with_errors(_described(12)).topics
+    assert (topic.topic_id, topic.error_code.name) == (_SOME_ID, "unknown_topic_id")
+    assert strike(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other"), _named) is None
+
+
+def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
+    return _request(api_key, version, fill(load_request_schema(api_key, version), values))
+
+
+def test_groups_and_transactions_are_told_apart() -> None:
+    mine = LoadCoordinator(group_id="mine")
+    assert strike(_asked_of_coordinator(12, 4, group_id="mine"), mine, _named) is not None
+    assert strike(_asked_of_coordinator(12, 4, group_id="other"), mine, _named) is None
+    both = _asked_of_coordinator(15, 5, groups=("mine", "other"))
+    struck = strike(both, mine, _named)
+    assert struck is not None and struck.rest.groups == ("other",)
+    keys = _asked_of_coordinator(10, 4, key_type=1, coordinator_keys=("mine",))
+    not_there = Answer(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
+    assert strike(keys, not_there, _named) is None, "that is a transaction of this name"
+    keys = _asked_of_coordinator(10, 4, key_type=0, coordinator_keys=("other", "mine"))
+    struck = strike(keys, not_there, _named)
+    assert struck is not None and struck.rest.coordinator_keys == ("other",)
+    without = _asked_of_coordinator(22, 4, transactional_id=None)
+    assert strike(without, LoadCoordinator(), _named) is None, "nobody coordinates that"
+    assert strike(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator(), _named)
+
+
+@pytest.mark.parametrize("version", range(SUPPORTED[24][0], SUPPORTED[24][1] + 1))
+def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: int) -> None:
+    request = _request(24, version, _one_of_all(load_request_schema(24, version)))
+    name = next(one.name for one in fields(request.body) if "transaction" in one.name)
+    transactional_id = name if version < 4 else "transactional_id"
+    for chosen, is_struck in ((transactional_id, True), ("other", False)):
+        fault = Answer(error="INVALID_PRODUCER_EPOCH", transactional_id=chosen)
+        assert (strike(request, fault, _named) is not None) is is_struck
+
+
+def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:
+    def epochs(answer: Any) -> list[list[int]]:
+        return [[part.leader_epoch for part in one.partitions] for one in answer.topics]
+
+    answer = _described(8, "orders", "other")
+    assert epochs(with_lower_epochs(answer, 1, "orders", _named)) == [[3, 3], [4, 4]]
+    assert epochs(with_lower_epochs(answer, 9, None, _named)) == [[0, 0], [0, 0]]
+    assert with_lower_epochs(answer, 1, "none", _named) is answer
+    assert throttled(answer, 250).throttle_time == timedelta(milliseconds=250)
+
+
+def test_all_served_apis_are_tried() -> None:
+    assert {api_key for api_key, _ in ALL_VERSIONS} == set(SUPPORTED)

@@ -1,0 +1,214 @@
+"""Faults asked for in all five ways: it is the same fault each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from purgatory.cli import fault_command
+from purgatory.cli.main import app
+from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
+from purgatory.cluster.control.live_view import offered_faults
+from purgatory.cluster.fault_plan import load_fault_plan
+from purgatory.kafka.faults import (
+    Answer,
+    DelayAnswers,
+    Fault,
+    FreezeMetadata,
+    JumpClock,
+    LoadCoordinator,
+    SlowAnswers,
+    TearAnswers,
+    Throttle,
+    TurnBackEpochs,
+    fault_of,
+)
+
+
+class Asked(NamedTuple):
+    """A fault, and how it is asked for: from Python, on the command line, and as JSON or TOML."""
+
+    fault: Fault
+    called: Callable[[Any], Any]
+    typed: str
+    sent: dict[str, Any]
+
+
+ASKED = [
+    Asked(
+        Answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
+        lambda fault: fault.answer(
+            api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3
+        ),
+        "answer --api Produce --error NOT_LEADER_OR_FOLLOWER --topic orders --count 3",
+        {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "topic": "orders", "count": 3},
+    ),
+    Asked(
+        Answer(
+            1,
+            client_id="c",
+            error="REQUEST_TIMED_OUT",
+            partition=2,
+            transactional_id="t",
+            after=True,
+            for_s=2,
+        ),
+        lambda fault: fault.answer(
+            1,
+            client_id="c",
+            error="REQUEST_TIMED_OUT",
+            partition=2,
+            transactional_id="t",
+            after=True,
+            for_s=2,
+        ),
+        "answer 1 --client-id c --error REQUEST_TIMED_OUT --partition 2 --transactional-id t "
+        "--after --for 2s",
+        {
+            "broker": 1,
+            "client_id": "c",
+            "error": "REQUEST_TIMED_OUT",
+            "partition": 2,
+            "transactional_id": "t",
+            "after": True,
+            "for_s": 2,
+        },
+    ),
+    Asked(
+        LoadCoordinator(2, group_id="g", for_s=0.5),
+        lambda fault: fault.load_coordinator(2, group_id="g", for_s=0.5),
+        "load-coordinator 2 --group g --for 500ms",
+        {"broker": 2, "group_id": "g", "for_s": 0.5},
+    ),
+    Asked(
+        Throttle(api="fetch", throttle_ms=250),
+        lambda fault: fault.throttle(api="fetch", throttle_ms=250),
+        "throttle --api fetch --throttle 250ms",
+        {"api": "fetch", "throttle_ms": 250},
+    ),
+    Asked(
+        TurnBackEpochs(epochs=2, topic="orders"),
+        lambda fault: fault.turn_back_epochs(epochs=2, topic="orders"),
+        "turn-back-epochs --epochs 2 --topic orders",
+        {"epochs": 2, "topic": "orders"},
+    ),
+    Asked(
+        DelayAnswers(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
+        lambda fault: fault.delay_answers(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
+        "delay-answers --delay 5ms --distribution uniform --delay-to 20500us --seed 7",
+        {"by_ms": 5, "distribution": "uniform", "to_ms": 20.5, "seed": 7},
+    ),
+    Asked(
+        DelayAnswers(by_ms=5, distribution="lognormal", p75_ms=20),
+        lambda fault: fault.delay_answers(by_ms=5, distribution="lognormal", p75_ms=20),
+        "delay-answers --delay 5ms --distribution lognormal --delay-p75 20ms",
+        {"by_ms": 5, "distribution": "lognormal", "p75_ms": 20},
+    ),
+    Asked(
+        TearAnswers(1, 1, keep_bytes=9),
+        lambda fault: fault.tear_answers(1, 1, keep_bytes=9),
+        "tear-answers 1 --count 1 --keep-bytes 9",
+        {"broker": 1, "count": 1, "keep_bytes": 9},
+    ),
+    Asked(
+        SlowAnswers(bytes_per_s=100, share=0.5),
+        lambda fault: fault.slow_answers(bytes_per_s=100, share=0.5),
+        "slow-answers --bytes-per-s 100 --share 0.5",
+        {"bytes_per_s": 100, "share": 0.5},
+    ),
+    Asked(
+        FreezeMetadata(2),
+        lambda fault: fault.freeze_metadata(2),
+        "freeze-metadata 2",
+        {"broker": 2},
+    ),
+    Asked(
+        JumpClock(1, -90_000),
+        lambda fault: fault.jump_clock(1, -90_000),
+        "jump-clock 1 --by -90s",
+        {"broker": 1, "jump_ms": -90_000},
+    ),
+]
+_TYPES = [pytest.param(one, id=one.typed.split(" --")[0]) for one in ASKED]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ThreadedCluster]:
+    """Two brokers."""
+    with ThreadedCluster(ClusterConfig(brokers=2)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("asked", _TYPES)
+def test_from_python(asked: Asked, cluster: ThreadedCluster) -> None:
+    with asked.called(cluster.fault):
+        [begun] = cluster.running.fault.active
+        assert begun.fault == asked.fault
+    faults: Faults = cluster.running.fault
+    begun = cluster.call(lambda: asked.called(faults))
+    assert begun.fault == asked.fault
+    cluster.call(begun.end)
+
+
+@pytest.mark.parametrize("asked", _TYPES)
+def test_over_http_from_the_command_line(asked: Asked, cluster: ThreadedCluster) -> None:
+    control = Control(cluster.running)
+    cluster.call(control.start)
+    try:
+        where = ["fault", "--control", control.url]
+        ran = CliRunner().invoke(app, [*where, *asked.typed.split()])
+        assert ran.exit_code == 0, ran.output
+        [begun] = cluster.running.fault.active
+        assert begun.fault == asked.fault
+        assert CliRunner().invoke(app, [*where, "end", str(begun.number)]).exit_code == 0
+        assert cluster.running.fault.active == []
+    finally:
+        cluster.call(control.stop)
+
+
+@pytest.mark.parametrize("asked", _TYPES)
+def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
+    sent = {"kind": asked.fault.kind, **asked.sent}
+    assert fault_of(json.loads(json.dumps(sent))) == asked.fault
+    lines = [f"{name} = {json.dumps(value)}" for name, value in sent.items()]
+    plan = tmp_path / "plan.toml"
+    plan.write_text("\n".join(["[[faults]]", "at_s = 0", *lines]))
+    assert [one.fault for one in load_fault_plan(plan)] == [asked.fault]
+
+
+def test_in_the_live_view() -> None:
+    offered = offered_faults({"brokers": [{"id": 1, "alive": True}]})
+    assert {one.fault.kind for one in ASKED} <= {one.kind for one in offered}
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("answer --api Produce", "Missing option"),
+        ("answer --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
+        ("answer --error NONE", "that is no error"),
+        ("delay-answers --delay 5ms --distribution gauss", "is not one of"),
+        ("delay-answers --delay 5ms --distribution uniform", "it takes to_ms"),
+        ("delay-answers --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),
+        ("jump-clock 1", "Missing option"),
+        ("jump-clock 1 --by 5", "give a number and its unit"),
+        ("jump-clock 1 --by --5s", "give a number and its unit"),
+        ("throttle --throttle 500us", "must be at least 1ms"),
+        ("slow-answers --bytes-per-s 0", "than or equal to"),
+        ("tear-answers --keep-bytes -1", "than or equal to"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    typed: str, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fault_command, "_ask", lambda *_: pytest.fail("it was asked for"))
+    ran = CliRunner().invoke(app, ["fault", *typed.split()])
+    assert ran.exit_code == 2
+    assert right in " ".join(re.sub("[│\n]", " ", ran.output).split())
+    assert "Traceback" not in ran.output

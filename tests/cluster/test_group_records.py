@@ -1,0 +1,101 @@
+"""Records of consumer groups as bytes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.cluster.group_records import decode_key, decode_value, encode_key, encode_value
+from purgatory.cluster.offsets_records import OffsetsRecords
+from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
+from purgatory.kafka.consumer_groups.consumer_member import (
+    ClassicMember,
+    CurrentAssignment,
+    MemberState,
+    Subscription,
+)
+from purgatory.kafka.consumer_groups.group_record import (
+    GroupRecordKey,
+    GroupRecordValue,
+    RecordKind,
+)
+from purgatory.kafka.consumer_groups.topic_id_partition import TopicIdPartition
+
+_ints = st.integers(-(2**31), 2**31 - 1)
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+_partitions = st.frozensets(st.builds(TopicIdPartition, st.uuids(), _ints), max_size=5)
+_classic = st.builds(
+    ClassicMember, _ints, st.lists(st.tuples(_texts, st.binary()), max_size=3).map(tuple)
+)
+_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
+    RecordKind.GROUP_EPOCH: _ints,
+    RecordKind.TARGET_EPOCH: _ints,
+    RecordKind.TARGET: _partitions,
+    RecordKind.CURRENT: st.builds(
+        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions, _partitions
+    ),
+    RecordKind.MEMBER: st.builds(
+        Subscription,
+        st.none() | _texts,
+        st.none() | _texts,
+        _texts,
+        _texts,
+        st.lists(_texts, max_size=4).map(tuple),
+        st.none() | _texts,
+        _ints,
+        st.none() | _texts,
+        st.none() | _classic,
+    ),
+}
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(RecordKind))
+    value = data.draw(_values[kind])
+    is_of_member = kind not in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH)
+    key = GroupRecordKey(data.draw(_texts), kind, data.draw(_texts) if is_of_member else "")
+    assert decode_key(encode_key(key)) == key
+    assert decode_value(kind, encode_value(value)) == value
+
+
+def test_the_layout_is_kafka_s() -> None:
+    key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
+    assert encode_key(key) == b"\0\x08" + b"\0\x01g" + b"\0\x02m1"
+    assert encode_key(GroupRecordKey("g", RecordKind.GROUP_EPOCH)) == b"\0\x03\0\x01g"
+    assert encode_value(7) == b"\0\0" + b"\0\0\0\x07" + b"\0"
+    topic_id = UUID(int=1)
+    assigned = frozenset({TopicIdPartition(topic_id, 2), TopicIdPartition(topic_id, 1)})
+    current = CurrentAssignment(3, 2, MemberState.STABLE, assigned)
+    both = b"\x02" + topic_id.bytes + b"\x03" + b"\0\0\0\x01\0\0\0\x02" + b"\0"
+    assert encode_value(current) == b"\0\0" + b"\0\0\0\x03\0\0\0\x02\x01" + both + b"\x01" + b"\0"
+    said = Subscription("i", None, "c", "/h", ("t",), None, 5, "uniform")
+    assert encode_value(said) == (
+        b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
+        b"\0\0\0\x05" + b"\x08uniform" + b"\0"
+    )
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 4, 16, 99])
+def test_records_of_other_kinds_are_passed_over(kind: int) -> None:
+    assert decode_key(bytes([0, kind]) + b"\0\x01g") is None
+
+
+def test_tags_that_nobody_knows_are_passed_over() -> None:
+    said = Subscription("i", None, "c", "/h", ("t",), None, 5, None)
+    encoded = encode_value(said)
+    assert decode_value(RecordKind.MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
+
+
+def test_offsets_and_records_are_in_one_batch() -> None:
+    entries: list[StoredEntry] = [
+        (OffsetKey("g", "t", 0), CommittedOffset(5, -1, "why", 1)),
+        (GroupRecordKey("g", RecordKind.GROUP_EPOCH), 4),
+        (GroupRecordKey("g", RecordKind.TARGET, "m"), None),
+    ]
+    codec = OffsetsRecords()
+    assert list(codec.entries(codec.batch(entries))) == entries

@@ -1,0 +1,243 @@
+"""Several listeners at each broker, by which real clients come: plain, TLS, SCRAM, mutual TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from purgatory.cluster import (
+    AclSpec,
+    Authorization,
+    ClusterConfig,
+    ClusterError,
+    Listener,
+    ThreadedCluster,
+    Tls,
+    TopicSpec,
+)
+from purgatory.cluster.protocol.subject import subject_of
+from tests.cluster.certificates import make_client_certificate
+from tests.cluster.conftest import CLIENTS, require_client
+from tests.cluster.wire_values import request_frame
+from tests.source.certificates import make_certificate
+
+_TIMEOUT_S = 30
+
+
+class Guarded(NamedTuple):
+    """A cluster, and the files of those who come."""
+
+    cluster: ThreadedCluster
+    authority: Path
+    ann: Path
+    stranger: Path
+
+    def servers(self, listener: str) -> str:
+        return self.cluster.bootstrap_servers_of(listener)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A cluster with all listeners. By mutual TLS, each may write to a topic of its own."""
+    authority = make_certificate(tmp_path_factory.mktemp("authority"))
+    ann = make_client_certificate(authority, "ann", "/C=DE/O=Ex, ample/CN=ann")
+    stranger = make_certificate(tmp_path_factory.mktemp("stranger"))
+    config = ClusterConfig(
+        brokers=2,
+        first_broker_id=0,
+        topics=[TopicSpec("orders"), TopicSpec("anns")],
+        users={"ann": "secret", "bob": "other"},
+        listeners=[
+            Listener("PLAIN"),
+            Listener("TLS", tls=Tls(authority)),
+            Listener("SCRAM", sasl=["SCRAM-SHA-256", "SCRAM-SHA-512"]),
+            Listener("SCRAM_TLS", tls=Tls(authority), sasl=["SCRAM-SHA-512"]),
+            Listener("MUTUAL", tls=Tls(authority, client_ca=authority)),
+        ],
+        authorization=Authorization(
+            acls=[AclSpec(r"User:CN=ann,O=Ex\, ample,C=DE", "ALL", "TOPIC", "anns")]
+        ),
+    )
+    with ThreadedCluster(config) as running:
+        yield Guarded(running, authority, ann, stranger)
+
+
+def settings_for(client: str, guarded: Guarded, listener: str) -> dict[str, Any]:
+    """What a client needs to come by a listener, in its own words."""
+    scram = listener.startswith("SCRAM")
+    tls = listener in ("TLS", "SCRAM_TLS", "MUTUAL")
+    certificate = guarded.ann if listener == "MUTUAL" else None
+    protocol = ("SASL_" if scram else "") + ("SSL" if tls else "PLAINTEXT")
+    # Its newest one, or its first.
+    mechanism = "SCRAM-SHA-256" if listener == "SCRAM" else "SCRAM-SHA-512"
+    if client in ("confluent-kafka", "kcat"):
+        chosen: dict[str, Any] = {"security.protocol": protocol}
+        if scram:
+            chosen |= {
+                "sasl.mechanism": mechanism,
+                "sasl.username": "ann",
+                "sasl.password": "secret",
+            }
+        if tls:
+            chosen["ssl.ca.location"] = str(guarded.authority)
+        if certificate:
+            chosen["ssl.certificate.location"] = chosen["ssl.key.location"] = str(certificate)
+        return chosen
+    chosen = {"security_protocol": protocol}
+    if scram:
+        chosen |= {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "ann",
+            "sasl_plain_password": "secret",
+        }
+    if tls:
+        context = ssl.create_default_context(cafile=str(guarded.authority))
+        if certificate:
+            context.load_cert_chain(certificate)
+        chosen["ssl_context"] = context
+    return chosen
+
+
+@pytest.mark.parametrize("listener", ["TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients_come_by_each_listener(guarded: Guarded, name: str, listener: str) -> None:
+    require_client(name)
+    client = CLIENTS[name](guarded.servers(listener))
+    topic = "anns" if listener == "MUTUAL" else "orders"
+    client.produce(topic, [b"by " + name.encode()], **settings_for(name, guarded, listener))
+
+
+def _admin(guarded: Guarded, listener: str, **settings: str) -> AdminClient:
+    chosen = settings_for("confluent-kafka", guarded, listener)
+    servers = guarded.servers(listener)
+    return AdminClient({"bootstrap.servers": servers, **chosen, **settings})
+
+
+@pytest.mark.parametrize("listener", ["PLAIN", "TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
+def test_a_client_is_told_the_addresses_of_its_listener(guarded: Guarded, listener: str) -> None:
+    admin = _admin(guarded, listener)
+    told = admin.list_topics("orders", timeout=_TIMEOUT_S).brokers.values()
+    assert {broker.id for broker in told} == {0, 1}
+    asked = set(guarded.servers(listener).split(","))
+    assert {f"{broker.host}:{broker.port}" for broker in told} == asked
+    nodes = admin.describe_cluster(request_timeout=_TIMEOUT_S).result().nodes
+    assert {f"{node.host}:{node.port}" for node in nodes} == asked
+
+
+def test_a_principal_is_who_its_certificate_says(guarded: Guarded) -> None:
+    """Of the topic "anns" all others are kept out."""
+    client = CLIENTS["confluent-kafka"](guarded.servers("TLS"))
+    with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"):
+        client.produce("anns", [b"x"], **settings_for("confluent-kafka", guarded, "TLS"))
+
+
+@pytest.mark.parametrize("who", ["ann", "stranger", "nobody"])
+def test_only_who_was_signed_for_comes_by_mutual_tls(guarded: Guarded, who: str) -> None:
+    context = ssl.create_default_context(cafile=str(guarded.authority))
+    if who != "nobody":
+        context.load_cert_chain(guarded.ann if who == "ann" else guarded.stranger)
+    host, port = guarded.servers("MUTUAL").split(",")[0].split(":")
+    asked = request_frame(18, 0, 1)
+    came = b""
+    with (
+        suppress(OSError),
+        socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secured,
+    ):
+        secured.sendall(len(asked).to_bytes(4, "big") + asked)
+        came = secured.recv(4)
+    assert (len(came) == 4) is (who == "ann")
+
+
+def test_scram_users_come_and_go_while_it_runs(guarded: Guarded) -> None:
+    admin: Any = _admin(guarded, "PLAIN")
+    sha_256, sha_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+    added = UserScramCredentialUpsertion("eve", ScramCredentialInfo(sha_512, 5_000), b"new", b"s")
+    for done in admin.alter_user_scram_credentials([added]).values():
+        done.result(_TIMEOUT_S)
+    described = admin.describe_user_scram_credentials(["eve"])["eve"].result(_TIMEOUT_S)
+    [info] = described.scram_credential_infos
+    assert (info.mechanism, info.iterations) == (sha_512, 5_000)
+    everybody = admin.describe_user_scram_credentials().result(_TIMEOUT_S)
+    assert set(everybody) == {"ann", "bob", "eve"}
+    client = CLIENTS["confluent-kafka"](guarded.servers("SCRAM_TLS"))
+    settings = settings_for("confluent-kafka", guarded, "SCRAM_TLS")
+    client.produce("orders", [b"x"], **{**settings, "sasl.username": "eve", "sasl.password": "new"})
+    gone = admin.alter_user_scram_credentials([UserScramCredentialDeletion("eve", sha_512)])
+    gone["eve"].result(_TIMEOUT_S)
+    refusals = {
+        UserScramCredentialDeletion("eve", sha_512): "RESOURCE_NOT_FOUND",
+        UserScramCredentialUpsertion(
+            "eve", ScramCredentialInfo(sha_256, 4_095), b"x"
+        ): "UNACCEPTABLE_CREDENTIAL",
+        UserScramCredentialUpsertion(
+            "eve", ScramCredentialInfo(sha_256, 16_385), b"x"
+        ): "UNACCEPTABLE_CREDENTIAL",
+    }
+    for alteration, error in refusals.items():
+        [refused] = admin.alter_user_scram_credentials([alteration]).values()
+        with pytest.raises(Exception, match=error):
+            refused.result(_TIMEOUT_S)
+    with pytest.raises(Exception, match="RESOURCE_NOT_FOUND"):
+        admin.describe_user_scram_credentials(["eve"])["eve"].result(_TIMEOUT_S)
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "aiokafka", "kcat"])
+def test_a_wrong_password_is_refused_by_scram(guarded: Guarded, name: str) -> None:
+    require_client(name)
+    settings = settings_for(name, guarded, "SCRAM")
+    key = "sasl.password" if "sasl.password" in settings else "sasl_plain_password"
+    limits = {"confluent-kafka": "message.timeout.ms", "kcat": "message.timeout.ms"}
+    limit = {limits[name]: 1_500} if name in limits else {}
+    client = CLIENTS[name](guarded.servers("SCRAM"))
+    with pytest.raises(Exception, match=r"(?i)wrong|authentic|timed.out|Unable"):
+        client.produce("orders", [b"x"], **{**settings, key: "wrong", **limit})
+
+
+# ---- what can be wrong with them
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        ([[("countryName", "DE")], [("commonName", "ann")]], "CN=ann,C=DE"),
+        ([[("commonName", "a"), ("userId", "7")]], "CN=a+UID=7"),
+        ([[("commonName", ' a,b="c" ')]], r"CN=\ a\,b\=\"c\"\ "),
+        ([[("emailAddress", "a@b")]], "emailAddress=a@b"),
+        ([], ""),
+    ],
+)
+def test_a_subject_is_written_as_in_rfc_2253(subject: Any, name: str) -> None:
+    assert subject_of({"subject": subject}) == name
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        (lambda folder: Tls(folder / "none.pem"), "none.pem: can't be used: .*No such file"),
+        (lambda folder: Tls(folder / "both.pem", client_ca=folder / "x"), "client_ca .*x: can't"),
+        (lambda folder: Tls(Path(__file__)), "test_listeners.py: can't be used"),
+    ],
+)
+def test_files_that_are_no_certificates_are_named(guarded: Guarded, tls: Any, said: str) -> None:
+    config = ClusterConfig(brokers=1, tls=tls(guarded.authority.parent))
+    with pytest.raises(ClusterError, match=said), ThreadedCluster(config):
+        pass
+
+
+def test_a_listener_that_there_is_not_is_named(guarded: Guarded) -> None:
+    with pytest.raises(ClusterError, match="no listener X; there are PLAIN, TLS, SCRAM"):
+        guarded.cluster.bootstrap_servers_of("X")

@@ -1,0 +1,323 @@
+"""The steps of a transaction over the wire: codes by version, what hangs, what lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.transactions_records import TransactionsRecords
+from purgatory.kafka import (
+    TRANSACTIONS_TOPIC,
+    EndTransaction,
+    ErrorCode,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionEntry,
+    TransactionRecord,
+    TransactionState,
+)
+from tests.cluster.conftest import eventually
+from tests.cluster.raw_client import RawClient
+from tests.cluster.wire_values import record_batch
+
+FETCH, LIST_OFFSETS, COORDINATOR, INIT, ADD, ADD_OFFSETS, END, MARKERS, COMMIT = (
+    1, 2, 10, 22, 24, 25, 26, 27, 28
+)  # fmt: skip
+OUT = TopicPartition("out", 0)
+OTHERS = [{"name": "out", "partitions": [0]}]
+Main = Callable[[Cluster, RawClient], Awaitable[None]]
+
+_names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+_longs = st.integers(-1, 2**63 - 1)
+_partitions = st.builds(TopicPartition, _names, st.integers(0, 2**31 - 1))
+_records = st.builds(
+    TransactionRecord,
+    st.sampled_from([state for state in TransactionState if state.value != "PrepareEpochFence"]),
+    _longs,
+    st.integers(-1, 2**15 - 1),
+    st.integers(1, 2**31 - 1),
+    st.frozensets(_partitions, max_size=5),
+    _longs,
+    _longs,
+    st.just(-1),  # these two are not stored
+    st.just(-1),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(_names, st.none() | _records), min_size=1, max_size=5))
+def test_what_is_known_is_read_back_as_it_was_written(entries: list[TransactionEntry]) -> None:
+    codec = TransactionsRecords()
+    assert list(codec.entries(codec.batch(entries))) == entries
+
+
+@pytest.mark.parametrize("how", list(EndTransaction))
+def test_a_marker_says_who_how_and_by_which_coordinator(how: EndTransaction) -> None:
+    marker = TransactionsRecords().marker(ProducerIdentity(2**40, 7), how, 12)
+    assert (marker.producer_id, marker.producer_epoch, marker.base_sequence) == (2**40, 7, -1)
+    assert (marker.control, marker.coordinator_epoch) == (how, 12)
+    assert marker.transactional
+    assert marker.size_bytes == 78, "as Kafka's"
+
+
+def _run(main: Main, **options: Any) -> None:
+    async def run() -> None:
+        config = ClusterConfig(**{"brokers": 1, "topics": [TopicSpec("out")], **options})
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+            await main(cluster, client)
+
+    asyncio.run(run())
+
+
+async def _init(client: RawClient, timeout_ms: int = 60_000, **more: Any) -> ProducerIdentity:
+    values = {"transactional_id": "t", "transaction_timeout": timedelta(milliseconds=timeout_ms)}
+    answer = await client.ask(INIT, 4, {**values, "producer_id": -1, "producer_epoch": -1, **more})
+    assert answer.error_code == 0, answer
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+
+def _of(producer: ProducerIdentity, **more: Any) -> dict[str, Any]:
+    return {"transactional_id": "t", **producer._asdict(), **more}
+
+
+async def _add(client: RawClient, producer: ProducerIdentity, version: int = 3) -> int:
+    v3 = {f"v3_and_below_{name}": value for name, value in _of(producer, topics=OTHERS).items()}
+    answer = await client.ask(ADD, version, v3)
+    [topic] = answer.results_by_topic_v3_and_below
+    return int(topic.results_by_partition[0].partition_error_code)
+
+
+async def _produce(
+    client: RawClient, producer: ProducerIdentity, value: bytes, sequence: int = 0, **more: Any
+) -> int:
+    records = record_batch([value], producer.producer_id, sequence, producer.producer_epoch, True)
+    data = [{"name": "out", "partition_data": [{"index": 0, "records": records}]}]
+    values = {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
+    answer = await client.ask(0, 9, {"transactional_id": "t", **values, **more})
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+async def _end(client: RawClient, producer: ProducerIdentity, version: int = 3) -> int:
+    answer = await client.ask(END, version, _of(producer, committed=True))
+    return int(answer.error_code)
+
+
+async def _stable_end(client: RawClient) -> int:
+    asked = [{"name": "out", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    answer = await client.ask(LIST_OFFSETS, 7, {"isolation_level": 1, "topics": asked})
+    return int(answer.topics[0].partitions[0].offset)
+
+
+def test_who_is_fenced_is_told_so_in_words_that_its_version_knows() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        first = await _init(client)
+        await _init(client)
+        for version in range(5):
+            fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+            assert await _end(client, first, version) == fenced
+            if version < 4:
+                assert await _add(client, first, version) == fenced
+                answer = await client.ask(ADD_OFFSETS, version, _of(first, group_id="g"))
+                assert answer.error_code == fenced
+        for version, code in ((3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, fenced)):
+            answer = await client.ask(INIT, version, _of(first, transaction_timeout=_SECOND))
+            assert answer.error_code == code
+            assert answer.producer_id == -1
+
+    _run(main)
+
+
+_SECOND = timedelta(seconds=1)
+
+
+def test_a_record_outside_of_any_transaction_opens_none() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        assert await _produce(client, producer, b"early") == ErrorCode.INVALID_TXN_STATE
+        assert await _add(client, producer) == 0
+        assert await _produce(client, producer, b"in time") == 0
+        assert await _produce(client, producer, b"more", 1, transactional_id="other") == 0, (
+            "it isn't asked for each batch"
+        )
+        assert await _end(client, producer) == 0
+        assert await _stable_end(client) == 3
+        assert await _produce(client, producer, b"late", 2) == ErrorCode.INVALID_TXN_STATE
+        named = {"transactional_id": None}
+        assert await _produce(client, producer, b"late", 2, **named) == ErrorCode.INVALID_TXN_STATE
+        offsets = _of(producer, group_id="g", topics=_committing(5))
+        answer = await client.ask(COMMIT, 3, offsets)
+        code = answer.topics[0].partitions[0].error_code
+        assert code == ErrorCode.INVALID_TXN_STATE
+        assert await _stable_end(client) == 3
+
+    _run(main)
+
+
+def _committing(offset: int) -> list[dict[str, Any]]:
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    return [{"name": "out", "partitions": [partition]}]
+
+
+def test_offsets_that_may_yet_change_are_told_as_unstable_to_who_asks() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        async def fetched(stable: bool, topics: Any = None) -> tuple[int, int]:
+            asked = {"group_id": "g", "topics": topics, "require_stable": stable}
+            [topic] = (await client.ask(9, 7, asked)).topics
+            return topic.partitions[0].error_code, topic.partitions[0].committed_offset
+
+        named = [{"name": "out", "partition_indexes": [0]}]
+        producer = await _init(client)
+        added = await client.ask(ADD_OFFSETS, 3, _of(producer, group_id="g"))
+        assert added.error_code == 0
+        offsets = _of(producer, group_id="g", topics=_committing(5))
+        answer = await client.ask(COMMIT, 3, offsets)
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert await fetched(False, named) == (0, -1)
+        assert await fetched(True, named) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await fetched(True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await _end(client, producer) == 0
+        assert await fetched(True) == (0, 5)
+
+    _run(main)
+
+
+def test_transactions_can_be_looked_at() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        producer = await _init(client, 5_000)
+        assert await _add(client, producer) == 0
+        assert await _produce(client, producer, b"x") == 0
+        answer = await client.ask(65, 0, {"transactional_ids": ["t", "none", ""]})
+        one, unknown, empty = answer.transaction_states
+        assert (one.transaction_state, one.producer_id) == ("Ongoing", producer.producer_id)
+        assert one.transaction_timeout == timedelta(seconds=5)
+        assert one.transaction_start_time.year > 2000
+        assert [(topic.topic, topic.partitions) for topic in one.topics] == [("out", (0,))]
+        assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert empty.error_code == ErrorCode.INVALID_REQUEST
+
+        async def listed(**filters: Any) -> list[str]:
+            answer = await client.ask(66, 2, {"duration_filter": -1, **filters})
+            assert answer.error_code == 0
+            return [one.transactional_id for one in answer.transaction_states]
+
+        assert await listed() == ["t"]
+        assert await listed(state_filters=["Ongoing"], producer_id_filters=[producer[0]]) == ["t"]
+        assert await listed(state_filters=["Empty"]) == []
+        assert await listed(producer_id_filters=[1]) == []
+        assert await listed(duration_filter=60_000) == []
+        assert await listed(duration_filter=0, transactional_id_pattern="[a-z]") == ["t"]
+        assert await listed(transactional_id_pattern="x.*") == []
+        wrong = await client.ask(66, 2, {"transactional_id_pattern": "("})
+        assert wrong.error_code == ErrorCode.INVALID_REQUEST
+        odd = await client.ask(66, 0, {"state_filters": ["Odd"]})
+        assert odd.unknown_state_filters == ("Odd",)
+        asked = {"topics": [{"name": "out", "partition_indexes": [0, 9]}]}
+        known, missing = (await client.ask(61, 0, asked)).topics[0].partitions
+        [active] = known.active_producers
+        assert (active.producer_id, active.producer_epoch) == producer
+        assert (active.last_sequence, active.current_txn_start_offset) == (0, 0)
+        assert active.last_timestamp > 0
+        assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    _run(main)
+
+
+def test_a_tool_ends_what_hangs_in_one_partition() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        await _add(client, producer)
+        await _produce(client, producer, b"x")
+        assert await _stable_end(client) == 0
+        marker = {
+            **producer._asdict(),
+            "transaction_result": False,
+            "coordinator_epoch": 5,
+            "topics": [{"name": "out", "partition_indexes": [0, 9]}],
+        }
+        [written] = (await client.ask(MARKERS, 1, {"markers": [marker]})).markers
+        codes = [one.error_code for one in written.topics[0].partitions]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert await _stable_end(client) == 2
+
+    _run(main)
+
+
+def test_the_coordinator_of_a_transactional_id_is_found() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        answer = await client.ask(COORDINATOR, 2, {"key": "t", "key_type": 1})
+        assert (answer.error_code, answer.node_id) == (0, 1)
+        assert cluster.controller.topics[TRANSACTIONS_TOPIC].internal
+        for key, key_type in (("", 1), ("t", 7)):
+            answer = await client.ask(COORDINATOR, 2, {"key": key, "key_type": key_type})
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    _run(main)
+
+
+def test_an_open_transaction_outlasts_a_restart_and_is_committed_after_it(tmp_path: Path) -> None:
+    producers: list[ProducerIdentity] = []
+
+    async def begin(_: Cluster, client: RawClient) -> None:
+        producers.append(await _init(client))
+        await _add(client, producers[0])
+        await _produce(client, producers[0], b"x")
+
+    async def end(_: Cluster, client: RawClient) -> None:
+        assert await _stable_end(client) == 0
+        assert await _end(client, producers[0]) == 0
+        assert await _stable_end(client) == 2
+        again = await _init(client)
+        assert again == (producers[0].producer_id, producers[0].producer_epoch + 1)
+
+    _run(begin, data_dir=tmp_path)
+    _run(end, data_dir=tmp_path)
+
+
+def test_what_lasts_too_long_is_aborted_by_itself() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        producer = await _init(client, timeout_ms=300)
+        await _add(client, producer)
+        await _produce(client, producer, b"x")
+        log = cluster.brokers[1].manager.partition(OUT)
+        assert log is not None
+        await eventually(lambda: log.last_stable_offset == 2)
+        assert await _end(client, producer) == ErrorCode.PRODUCER_FENCED
+
+    _run(main)
+
+
+def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        cluster.transactions_partitions()
+        state = cluster.controller.state_of(cluster.brokers[1].transactions.place_of("t"))
+        assert state is not None
+        # It has no part in keeping what the coordinator knows.
+        [leader] = set(cluster.brokers) - set(state.replicas)
+        cluster.controller.create_assigned_topic("out", [(leader,)], {})
+        async with (
+            await RawClient.to(cluster, state.leader) as asking,
+            await RawClient.to(cluster, leader) as writing,
+        ):
+            producer = await _init(asking)
+            await _add(asking, producer)
+            await _produce(writing, producer, b"x")
+            coordinator = cluster.brokers[state.leader].transactions
+            with cluster.fault.cut_link(state.leader, leader):
+                ending = asyncio.ensure_future(_end(asking, producer))
+                await eventually(
+                    lambda: coordinator.describe("t").state is TransactionState.PREPARE_COMMIT
+                )
+                assert await _stable_end(writing) == 0
+                assert not ending.done()
+            assert await ending == 0
+            assert await _stable_end(writing) == 2
+
+    _run(main, brokers=4, topics=[])

@@ -1,0 +1,319 @@
+"""Compaction against an oracle: which records stay, at which offsets, whatever was written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.kafka import (
+    EndTransaction,
+    FetchIsolation,
+    Log,
+    LogConfig,
+    PartitionFetch,
+    RecordBatch,
+    Segment,
+)
+from purgatory.kafka.compaction import KeyedRecord, LogCleaning, cleanable_segments, compact
+from purgatory.kafka.follower_copies import take_response
+from purgatory.kafka.leader_reads import read_for_fetch
+
+_KEEP_MS = 1_000
+_CONFIG = LogConfig(
+    segment_bytes=300,
+    compacts=True,
+    deletes=False,
+    min_dirty_ratio=0,
+    delete_retention_ms=_KEEP_MS,
+)
+
+
+class _Record(NamedTuple):
+    delta: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Contents:
+    """Batches whose records are their tags."""
+
+    def records(self, batch: RecordBatch) -> Iterable[KeyedRecord]:
+        for record in _records(batch):
+            yield KeyedRecord(batch.base_offset + record.delta, record.key, record.value is None)
+
+    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+        records = [one for one in _records(batch) if batch.base_offset + one.delta in offsets]
+        return RecordBatch(
+            batch.base_offset,
+            len(records),
+            batch.size_bytes - len(_records(batch)) + len(records),
+            batch.leader_epoch,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            tag=tuple(records),
+            transactional=batch.transactional,
+            offset_count=batch.offset_count,
+        )
+
+    def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
+        count = next_offset - base_offset
+        return RecordBatch(base_offset, 0, 61, leader_epoch, tag=(), offset_count=count)
+
+    def max_timestamp_ms(self, batch: RecordBatch) -> int:
+        return batch.base_offset
+
+
+def _records(batch: RecordBatch) -> Sequence[_Record]:
+    tag = batch.tag
+    return tag if isinstance(tag, tuple) else ()
+
+
+def _append(log: Log, records: Sequence[tuple[bytes | None, bytes | None]], epoch: int = 0) -> None:
+    tag = tuple(_Record(delta, *record) for delta, record in enumerate(records))
+    log.append(RecordBatch(log.end_offset, len(tag), 61 + len(tag), epoch, tag=tag))
+    log.update_high_watermark(log.end_offset)
+
+
+def _contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Read all records as a consumer does, from segment to segment."""
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        batches = log.read(offset, 1 << 30)
+        assert batches, "a gap"
+        for batch in batches:
+            for record in _records(batch):
+                found.append((batch.base_offset + record.delta, record.key, record.value))
+        offset = batches[-1].next_offset
+    return found
+
+
+def _compact(log: Log, cleaning: LogCleaning, now_ms: int) -> bool:
+    segments = cleanable_segments(log, cleaning, _Contents(), now_ms)
+
+    def replace(there: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
+        return log.replace_segments(there, batches) is not None
+
+    if segments:
+        for _ in compact(log, segments, cleaning, _Contents(), now_ms, replace):
+            pass
+    log._check()
+    return bool(segments)
+
+
+_keys = st.none() | st.sampled_from([b"a", b"b", b"c", b"d"])
+_writes = st.lists(
+    st.tuples(
+        st.lists(st.tuples(_keys, st.none() | st.binary(max_size=2)), min_size=1, max_size=4),
+        st.booleans(),  # another leader from here on
+        st.booleans(),  # compact behind it
+    ),
+    max_size=60,
+)
+
+
+@given(_writes)
+@settings(max_examples=150, deadline=None)
+def test_the_latest_of_each_key_stays_at_its_offset_and_nothing_else(
+    writes: list[tuple[list[tuple[bytes | None, bytes | None]], bool, bool]],
+) -> None:
+    log, cleaning = Log(_CONFIG), LogCleaning()
+    written: list[tuple[int, bytes | None, bytes | None]] = []
+    first_looked_at: dict[int, int] = {}
+    epoch = now_ms = 0
+    for records, elected, compacts in writes:
+        epoch += elected
+        written += [(log.end_offset + n, *record) for n, record in enumerate(records)]
+        _append(log, records, epoch)
+        now_ms += 100
+        if not compacts or not _compact(log, cleaning, now_ms):
+            continue
+        active = log.active_base_offset
+        latest = {key: offset for offset, key, _ in written if offset < active}
+        there = _contents(log)
+        for offset, key, value in written:
+            if offset >= active:
+                assert (offset, key, value) in there, "the active segment is as it was"
+                continue
+            is_latest = key is not None and latest[key] == offset
+            seen_ms = first_looked_at.setdefault(offset, now_ms)
+            if is_latest and value is not None:
+                assert (offset, key, value) in there
+            elif is_latest and now_ms - seen_ms < _KEEP_MS:
+                assert (offset, key, value) in there, "a tombstone stays for so long"
+            elif not is_latest:
+                assert (offset, key, value) not in there
+        assert set(there) <= set(written), "nothing is made up"
+        assert log.epochs.entries() == _epochs_of(log), "a restart finds the same leaders"
+
+
+def _epochs_of(log: Log) -> list[tuple[int, int]]:
+    begun: dict[int, int] = {}
+    for segment in (*log.closed_segments(), log.active_segment):
+        for batch in segment.batches:
+            begun.setdefault(batch.leader_epoch, batch.base_offset)
+    return list(begun.items())
+
+
+def _log_of(*values: tuple[bytes, bytes | None], config: LogConfig = _CONFIG) -> Log:
+    log = Log(config)
+    for value in values:
+        _append(log, [value])
+    log.roll()
+    return log
+
+
+def test_tombstones_go_when_they_were_there_for_long_enough() -> None:
+    log, cleaning = _log_of((b"a", b"1"), (b"a", None)), LogCleaning()
+    assert _compact(log, cleaning, 5_000)
+    assert _contents(log) == [(1, b"a", None)]
+    assert not _compact(log, cleaning, 5_000 + _KEEP_MS - 1)
+    assert _compact(log, cleaning, 5_000 + _KEEP_MS)
+    assert _contents(log) == []
+    assert (log.start_offset, log.end_offset, len(log.read(0, 1_000))) == (0, 2, 1)
+
+
+def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
+    values = [(b"a", b"%d" % number) for number in range(10)]
+    young = _log_of(*values, config=_CONFIG._replace(min_compaction_lag_ms=100))
+    assert not _compact(young, LogCleaning(), 100 + 2), "times are offsets here"
+    assert _compact(young, LogCleaning(), 100 + 9)
+    uncommitted = _log_of(*values)
+    uncommitted.high_watermark = 3
+    assert not _compact(uncommitted, LogCleaning(), 1)
+    clean, cleaning = _log_of(*values, config=_CONFIG._replace(min_dirty_ratio=0.9)), LogCleaning()
+    assert _compact(clean, cleaning, 1)
+    _append(clean, [(b"b" * 10, b"")] * 3)
+    clean.roll()
+    size_bytes = clean.size_bytes
+    assert not _compact(clean, cleaning, 1)
+    assert clean.size_bytes == size_bytes
+    assert not _compact(_log_of(*values, config=LogConfig(segment_bytes=300)), LogCleaning(), 1)
+
+
+def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before_it() -> None:
+    log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
+    log.high_watermark = log.segment_bases[2]
+    assert _compact(log, LogCleaning(), 1)
+    kept = [offset for offset, _, _ in _contents(log)]
+    second = log.high_watermark
+    assert kept == [second - 1, *range(second, 20)]
+
+
+def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> None:
+    log = Log(_CONFIG._replace(segment_bytes=10_000))
+
+    def write(producer: int, sequence: int, key: bytes) -> None:
+        tag = (_Record(0, key, b"v"),)
+        log.append(RecordBatch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
+
+    def end(producer: int, how: EndTransaction) -> None:
+        marker = RecordBatch.end_transaction(producer, 0, how)
+        log.append(marker.with_offset(log.end_offset, 0))
+
+    write(1, 0, b"a")
+    end(1, EndTransaction.COMMIT)
+    write(2, 0, b"a")
+    end(2, EndTransaction.ABORT)
+    log.roll()
+    log.update_high_watermark(4)
+    states = log.producers.as_data()
+    assert _compact(log, LogCleaning(), 1)
+    assert _contents(log) == [(0, b"a", b"v")], "the aborted one replaces nothing"
+    batches = log.read(0, 1_000)
+    assert [batch.control for batch in batches] == [
+        None,
+        EndTransaction.COMMIT,
+        None,
+        EndTransaction.ABORT,
+    ]
+    assert (batches[2].producer_id, batches[2].record_count) == (2, 0)
+    log._rebuild_producers()
+    assert log.producers.as_data() == states, "a retry of the last batch is known still"
+
+
+def test_a_log_that_changes_meanwhile_is_left_as_it_is_there() -> None:
+    log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
+    cleaning = LogCleaning()
+    segments = cleanable_segments(log, cleaning, _Contents(), 1)
+    steps = compact(
+        log,
+        segments,
+        cleaning,
+        _Contents(),
+        1,
+        lambda there, batches: log.replace_segments(there, batches) is not None,
+    )
+    next(steps)
+    log.delete_up_to(log.segment_bases[1])
+    before = _contents(log)
+    for _ in steps:
+        pass
+    log._check()
+    assert _contents(log) == before
+    assert cleaning.cleaned_until == 0
+
+
+def test_whole_segments_become_few() -> None:
+    log = _log_of(*[(b"a", b"%d" % number) for number in range(400)])
+    many = len(log.segment_bases)
+    assert _compact(log, LogCleaning(), 1)
+    assert (many, len(log.segment_bases)) == (101, 2)
+    assert _contents(log) == [(399, b"a", b"399")]
+    positions = [log.position_of(offset) for offset in range(400)]
+    assert all(one <= other for one, other in pairwise(positions))
+
+
+def _fetch_once(follower: Log, leader: Log) -> None:
+    """Copy what one fetch brings."""
+    fetch = PartitionFetch(follower.end_offset, 200, 0, follower.last_epoch, follower.start_offset)
+    answer = read_for_fetch(leader, 0, fetch, FetchIsolation.LOG_END, 200, True)
+    assert take_response(follower, answer)
+    follower._check()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.binary(max_size=1)), min_size=5),
+    st.integers(0, 100),
+    st.sampled_from([100, 300, 700]),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_follower_that_was_out_of_sync_copies_what_was_compacted_meanwhile(
+    written: list[tuple[bytes, bytes]], copied: int, segment_bytes: int, compacts_too: bool
+) -> None:
+    leader, follower = Log(_CONFIG), Log(_CONFIG._replace(segment_bytes=segment_bytes))
+    for record in written:
+        _append(leader, [record])
+        if follower.end_offset < copied:
+            _fetch_once(follower, leader)
+    leader.roll()
+    for now_ms in range(2):
+        _compact(leader, LogCleaning(), now_ms)
+    if compacts_too:
+        _compact(follower, LogCleaning(), 1)
+    fetches = 0
+    while follower.end_offset < leader.end_offset:
+        _fetch_once(follower, leader)
+        fetches += 1
+        assert fetches <= 3 * len(written), "it gets nowhere"
+    latest = {key: (offset, key, value) for offset, (key, value) in enumerate(written)}
+    assert set(latest.values()) <= set(_contents(follower))
+    assert set(_contents(follower)) <= {(n, *record) for n, record in enumerate(written)}
+
+
+def test_a_follower_within_a_compacted_run_of_batches_goes_back_to_its_beginning() -> None:
+    leader = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
+    follower = Log(_CONFIG)
+    for _ in range(6):
+        _append(follower, [(b"a", b"%d" % follower.end_offset)])
+    _compact(leader, LogCleaning(), 1)
+    assert leader.read(6, 1)[0].base_offset == 0
+    while follower.end_offset < 20:
+        _fetch_once(follower, leader)
+    assert _contents(follower) == [(19, b"a", b"19")]

@@ -1,0 +1,449 @@
+"""The coordinator of consumer groups: who is given what and when, and who is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from purgatory.kafka import ErrorCode
+from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroupState
+from purgatory.kafka.consumer_groups.consumer_member import MemberState
+from tests.kafka.consumer_group_client import (
+    REBALANCE_MS,
+    SESSION_MS,
+    ConsumerClient,
+    ConsumerWorld,
+    Writes,
+)
+
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+def world() -> ConsumerWorld:
+    return ConsumerWorld()
+
+
+def test_one_member_is_given_all_at_once(world: ConsumerWorld) -> None:
+    one = world.member()
+    assert one.join() is NONE
+    assert (one.epoch, one.numbers) == (1, [0, 1, 2, 3, 4, 5])
+    assert world.state() is ConsumerGroupState.STABLE
+    one.beat()
+    assert one.answers[-1].assignment is None, "nothing is news to it"
+
+
+def test_a_partition_is_given_up_before_it_is_given(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    one.join()
+    two.join()
+    assert (two.epoch, two.numbers) == (2, []), "the other one holds all"
+    assert world.state() is ConsumerGroupState.RECONCILING
+    former = one.owned
+    assert one.beat() is NONE
+    assert (one.epoch, one.numbers) == (1, [0, 1, 2]), "it stays at its epoch until it gave up"
+    two.beat()
+    assert two.numbers == [], "it was told to, but did not yet"
+    one.owned = former
+    assert one.beat() is NONE
+    assert one.answers[-1].assignment is None, "it is waited for"
+    one.owned = world.topics.partitions("t", 0, 1, 2)
+    one.beat()
+    assert one.epoch == 2
+    two.beat()
+    assert two.numbers == [3, 4, 5]
+    assert world.state() is ConsumerGroupState.STABLE
+
+
+def test_what_a_member_gives_up_step_by_step_is_given_by_and_by(world: ConsumerWorld) -> None:
+    one, two, three = (world.member() for _ in range(3))
+    world.settle(one, two)
+    three.join()
+    one.beat()
+    one.beat()
+    three.beat()
+    assert (three.numbers, three.epoch) == ([2], 3)
+    state = world.group.members[three.member_id].current.state
+    assert state is MemberState.UNRELEASED_PARTITIONS
+    two.beat()
+    two.beat()
+    three.beat()
+    assert len(three.numbers) == 2
+    assert world.state() is ConsumerGroupState.STABLE
+
+
+def test_who_leaves_has_its_partitions_given_to_the_others(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    assert two.leave() is NONE
+    assert two.answers[-1].epoch == -1
+    assert world.state() is ConsumerGroupState.ASSIGNING
+    one.beat()
+    assert (one.epoch, one.numbers) == (3, [0, 1, 2, 3, 4, 5])
+    assert two.leave() is ErrorCode.UNKNOWN_MEMBER_ID
+    one.leave()
+    assert world.state() is ConsumerGroupState.EMPTY
+
+
+def test_who_gives_no_sign_of_life_is_out(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    world.pass_time(SESSION_MS - 1)
+    one.beat()
+    world.pass_time(1)
+    one.beat()
+    assert len(one.numbers) == 6
+    assert two.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert two.beat() is NONE, "it joins again"
+    world.check()
+
+
+def test_who_does_not_give_up_partitions_in_time_is_out(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    one.join()
+    two.join()
+    all_of_it = one.owned
+    for _ in range(REBALANCE_MS // 10_000):
+        one.beat()
+        one.owned = all_of_it
+        two.beat()
+        assert two.numbers == []
+        world.pass_time(10_000)
+    two.beat()
+    assert len(two.numbers) == 6
+    assert one.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_missed_that_it_is_to_give_up_partitions_is_told_again(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    one.join()
+    two.join()
+    assert one.ask(owned=one.owned).assignment == world.topics.partitions("t", 0, 1, 2)
+    assert one.ask().assignment == world.topics.partitions("t", 0, 1, 2)
+    one.owned = world.topics.partitions("t", 0, 1, 2)
+    one.beat()
+    assert one.ask().assignment is None
+
+
+def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    for _ in range(4):
+        world.pass_time(REBALANCE_MS // 2)
+        assert [one.beat(), two.beat()] == [NONE, NONE]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "", "makes_own_id": False, "epoch": 1}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+        ({"owned": None}, ErrorCode.INVALID_REQUEST),
+        ({"topic_names": ()}, ErrorCode.INVALID_REQUEST),
+        ({"topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"topic_names": None, "topic_regex": ""}, ErrorCode.INVALID_REQUEST),
+        ({"assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"topic_regex": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"topic_names": None, "topic_regex": "t.*"}, ErrorCode.NONE),
+        ({"member_id": "", "makes_own_id": False}, ErrorCode.NONE),
+        ({"topic_names": ("none",)}, ErrorCode.NONE),
+    ],
+)
+def test_a_first_heartbeat_that_can_t_be_is_refused_and_makes_no_group(
+    world: ConsumerWorld, fields: dict[str, Any], code: ErrorCode
+) -> None:
+    usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
+    answer = world.member().ask(**{**usual, **fields})
+    assert answer.error is code
+    assert (answer.message is None) == (code is NONE), "it says what was wrong"
+    assert bool(world.coordinator.groups) == bool(world.records) == (code is NONE)
+
+
+def test_a_coordinator_makes_ids_for_those_that_have_none(world: ConsumerWorld) -> None:
+    usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
+    answer = world.member().ask(member_id="", makes_own_id=False, **usual)
+    assert answer.member_id == "made-1"
+    assert "made-1" in world.group.members
+
+
+def test_another_epoch_than_its_own_fences_a_member(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    assert one.epoch == 2
+    assert one.ask(epoch=3).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert one.ask(epoch=1).error is ErrorCode.FENCED_MEMBER_EPOCH
+    too_many = world.topics.partitions("t", 0, 5)
+    assert one.ask(epoch=1, owned=too_many).error is ErrorCode.FENCED_MEMBER_EPOCH
+    missed = one.ask(epoch=1, owned=one.owned, topic_names=("t",), rebalance_timeout_ms=1)
+    assert (missed.error, missed.epoch) == (NONE, 2), "the answer was lost"
+    assert missed.assignment == one.owned, "who tells all is told all"
+    assert one.ask(member_id="nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_joins_again_has_what_it_had(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    had, epoch = one.owned, world.group.epoch
+    assert one.join() is NONE
+    assert one.owned == had
+    assert world.group.epoch == epoch
+
+
+def test_a_group_has_no_more_members_than_it_may() -> None:
+    world = ConsumerWorld(max_size=1)
+    one, two = world.member(), world.member()
+    assert [one.join(), two.join()] == [NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert one.join() is NONE
+    world.check()
+
+
+# ---- static members
+
+
+def test_a_static_member_that_comes_back_has_its_partitions_without_an_epoch(
+    world: ConsumerWorld,
+) -> None:
+    one, two = world.member(instance_id="i"), world.member()
+    world.settle(one, two)
+    had, epoch = one.owned, world.group.epoch
+    assert one.leave(-2) is NONE
+    assert one.answers[-1].epoch == -2
+    assert world.state() is ConsumerGroupState.STABLE, "its place is kept"
+    two.beat()
+    assert len(two.numbers) == 3
+    again = world.member(instance_id="i")
+    assert again.join() is NONE
+    assert (again.owned, again.epoch, world.group.epoch) == (had, epoch, epoch)
+    assert one.ask(epoch=epoch, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
+    assert one.ask(epoch=epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert one.ask(epoch=-1, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
+    assert again.ask(epoch=epoch, instance_id="other").error is ErrorCode.UNKNOWN_MEMBER_ID
+    world.check()
+
+
+def test_a_static_member_that_is_there_keeps_its_place(world: ConsumerWorld) -> None:
+    one, other = world.member(instance_id="i"), world.member(instance_id="i")
+    one.join()
+    assert other.join() is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert one.join() is NONE, "it may itself"
+    one.leave(-2)
+    assert one.ask(epoch=1, owned=one.owned).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert one.join() is NONE
+    assert one.leave() is NONE
+    assert other.join() is NONE, "the place is free"
+
+
+def test_a_static_member_that_stays_away_is_out(world: ConsumerWorld) -> None:
+    one, two = world.member(instance_id="i"), world.member()
+    world.settle(one, two)
+    one.leave(-2)
+    world.pass_time(SESSION_MS // 2)
+    two.beat()
+    world.pass_time(SESSION_MS // 2)
+    two.beat()
+    assert len(two.numbers) == 6
+    assert world.member(instance_id="i").join() is NONE
+
+
+def test_a_static_member_that_comes_back_for_other_topics_gives_up_the_former(
+    world: ConsumerWorld,
+) -> None:
+    world.topics.set("u", 1)
+    one = world.member(instance_id="i")
+    one.join()
+    one.leave(-2)
+    again = world.member(instance_id="i", topic_names=("u",))
+    again.join()
+    assert again.owned == world.topics.partitions("u", 0)
+
+
+# ---- subscriptions and topics
+
+
+def test_members_of_other_topics_have_partitions_of_these_alone(world: ConsumerWorld) -> None:
+    world.topics.set("u", 2)
+    one, two = world.member(), world.member(topic_names=("u", "u", "none"))
+    world.settle(one, two)
+    assert one.owned == world.topics.partitions("t", *range(6))
+    assert two.owned == world.topics.partitions("u", 0, 1)
+    assert world.group.members[two.member_id].subscription.topic_names == ("none", "u")
+
+
+def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
+    world: ConsumerWorld,
+) -> None:
+    one = world.member(topic_names=None, topic_regex="t|u.*")
+    one.join()
+    assert len(one.owned) == 6
+    world.topics.set("u1", 2)
+    world.topics.set("v", 1)
+    one.beat()
+    assert len(one.owned) == 8
+    epoch = one.epoch
+    world.topics.set("w", 3)
+    one.beat()
+    assert one.epoch == epoch, "that concerns nobody"
+    world.topics.set("t", 0)
+    world.settle(one)
+    assert one.owned == world.topics.partitions("u1", 0, 1)
+    one.beat(topic_regex="v", topic_names=())
+    world.settle(one)
+    assert one.owned == world.topics.partitions("v", 0)
+
+
+def test_partitions_that_come_are_assigned(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    before = one.owned, two.owned
+    world.topics.set("t", 9)
+    world.settle(one, two)
+    assert before[0] < one.owned
+    assert before[1] < two.owned
+    assert len(one.owned | two.owned) == 9
+
+
+def test_a_topic_that_is_made_anew_is_another_one(world: ConsumerWorld) -> None:
+    one = world.member()
+    one.join()
+    former = one.owned
+    world.topics.set("t", 0)
+    world.topics.set("t", 6)
+    world.settle(one)
+    assert one.owned == world.topics.partitions("t", *range(6))
+    assert one.owned.isdisjoint(former)
+
+
+def test_the_assignor_that_most_ask_for_assigns(world: ConsumerWorld) -> None:
+    world.topics.set("u", 3)
+    both = ("t", "u")
+    members = [world.member(topic_names=both, assignor="range") for _ in range(2)]
+    members.append(world.member(topic_names=both, assignor="uniform"))
+    world.settle(*members, rounds=8)
+    assert world.group.assignor == "range"
+    assert [member.numbers for member in members] == [[0, 0, 1], [1, 2, 3], [2, 4, 5]]
+
+
+# ---- offsets
+
+
+def test_offsets_are_for_members_of_this_epoch(world: ConsumerWorld) -> None:
+    one = world.member()
+    one.join()
+    check_commit, check_fetch = world.coordinator.check_commit, world.coordinator.check_fetch
+    check_commit("g", one.member_id, 1)
+    check_fetch("g", one.member_id, 1)
+    check_fetch("g", "", -1)
+    for check, member_id, epoch, code in [
+        (check_commit, one.member_id, 0, ErrorCode.STALE_MEMBER_EPOCH),
+        (check_commit, one.member_id, 2, ErrorCode.STALE_MEMBER_EPOCH),
+        (check_commit, "nobody", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        (check_commit, "", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+        (check_fetch, one.member_id, 2, ErrorCode.STALE_MEMBER_EPOCH),
+        (check_fetch, "nobody", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ]:
+        with pytest.raises(Exception, match=code.name):
+            check("g", member_id, epoch)
+    one.leave()
+    check_commit("g", "", -1)
+
+
+# ---- the coordinator's own death
+
+
+def test_another_coordinator_goes_on_where_the_former_one_was(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member(instance_id="i", assignor="range", rack_id="r")
+    world.settle(one, two)
+    epoch, members = world.group.epoch, world.group.members
+    world.move()
+    assert (world.group.epoch, world.group.members) == (epoch, members)
+    assert [one.beat(), two.beat()] == [NONE, NONE]
+    assert world.group.epoch == epoch, "nobody notices"
+    world.pass_time(SESSION_MS)
+    assert world.state() is ConsumerGroupState.EMPTY, "all members' time began anew"
+
+
+def test_a_rebalance_goes_on_at_another_coordinator(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    one.join()
+    two.join()
+    all_of_it = one.owned
+    one.beat()
+    one.owned = all_of_it
+    world.move()
+    two.beat()
+    assert two.numbers == [], "the other one has yet to give up"
+    for _ in range(REBALANCE_MS // 10_000):
+        world.pass_time(10_000)
+        one.beat()
+        one.owned = all_of_it
+        two.beat()
+    assert len(two.numbers) == 6
+
+
+def test_topics_that_came_while_nobody_coordinated_are_assigned(world: ConsumerWorld) -> None:
+    one = world.member()
+    one.join()
+    world.coordinator.forget("g")
+    world.topics.set("t", 7)
+    world.begin()
+    world.coordinator.restore("g", world.records)
+    one.beat()
+    assert len(one.owned) == 7
+
+
+def test_an_answer_comes_once_what_it_says_is_kept(world: ConsumerWorld) -> None:
+    one = world.member()
+    held: Writes = []
+    world.held_writes = held
+    one.join()
+    assert one.answers == []
+    [(records, then)] = held
+    world.held_writes = None
+    world.keep(records, then)
+    assert (one.epoch, one.numbers) == (1, [0, 1, 2, 3, 4, 5])
+
+
+def test_what_could_not_be_kept_is_kept_with_the_next_sign_of_life(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    one.join()
+    world.write_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert two.join() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert one.beat() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.write_error = NONE
+    world.settle(one, two)
+    epoch, members, targets = world.group.epoch, world.group.members, world.group.targets
+    world.move()
+    assert (world.group.epoch, world.group.members) == (epoch, members)
+    assert world.group.targets == targets
+
+
+def test_who_is_gone_is_gone_at_the_next_coordinator(world: ConsumerWorld) -> None:
+    one, two = world.member(), world.member()
+    world.settle(one, two)
+    two.leave()
+    world.move()
+    assert list(world.group.members) == [one.member_id]
+    assert one.beat() is NONE
+    assert len(one.numbers) == 6
+    assert {key.member_id for key in world.records} == {"", one.member_id}
+
+
+def test_nothing_is_waited_for_in_a_group_that_is_forgotten(world: ConsumerWorld) -> None:
+    one: ConsumerClient = world.member()
+    one.join()
+    world.member().join()
+    one.beat()
+    world.coordinator.forget("g")
+    world.coordinator.forget("none")
+    assert not world.heartbeats.num_delayed
+    world.pass_time(2 * SESSION_MS)
+    assert not world.coordinator.groups

@@ -1,0 +1,89 @@
+"""Faults with arguments that are wrong, and what chance makes of those that are right."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import fmean, median, quantiles
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as WireError
+
+from purgatory.kafka import ErrorCode
+from purgatory.kafka.error_numbers import ERROR_NUMBERS
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults import Answer, DelayAnswers, LoadCoordinator, LoseAnswers, fault_of
+
+
+def test_errors_have_the_numbers_of_the_protocol() -> None:
+    assert {one.name.upper(): int(one) for one in WireError} == ERROR_NUMBERS
+    assert {one.name: int(one) for one in ErrorCode}.items() <= ERROR_NUMBERS.items()
+
+
+@pytest.mark.parametrize(
+    ("error", "right"),
+    [
+        ("NOT_LEADER", "Kafka has no such error; the nearest are NOT_LEADER_OR_FOLLOWER,"),
+        ("not-leader-or-follower", "the nearest are NOT_LEADER_OR_FOLLOWER,"),
+        ("COORDINATOR_LOADING", "the nearest are COORDINATOR_LOAD_IN_PROGRESS,"),
+        ("", "Kafka has no such error; the nearest are"),
+        (6, "Kafka has no such error; the nearest are"),
+        (None, "Kafka has no such error; the nearest are"),
+        ("NONE", "that is no error"),
+    ],
+)
+def test_an_error_that_there_is_not_is_told_with_the_nearest(error: Any, right: str) -> None:
+    with pytest.raises(ClusterError, match=right):
+        Answer(error=error)
+
+
+def test_an_api_is_named_as_kafka_does_or_as_the_simulation() -> None:
+    names = ["OffsetForLeaderEpoch", "offset_for_leader_epoch", "offset-for-leader-epoch"]
+    assert {LoseAnswers(api=name).api for name in names} == {"offset_for_leader_epoch"}
+    fault = Answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
+    assert fault.concerns(1, "produce", None) and not fault.concerns(1, "fetch", None)
+    assert (fault.error_code, fault.chosen) == (6, {"topic": "orders"})
+
+
+def test_only_coordinators_load() -> None:
+    fault = LoadCoordinator(broker=2, group_id="g")
+    asked = [(2, "join_group"), (2, "txn_offset_commit"), (2, "produce"), (1, "join_group")]
+    assert [fault.concerns(*one, None) for one in asked] == [True, True, False, False]
+    assert fault.error_code == ERROR_NUMBERS["COORDINATOR_LOAD_IN_PROGRESS"]
+
+
+def _drawn(**arguments: Any) -> list[float]:
+    fault, random = DelayAnswers(**arguments), Random(5)
+    return [fault.draw_ms(random) for _ in range(4_000)]
+
+
+def test_delays_are_spread_as_they_are_asked_for() -> None:
+    assert set(_drawn(by_ms=7)) == {7}
+    uniform = _drawn(by_ms=10, distribution="uniform", to_ms=30)
+    assert 10 <= min(uniform) < 10.1 and 29.9 < max(uniform) <= 30
+    assert 19.5 < fmean(uniform) < 20.5
+    exponential = _drawn(by_ms=40, distribution="exponential")
+    assert 38 < fmean(exponential) < 42 and 26 < median(exponential) < 30
+    lognormal = _drawn(by_ms=10, distribution="lognormal", p75_ms=20)
+    assert 9 < median(lognormal) < 11 and 18 < quantiles(lognormal, n=4)[2] < 22
+    assert set(_drawn(by_ms=0, distribution="exponential")) == {0}
+    assert set(_drawn(by_ms=0, distribution="lognormal", p75_ms=5)) == {0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        ({"distribution": "gauss"}, "one of fixed, uniform, exponential, lognormal"),
+        ({"distribution": 5}, "one of fixed, uniform, exponential, lognormal"),
+        ({"distribution": "uniform"}, "it takes to_ms"),
+        ({"distribution": "uniform", "to_ms": 4}, "by_ms=5 or more"),
+        ({"distribution": "lognormal"}, "it takes p75_ms"),
+        ({"distribution": "lognormal", "p75_ms": "9"}, "milliseconds"),
+        ({"p75_ms": 9}, "that is for distribution='lognormal'"),
+        ({"distribution": "exponential", "to_ms": 9}, "that is for distribution='uniform'"),
+        ({"seed": 1.5}, "a whole number"),
+    ],
+)
+def test_what_is_wrong_with_a_distribution_is_told(arguments: dict[str, Any], right: str) -> None:
+    with pytest.raises(ClusterError, match=right):
+        fault_of({"kind": "delay_answers", "by_ms": 5, **arguments})

@@ -1,0 +1,68 @@
+"""Offsets committed in transactions: which hold, against a list of all records, looked through."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.kafka import CommittedOffset, EndTransaction, OffsetKey
+from purgatory.kafka.groups.pending_offsets import PendingOffsets
+
+KEYS = [OffsetKey("g", "in", 0), OffsetKey("g", "in", 1), OffsetKey("h", "in", 0)]
+
+_keys = st.sampled_from(KEYS)
+_ids = st.integers(1, 3)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("hold"), _ids, _keys),
+        st.tuples(st.just("plain"), st.just(0), _keys),
+        st.tuples(st.sampled_from(EndTransaction), _ids, st.none()),
+    ),
+    max_size=30,
+)
+
+
+def _holding(steps: list[tuple[object, int, OffsetKey | None]]) -> dict[OffsetKey, int]:
+    """What holds: of each key the record written last, of those that hold by themselves or whose
+    producer's next end is a commit."""
+    holds: dict[OffsetKey, int] = {}
+    for number, (kind, producer, key) in enumerate(steps):
+        if kind == "hold":
+            ends = [k for k, who, _ in steps[number:] if who == producer and k != "hold"]
+            if not ends or ends[0] is not EndTransaction.COMMIT:
+                continue
+        if key is not None:
+            holds[key] = number
+    return holds
+
+
+@settings(max_examples=300)
+@given(_steps)
+def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
+    steps: list[tuple[object, int, OffsetKey | None]],
+) -> None:
+    pending = PendingOffsets()
+    holds: dict[OffsetKey, int] = {}
+    for number, (kind, producer, key) in enumerate(steps):
+        if isinstance(kind, EndTransaction):
+            for ended, committed in pending.end(producer, kind):
+                assert committed is not None
+                holds[ended] = committed.offset
+        elif kind == "hold":
+            assert key is not None
+            pending.hold(producer, (key, CommittedOffset(number, -1, "")))
+        else:
+            assert key is not None
+            pending.supersede(key)
+            holds[key] = number
+    assert holds == _holding(steps)
+
+
+def test_whose_offsets_may_change_is_told_by_group() -> None:
+    pending = PendingOffsets()
+    for key in KEYS:
+        pending.hold(1, (key, CommittedOffset(5, -1, "")))
+    assert pending.of_group("g") == {KEYS[0].place, KEYS[1].place}
+    assert len(pending) == 3
+    pending.end(1, EndTransaction.ABORT)
+    assert pending.of_group("g") == set()
