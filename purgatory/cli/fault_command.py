@@ -45,7 +45,7 @@ _TYPED: Mapping[str, object] = {
     "p75_ms": _delay("With --distribution lognormal: the 75th percentile.", "--delay-p75"),
     "throttle_ms": options.duration_option("How long clients are told to wait.", "--throttle"),
     "jump_ms": typer.Option(
-        "--by", parser=_signed_ms, metavar="DURATION", help="Forward, or back: 8h, -90s."
+        "--jump", parser=_signed_ms, metavar="DURATION", help="Forward, or back: 8h, -90s."
     ),
     "distribution": typer.Option(help="How the delays are spread."),
     "error": typer.Option(help="The error, by its Kafka name: NOT_LEADER_OR_FOLLOWER ..."),
@@ -56,8 +56,8 @@ _TYPED: Mapping[str, object] = {
     "transactional_id": typer.Option(help="What is asked with this transactional.id only."),
     "epochs": typer.Option(min=1, help="By how many."),
     "keep_bytes": typer.Option(min=0, help="So many bytes come; without it, half of them."),
-    "bytes_per_s": typer.Option(min=1, help="So many bytes a second."),
-    "seed": typer.Option(help="Have the same chance each time."),
+    "bytes_per_s": typer.Option("--rate", min=1, help="So many bytes a second."),
+    "seed": options.seed_option,
     "lost_records": typer.Option(
         min=0, help="Of each of its logs, so many of the last records are gone then."
     ),

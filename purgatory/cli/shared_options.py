@@ -50,6 +50,14 @@ Strict = Annotated[
     ),
 ]
 
+seed_option = typer.Option(
+    "--seed",
+    parser=whole_number(0, 2**63 - 1),
+    metavar="N",
+    help="The seed of its chance: the same one has the same happen again.",
+    show_default=False,
+)
+
 Once = Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")]
 
 Master = Annotated[

@@ -16,7 +16,6 @@ import typer
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.duration import Duration
-from purgatory.cli.whole_number import whole_number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _SIGNALLED = 128
 """The exit status after a signal, as shells have it: this and the signal's number."""
 
-_MOST_SEED = 2**63 - 1
 _CLOSINGS = {"purgatory_closed", "timer_closed"}
 
 
@@ -43,15 +41,7 @@ def simulate(
     scenario: Annotated[
         str, typer.Argument(help="A shipped scenario's name, or a TOML file.", show_default=False)
     ],
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(0, _MOST_SEED),
-            metavar="N",
-            help="Another seed than the scenario's.",
-            show_default=False,
-        ),
-    ] = None,
+    seed: Annotated[int | None, options.seed_option] = None,
     trace: options.TraceFolder = None,
     overwrite: options.Overwrite = False,
     metrics_port: options.MetricsPort = None,

@@ -16,6 +16,7 @@ PACKAGES = (
     "timer",
     "purgatory.core",
     "purgatory.kafka",
+    "purgatory.settings",
     "purgatory.trace",
     "purgatory.simulation",
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from purgatory.kafka import ProducerStates, TopicPartition
 from purgatory.kafka.controller import Controller, PartitionState
 from purgatory.kafka.groups.group_offsets import GroupOffsets
+from purgatory.kafka.groups.pending_offsets import PendingOffsets
 from tests.chaos.chaos import run_hour
 from tests.chaos.chaos_scenario import chaos_scenario
 
@@ -42,9 +43,11 @@ def _elect_whoever_lives(
     self.on_elected(topic_partition, state)
 
 
-def _load_nothing(self: GroupOffsets, partition: int) -> None:
+def _load_nothing(self: GroupOffsets, partition: int) -> Iterable[str]:
     """Begin to coordinate with no offsets, whatever was committed."""
     self._loaded[partition] = set()
+    self._pending[partition] = PendingOffsets()
+    return ()
 
 
 def _find_no_duplicate(self: ProducerStates, *_: object) -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from purgatory.kafka import (
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.wire_values import record_batch
 
@@ -65,7 +71,7 @@ class Client:
         request: Any = SimpleNamespace(client_id=self.name)
         payload = record_batch(list(values))
         batch = RecordBatch(0, len(values), len(payload), payload=payload)
-        answer: Any = SimpleNamespace(batches=[batch])
+        answer = PartitionFetchResponse(ErrorCode.NONE, batches=(batch,))
         self.trace.fetched(self.connection, request, {PLACE: answer}, {PLACE: 1})
 
     def leave_while_it_waits(self, value: bytes) -> None:

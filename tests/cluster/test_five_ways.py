@@ -119,7 +119,7 @@ ASKED = [
     Asked(
         SlowAnswers(bytes_per_s=100, share=0.5),
         lambda fault: fault.slow_answers(bytes_per_s=100, share=0.5),
-        "slow-answers --bytes-per-s 100 --share 0.5",
+        "slow-answers --rate 100 --share 0.5",
         {"bytes_per_s": 100, "share": 0.5},
     ),
     Asked(
@@ -131,7 +131,7 @@ ASKED = [
     Asked(
         JumpClock(1, -90_000),
         lambda fault: fault.jump_clock(1, -90_000),
-        "jump-clock 1 --by -90s",
+        "jump-clock 1 --jump -90s",
         {"broker": 1, "jump_ms": -90_000},
     ),
 ]
@@ -197,10 +197,10 @@ def test_in_the_live_view() -> None:
         ("delay-answers --delay 5ms --distribution uniform", "it takes to_ms"),
         ("delay-answers --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),
         ("jump-clock 1", "Missing option"),
-        ("jump-clock 1 --by 5", "give a number and its unit"),
-        ("jump-clock 1 --by --5s", "give a number and its unit"),
+        ("jump-clock 1 --jump 5", "give a number and its unit"),
+        ("jump-clock 1 --jump --5s", "give a number and its unit"),
         ("throttle --throttle 500us", "must be at least 1ms"),
-        ("slow-answers --bytes-per-s 0", "than or equal to"),
+        ("slow-answers --rate 0", "than or equal to"),
         ("tear-answers --keep-bytes -1", "than or equal to"),
     ],
 )
