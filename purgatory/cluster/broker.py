@@ -55,6 +55,7 @@ from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import log_config, value_of
 from timer import SystemClock
 
@@ -102,6 +103,7 @@ class Broker:
         self._compaction: LogCompaction
         self.groups: BrokerGroups
         self.elections: LeaderElections
+        self.topic_changes: TopicChanges
         self.authorizer: Authorizer
         self.alter_acls_purgatory: DelayedOperationPurgatory
         self.transactions: TransactionCoordinator
@@ -232,8 +234,9 @@ class Broker:
             on_isr_change=self.cluster.controller.change_isr,
         )
         self.elections = LeaderElections(
-            self._purgatory("ElectLeader"), self.cluster.controller, self._knows_leader
+            self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
         )
+        self.topic_changes = TopicChanges(self._purgatory("Topic"))
         self.groups = BrokerGroups(
             self.manager,
             config.groups,
@@ -270,11 +273,13 @@ class Broker:
         self.purgatories.append(purgatory)
         return purgatory.core
 
-    def _knows_leader(self, topic_partition: TopicPartition) -> bool:
-        """Whether the leader that the controller elected lives, and leads."""
+    def knows_leader(self, topic_partition: TopicPartition) -> bool:
+        """Whether the leader that the controller elected leads: it lives, and isn't paused."""
         state = self.cluster.controller.state_of(topic_partition)
         leader = None if state is None else self.cluster.live_broker(state.leader)
-        partition = None if leader is None else leader.manager.partition(topic_partition)
+        if leader is None or self.cluster.fault.is_paused(leader.broker_id):
+            return False
+        partition = leader.manager.partition(topic_partition)
         return partition is not None and partition.is_leader
 
     def _is_known(self, topic_partition: TopicPartition) -> bool:
@@ -377,9 +382,9 @@ class Broker:
         if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
         self.groups.take_role(topic_partition, leads)
-        self.elections.check(topic_partition)
         self.transactions.take_role(topic_partition, leads, state.leader_epoch)
         if leads:
+            self.cluster.check_decisions_on(topic_partition)
             return
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
         if state.leader != NO_LEADER:

@@ -176,6 +176,7 @@ class Cluster(ClusterMetadata):
         self.brokers[broker_id].lost_records = lost_records
         self.controller.broker_down(broker_id)
         self._check_alter_acls()
+        self.check_decisions()
 
     async def revive(self, broker_id: int) -> None:
         """Start a broker that was killed.

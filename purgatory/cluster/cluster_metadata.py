@@ -25,12 +25,15 @@ from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
     BrokerGroups,
     ReplicaManager,
+    TopicPartition,
     TransactionCoordinator,
 )
 from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
 from purgatory.kafka.controller import Controller, Topic
+from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import settings_of_log
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
@@ -49,6 +52,8 @@ class Peer(Protocol):
     authorizer: Authorizer
     groups: BrokerGroups
     transactions: TransactionCoordinator
+    elections: LeaderElections
+    topic_changes: TopicChanges
 
     def place(self, listener: Listener) -> Place:
         """Return where it listens for those who come by a listener."""
@@ -197,6 +202,24 @@ class ClusterMetadata:
         """Return a broker that lives, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
+
+    def check_decisions_on(self, topic_partition: TopicPartition) -> None:
+        """Answer those who wait until a partition is led, at whatever broker they wait."""
+        for broker in self.brokers.values():
+            if broker.alive:
+                broker.elections.check(topic_partition)
+                broker.topic_changes.check(topic_partition.topic)
+
+    def check_decisions(self) -> None:
+        """Answer those who wait until brokers know what was decided: who works has changed."""
+        for broker in self.brokers.values():
+            if broker.alive:
+                broker.elections.check_all()
+                broker.topic_changes.check_all()
+
+    def is_stopped(self, broker_id: int) -> bool:
+        """Whether a broker lives and does nothing: it hasn't learned what was decided since."""
+        return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
 
     def all_have_acls(self, version: int) -> bool:
         """Whether all brokers that live decide by these access control lists, or later ones."""

@@ -48,7 +48,10 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
-_KIND_OF_PURGATORY = {"Produce": "producer", "DeleteRecords": "admin", "AlterAcls": "admin"}
+_KIND_OF_PURGATORY = {
+    **dict.fromkeys(("Produce", "TransactionMarker", "TransactionTimeout"), "producer"),
+    **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
+}
 
 
 class ClusterTrace:

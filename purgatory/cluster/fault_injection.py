@@ -78,6 +78,9 @@ class StruckCluster(Protocol):
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, for callers that can't wait for it."""
 
+    def check_decisions(self) -> None:
+        """Answer those who wait until brokers know what was decided: who works has changed."""
+
 
 class Faults(FaultsInForce, FaultMethods[BegunFault]):
     """Puts faults into a cluster, and says which are in force."""
@@ -162,6 +165,8 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         self._frozen.pop(begun.number, None)
         if isinstance(begun.fault, Kill):
             self._cluster.revive_soon(begun.fault.broker)
+        if isinstance(begun.fault, Pause):
+            self._cluster.check_decisions()
 
     # Where they strike.
 

@@ -1,9 +1,13 @@
-"""Making and deleting topics, partitions and records."""
+"""Making and deleting topics, partitions and records.
+
+The controller makes and deletes topics at once. The answer waits in the purgatory Topic until the
+brokers concerned know: until all new partitions are led, or no replica is left at one that lives.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,7 +18,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.kafka import KafkaError, PartitionDeleteRecordsResponse, TopicPartition
+from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Topic
 from purgatory.kafka.topic_settings import checked_settings
 
@@ -43,14 +47,68 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
     """Make topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
-    results = []
+    refusals: list[_Refused | None] = []
     for asked in body.topics:
         if named[asked.name] > 1:
-            refused: _Refused | None = _Refused(_INVALID_REQUEST, f"{asked.name} is named twice")
+            refusals.append(_Refused(_INVALID_REQUEST, f"{asked.name} is named twice"))
         else:
-            refused = _create(cluster, asked, body.validate_only)
-        results.append(_created(cluster, asked, refused))
+            refusals.append(_create(cluster, asked, body.validate_only))
+    if not body.validate_only:
+        names = [asked.name for asked in body.topics]
+        refusals = await _until_led(broker, names, {}, refusals, body.timeout)
+    results = [
+        _created(cluster, asked, refused)
+        for asked, refused in zip(body.topics, refusals, strict=True)
+    ]
     return {"throttle_time": 0, "topics": results}
+
+
+async def _until_led(
+    broker: Broker,
+    names: Sequence[str],
+    first_new: Mapping[str, int],
+    refusals: Sequence[_Refused | None],
+    timeout: Any,
+) -> list[_Refused | None]:
+    """Wait until partitions that were made are led, from the first new one of each topic on."""
+
+    def is_led(name: str) -> bool:
+        topic = broker.cluster.controller.topics.get(name)
+        return topic is not None and all(
+            broker.knows_leader(TopicPartition(name, number))
+            for number in range(first_new.get(name, 0), len(topic.partitions))
+        )
+
+    return await _until(broker, names, is_led, refusals, timeout, "no leader leads all of it yet")
+
+
+async def _until(
+    broker: Broker,
+    names: Sequence[str],
+    is_in_force: Callable[[str], bool],
+    refusals: Sequence[_Refused | None],
+    timeout: Any,
+    why_not: str,
+) -> list[_Refused | None]:
+    """Wait for what wasn't refused; return what is refused then: some of it timed out, maybe."""
+    decided = {
+        name: ErrorCode.NONE
+        for name, refused in zip(names, refusals, strict=True)
+        if refused is None
+    }
+    changes = broker.topic_changes
+    became: Mapping[str, ErrorCode] = await answer_of(
+        partial(changes.wait, decided, is_in_force, milliseconds(timeout))
+    )
+    late = {
+        name: _Refused(int(code), f"{name} was changed, but {why_not}")
+        for name, code in became.items()
+        if code is not ErrorCode.NONE
+    }
+    return [
+        refused if refused is not None else late.get(name)
+        for name, refused in zip(names, refusals, strict=True)
+    ]
 
 
 def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
@@ -147,21 +205,45 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in body.topic_names]
     else:
         asked = [(one.name, one.topic_id) for one in body.topics]
-    results = []
+    topics, refusals = [], []
     for name, topic_id in asked:
         topic = cluster.topic_of(topic_id if name is None else name)
         refused = _why_not_deleted(topic, name, topic_id)
         if refused is None and topic is not None:
             cluster.controller.delete_topic(topic.name)
-        results.append(
-            {
-                "name": name if topic is None else topic.name,
-                "topic_id": topic_id if topic is None else topic.topic_id,
-                "error_code": _NONE if refused is None else refused.code,
-                "error_message": None if refused is None else refused.message,
-            }
-        )
+        topics.append(topic)
+        refusals.append(refused)
+    refusals = await _until_gone(broker, topics, refusals, body.timeout)
+    results = [
+        {
+            "name": name if topic is None else topic.name,
+            "topic_id": topic_id if topic is None else topic.topic_id,
+            "error_code": _NONE if refused is None else refused.code,
+            "error_message": None if refused is None else refused.message,
+        }
+        for (name, topic_id), topic, refused in zip(asked, topics, refusals, strict=True)
+    ]
     return {"throttle_time": 0, "responses": results}
+
+
+async def _until_gone(
+    broker: Broker,
+    topics: Sequence[Topic | None],
+    refusals: Sequence[_Refused | None],
+    timeout: Any,
+) -> list[_Refused | None]:
+    """Wait until no broker that lives has a replica of the deleted topics any more."""
+    replicas = {
+        topic.name: {one for partition in topic.partitions for one in partition.replicas}
+        for topic in topics
+        if topic is not None
+    }
+    names = ["" if topic is None else topic.name for topic in topics]
+
+    def is_gone(name: str) -> bool:
+        return not any(broker.cluster.is_stopped(one) for one in replicas[name])
+
+    return await _until(broker, names, is_gone, refusals, timeout, "a replica is still there")
 
 
 def _why_not_deleted(
@@ -182,17 +264,20 @@ def _why_not_deleted(
 
 async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Give topics more partitions."""
-    body = request.body
-    results = []
-    for asked in body.topics:
-        refused = _add_partitions(broker.cluster, asked, body.validate_only)
-        results.append(
-            {
-                "name": asked.name,
-                "error_code": _NONE if refused is None else refused.code,
-                "error_message": None if refused is None else refused.message,
-            }
-        )
+    body, topics = request.body, broker.cluster.controller.topics
+    names = [asked.name for asked in body.topics]
+    first_new = {name: len(topics[name].partitions) for name in names if name in topics}
+    refusals = [_add_partitions(broker.cluster, asked, body.validate_only) for asked in body.topics]
+    if not body.validate_only:
+        refusals = await _until_led(broker, names, first_new, refusals, body.timeout)
+    results = [
+        {
+            "name": name,
+            "error_code": _NONE if refused is None else refused.code,
+            "error_message": None if refused is None else refused.message,
+        }
+        for name, refused in zip(names, refusals, strict=True)
+    ]
     return {"throttle_time": 0, "results": results}
 
 
