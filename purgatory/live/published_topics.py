@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from purgatory.trace.table_rows import ROWS
+from purgatory.trace.trace_schema import REQUIRED_TABLES
 
 PARTITIONS = 4
 """How many partitions each of the topics gets that are made here."""
@@ -23,4 +23,4 @@ def published_topics(prefix: str) -> dict[str, str]:
             f"{prefix!r} can't begin the name of a topic: use letters, digits, dots, dashes and "
             "underscores, at most 200"
         )
-    return {table: f"{prefix}.{table}" for table in ROWS}
+    return {table: f"{prefix}.{table}" for table in REQUIRED_TABLES}

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from purgatory.client.first_answer import NoAnswerError, first_answer
 from purgatory.live.published_topics import PARTITIONS, published_topics
-from purgatory.trace.table_rows import OperationRow, ReadRow, Row, SendRow
+from purgatory.trace.table_rows import (
+    CommitRow,
+    OperationRow,
+    ReadRow,
+    Row,
+    SendRow,
+    TransactionRow,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -103,6 +110,12 @@ class RowPublisher:
     def read(self, row: ReadRow) -> None:
         """Take a row of the table of reads. O(1)."""
         self._take("reads", row)
+
+    def commit(self, row: CommitRow) -> None:
+        """Let a row of the table of commits pass: no job over a stream asks for it."""
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Let a row of the table of transactions pass, likewise."""
 
     def _take(self, table: str, row: Row) -> None:
         if self._closing:

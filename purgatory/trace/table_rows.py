@@ -48,6 +48,9 @@ class SendRow(NamedTuple):
     arrived_us: int | None = None
     served_us: int | None = None
     settled_us: int | None = None
+    transactional_id: str | None = None
+    epoch: int | None = None
+    transaction: int | None = None
 
 
 class ReadRow(NamedTuple):
@@ -62,9 +65,42 @@ class ReadRow(NamedTuple):
     value_id: int
     time_us: int
     applied: bool
+    isolation: str | None = None
 
 
-Row: TypeAlias = OperationRow | SendRow | ReadRow
+class CommitRow(NamedTuple):
+    """How far a group got, as it stored it."""
 
-ROWS: Mapping[str, type[Row]] = {"operations": OperationRow, "sends": SendRow, "reads": ReadRow}
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    time_us: int
+    transaction: int | None = None
+    held: bool | None = None
+
+
+class TransactionRow(NamedTuple):
+    """One transaction, from its begin to its last marker."""
+
+    transaction: int
+    transactional_id: str
+    epoch: int
+    outcome: str
+    ended_by: str | None
+    epoch_us: int | None
+    begun_us: int
+    decided_us: int | None
+    ended_us: int | None
+
+
+Row: TypeAlias = OperationRow | SendRow | ReadRow | CommitRow | TransactionRow
+
+ROWS: Mapping[str, type[Row]] = {
+    "operations": OperationRow,
+    "sends": SendRow,
+    "reads": ReadRow,
+    "commits": CommitRow,
+    "transactions": TransactionRow,
+}
 """The kind of row of each table that is written while a run goes on."""

@@ -1,6 +1,6 @@
 """What a trace is made of: its tables, their columns and types, and what must hold in a row.
 
-Schema version 2, described in `docs/traces.md`; version 1 lacks what is named `ADDED`.
+Schema version 3, described in `docs/traces.md`, with what each version added.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The version that is written."""
 
-SCHEMA_VERSIONS = (1, SCHEMA_VERSION)
+SCHEMA_VERSIONS = (1, 2, SCHEMA_VERSION)
 """The versions that are read."""
 
 RUN_FILE = "run.json"
@@ -55,6 +55,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "arrived_us": "bigint",
         "served_us": "bigint",
         "settled_us": "bigint",
+        "transactional_id": "string",
+        "epoch": "int",
+        "transaction": "bigint",
     },
     "reads": {
         "run_id": "string",
@@ -67,6 +70,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "value_id": "bigint",
         "time_us": "bigint",
         "applied": "boolean",
+        "isolation": "string",
     },
     "effects": {
         "run_id": "string",
@@ -78,6 +82,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "key": "bigint",
         "version": "bigint",
         "time_us": "bigint",
+        "transaction": "bigint",
     },
     "commits": {
         "run_id": "string",
@@ -86,6 +91,20 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "partition": "int",
         "offset": "bigint",
         "time_us": "bigint",
+        "transaction": "bigint",
+        "held": "boolean",
+    },
+    "transactions": {
+        "run_id": "string",
+        "transaction": "bigint",
+        "transactional_id": "string",
+        "epoch": "int",
+        "outcome": "string",
+        "ended_by": "string",
+        "epoch_us": "bigint",
+        "begun_us": "bigint",
+        "decided_us": "bigint",
+        "ended_us": "bigint",
     },
 }
 """The columns of each table and their types in Spark's words. More columns are let pass."""
@@ -94,10 +113,12 @@ NULLABLE: Mapping[str, frozenset[str]] = {
     "operations": frozenset({"watch_keys"}),
     "sends": frozenset(
         {"error", "answer_us", "offset", "created_us", "arrived_us", "served_us", "settled_us"}
+        | {"transactional_id", "epoch", "transaction"}
     ),
-    "reads": frozenset(),
-    "effects": frozenset(),
-    "commits": frozenset(),
+    "reads": frozenset({"isolation"}),
+    "effects": frozenset({"transaction"}),
+    "commits": frozenset({"transaction", "held"}),
+    "transactions": frozenset({"ended_by", "epoch_us", "decided_us", "ended_us"}),
 }
 """The columns that may be null, and may be missing."""
 
@@ -158,5 +179,16 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "reads": (_before_start("time_us"), *_negative("poll", "partition", "offset")),
     "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
     "commits": (_before_start("time_us"), *_negative("partition", "offset")),
+    "transactions": (
+        _before_start("begun_us"),
+        Rule(
+            TIME,
+            "begun_us < epoch_us or decided_us < begun_us or ended_us < decided_us"
+            " or ended_us < begun_us",
+            "concat_ws(' ', 'epoch_us', epoch_us, 'begun_us', begun_us, 'decided_us', decided_us,"
+            " 'ended_us', ended_us)",
+        ),
+        *_negative("epoch"),
+    ),
 }
 """What must not be in a row, in the order in which it is looked for; null fits everything."""

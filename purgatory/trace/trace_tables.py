@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
+from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow, TransactionRow
 
 
 class Tables(Protocol):
@@ -19,6 +19,12 @@ class Tables(Protocol):
 
     def read(self, row: ReadRow) -> None:
         """Take a row of the table of reads."""
+
+    def commit(self, row: CommitRow) -> None:
+        """Take a row of the table of commits."""
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Take a row of the table of transactions."""
 
 
 class AllOf:
@@ -41,6 +47,16 @@ class AllOf:
         """Pass on a row of reads."""
         for taker in self._takers:
             taker.read(row)
+
+    def commit(self, row: CommitRow) -> None:
+        """Pass on a row of commits."""
+        for taker in self._takers:
+            taker.commit(row)
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Pass on a row of transactions."""
+        for taker in self._takers:
+            taker.transaction(row)
 
 
 class WithoutTopics:
@@ -68,3 +84,12 @@ class WithoutTopics:
         """Pass on a row of reads, or drop it."""
         if row.topic not in self._topics:
             self._tables.read(row)
+
+    def commit(self, row: CommitRow) -> None:
+        """Pass on a row of commits, or drop it."""
+        if row.topic not in self._topics:
+            self._tables.commit(row)
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Pass on a row of transactions."""
+        self._tables.transaction(row)

@@ -1,9 +1,10 @@
-"""The trace of a run as Parquet, schema version 2 (described in `docs/traces.md`).
+"""The trace of a run as Parquet, schema version 3 (described in `docs/traces.md`).
 
-A trace is a folder: `run.json`, and one folder of numbered parts for each table. Rows are written
-as they come, so that memory holds a row group and no more. A part has a temporary name until it is
-finished; `run.json` says `"complete": false` from the start until everything is written. So whoever
-reads a trace can tell a whole one from one that was interrupted, and never meets half a part.
+A trace is a folder: `run.json`, and one folder of numbered parts for each table; an optional table
+has one once it has a row. Rows are written as they come, so that memory holds a row group and no
+more. A part has a temporary name until it is finished; `run.json` says `"complete": false` from the
+start until everything is written. So whoever reads a trace can tell a whole one from one that was
+interrupted, and never meets half a part.
 
 Nothing in it depends on the machine, the moment or the library's mood: the same seed gives the same
 bytes (with the same version of pyarrow, which writes its version into each file).
@@ -21,8 +22,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.trace.table_rows import ROWS, OperationRow, ReadRow, SendRow
-from purgatory.trace.trace_schema import NULLABLE, RUN_FILE, SCHEMA_VERSION, TABLES
+from purgatory.trace.table_rows import (
+    ROWS,
+    CommitRow,
+    OperationRow,
+    ReadRow,
+    SendRow,
+    TransactionRow,
+)
+from purgatory.trace.trace_schema import (
+    NULLABLE,
+    REQUIRED_TABLES,
+    RUN_FILE,
+    SCHEMA_VERSION,
+    TABLES,
+)
 
 ROWS_PER_PART = 250_000
 ROWS_PER_GROUP = 50_000
@@ -163,6 +177,7 @@ class TraceWriter:
         except OSError as error:
             raise TraceError(f"{folder}: cannot be made: {error.strerror}") from error
         self.folder = folder
+        self._run_id = run_id
         self._head = {
             "schema_version": SCHEMA_VERSION,
             "run_id": run_id,
@@ -173,11 +188,29 @@ class TraceWriter:
             "consumers": list(consumers),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
-        self._tables = {table: TableWriter(folder / table, table, run_id) for table in ROWS}
+        self._tables = {
+            table: TableWriter(folder / table, table, run_id) for table in REQUIRED_TABLES
+        }
         # Not methods: a simulation adds millions of rows.
         self.operation: Callable[[OperationRow], None] = self._tables["operations"].add
         self.send: Callable[[SendRow], None] = self._tables["sends"].add
         self.read: Callable[[ReadRow], None] = self._tables["reads"].add
+
+    def commit(self, row: CommitRow) -> None:
+        """Add a row of commits."""
+        self._optional("commits").add(row)
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Add a row of transactions."""
+        self._optional("transactions").add(row)
+
+    def _optional(self, table: str) -> TableWriter:
+        """A table that a trace has if it has rows of it."""
+        writer = self._tables.get(table)
+        if writer is None:
+            writer = TableWriter(self.folder / table, table, self._run_id)
+            self._tables[table] = writer
+        return writer
 
     def finish(self, duration_ms: int, summary: Mapping[str, Any]) -> None:
         """Finish all parts and mark the trace complete."""

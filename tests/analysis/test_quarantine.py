@@ -223,7 +223,7 @@ def test_files_that_are_left_out_as_a_whole(
     pq.write_table(table.set_column(at, "end_us", pc.cast(table["end_us"], pa.string())), parts[0])
     pq.write_table(pq.read_table(parts[1]).drop_columns(["outcome"]), parts[1])
     parts[2].write_bytes(parts[2].read_bytes()[:-10])
-    future = write_trace(tmp_path / "traces" / "2", [], run_id="future", schema_version=3)
+    future = write_trace(tmp_path / "traces" / "2", [], run_id="future", schema_version=4)
     packed = _json_trace(tmp_path / "traces" / "3", [])
     whole = gzip.compress(json.dumps(READ).encode())
     (packed / "reads.jsonl.gz").write_bytes(whole[:-5])

@@ -15,6 +15,7 @@ import pytest
 from purgatory.simulation import Simulation, load_scenario, shipped_scenarios
 from purgatory.simulation.operation_recorder import OUTCOMES
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
+from purgatory.trace.trace_schema import SCHEMA_VERSION
 
 NAMES = ("leader-failover", "rebalance-storm", "retry-reorder", "slow-follower", "steady")
 EXACT_BELOW_US = 10_000
@@ -137,7 +138,7 @@ def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: An
     run = shipped(name)
     head = json.loads((run.trace / "run.json").read_text())
     assert head["complete"] is True
-    assert (head["schema_version"], head["run_id"]) == (2, f"{name}-1")
+    assert (head["schema_version"], head["run_id"]) == (SCHEMA_VERSION, f"{name}-1")
     scenario = load_scenario(name).scenario
     assert [fault["kind"] for fault in head["faults"]] == [one.kind for one in scenario.faults]
     assert [fault["at_ms"] for fault in head["faults"]] == [one.at_ms for one in scenario.faults]

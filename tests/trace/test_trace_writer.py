@@ -11,8 +11,8 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import TraceError
-from purgatory.trace.table_rows import ROWS, OperationRow, ReadRow
-from purgatory.trace.trace_schema import SCHEMA_VERSION, TABLES
+from purgatory.trace.table_rows import ROWS, CommitRow, OperationRow, ReadRow, TransactionRow
+from purgatory.trace.trace_schema import REQUIRED_TABLES, SCHEMA_VERSION, TABLES
 from purgatory.trace.trace_writer import ROWS_PER_PART, TableWriter, TraceWriter, arrow_schema
 
 
@@ -56,9 +56,26 @@ def test_a_trace_is_incomplete_until_it_is_finished(tmp_path: Path) -> None:
     assert document["tables"]["reads"] == {"parts": 1, "rows": 1}
     assert document["summary"] == {"answer": 42}
     # A table without rows has its schema all the same.
-    for table in ROWS:
+    assert sorted(document["tables"]) == sorted(REQUIRED_TABLES)
+    for table in REQUIRED_TABLES:
         assert pq.read_table(tmp_path / "trace" / table).schema == arrow_schema(table)
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_an_optional_table_is_there_once_it_has_a_row(tmp_path: Path) -> None:
+    trace = writer(tmp_path / "trace")
+    trace.commit(CommitRow("readers", "events", 2, 11, 900, transaction=7, held=True))
+    trace.transaction(TransactionRow(7, "copier", 3, "committed", "producer", 5, 10, 20, 30))
+    trace.finish(1, {})
+    document = run_file(tmp_path / "trace")
+    assert sorted(document["tables"]) == sorted(ROWS)
+    for table in ("commits", "transactions"):
+        assert document["tables"][table] == {"parts": 1, "rows": 1}
+        back = pq.read_table(tmp_path / "trace" / table)
+        assert back.schema == arrow_schema(table)
+        assert back["transaction"].to_pylist() == [7]
+    writer(tmp_path / "trace", overwrite=True).finish(1, {})
+    assert not (tmp_path / "trace" / "transactions").exists()
 
 
 def test_an_abandoned_trace_keeps_its_rows_and_stays_incomplete(tmp_path: Path) -> None:

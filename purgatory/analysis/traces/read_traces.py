@@ -47,7 +47,7 @@ Mapping_ = ColumnMapping | Mapping[str, Any] | Path_ | None
 class TraceTables:
     """The tables of some traces. All are lazy but `runs`, which is small.
 
-    The five tables have the columns that `docs/traces.md` describes, and good rows only;
+    The tables of a trace have the columns that `docs/traces.md` describes, and good rows only;
     `quarantine` has what is missing from them: rows in = rows out + quarantined.
     """
 
@@ -57,6 +57,7 @@ class TraceTables:
     reads: DataFrame
     effects: DataFrame
     commits: DataFrame
+    transactions: DataFrame
     quarantine: DataFrame
     runs: DataFrame
 

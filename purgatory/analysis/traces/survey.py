@@ -1,4 +1,4 @@
-"""How traces are found and checked (schema versions 1 and 2, see `trace_schema`).
+"""How traces are found and checked (of the schema versions of `trace_schema`).
 
 A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
 each table. Everything that can be told from the folder itself, the head and the parts' footers is

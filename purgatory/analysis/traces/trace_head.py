@@ -107,7 +107,7 @@ def _load(path: Path) -> dict[str, Any]:
     if version not in SCHEMA_VERSIONS or type(version) is not int:
         raise FutureVersionError(
             f"{path}: schema_version is {version!r}, and this version of purgatory reads "
-            f"{' and '.join(map(str, SCHEMA_VERSIONS))}"
+            f"{', '.join(map(str, SCHEMA_VERSIONS[:-1]))} and {SCHEMA_VERSIONS[-1]}"
         )
     return head
 
