@@ -1,12 +1,15 @@
 """A cluster that real Kafka clients talk to."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from purgatory.cluster.authorization import AclSpec, Authorization
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig, TopicSpec
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
 from purgatory.cluster.config_file import load_config
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.control import Control
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Tls
 from purgatory.cluster.storage import Fsync
@@ -15,6 +18,9 @@ from purgatory.kafka import GroupConfig
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault
+
+if TYPE_CHECKING:
+    from purgatory.cluster.control.control import Control
 
 __all__ = [
     "AclSpec",
@@ -39,3 +45,12 @@ __all__ = [
     "start_trace",
     "trace_writer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the control where it is asked for: with aiohttp, as much as nearly all the rest."""
+    if name != "Control":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from purgatory.cluster.control.control import Control
+
+    return Control

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,8 +22,10 @@ from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.control import Control
 from purgatory.cluster.fault_plan import PlannedFault, follow_fault_plan
+
+if TYPE_CHECKING:
+    from purgatory.cluster.control.control import Control
 
 
 @dataclass(frozen=True)
@@ -62,17 +66,12 @@ async def serve(serving: Serving) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     cluster = Cluster(serving.config, serving.trace)
-    control = Control(
-        cluster,
-        serving.control_host,
-        serving.control_port,
-        serving.control_token,
-        serving.metrics_port,
-        serving.config.host,
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(cluster.stop)
         await cluster.start()
+        if not serving.watch:
+            _print_listeners(serving.config, cluster)
+        control = await _new_control(serving, cluster)
         stack.push_async_callback(control.stop)
         await control.start()
         # What is there now stays. Looking through it at each full collection would keep all clients
@@ -88,17 +87,40 @@ async def serve(serving: Serving) -> None:
         if serving.watch:
             await _watch(cluster, stop)
         else:
-            print(f"bootstrap.servers={cluster.bootstrap_servers}")
-            for listener in serving.config.all_listeners[1:]:
-                servers = cluster.bootstrap_servers_of(listener.name)
-                print(f"{listener.name} ({listener.security_protocol}): {servers}")
-            print(f"control: {control.url} (faults, /state, /metrics)")
-            if control.token is not None and serving.control_token is None:
-                print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
-            if serving.metrics_port is not None:
-                print(f"metrics: {control.metrics_url}")
-            sys.stdout.flush()
+            _print_control(serving, control)
             await stop.wait()
+
+
+def _print_listeners(config: ClusterConfig, cluster: Cluster) -> None:
+    print(f"bootstrap.servers={cluster.bootstrap_servers}")
+    for listener in config.all_listeners[1:]:
+        servers = cluster.bootstrap_servers_of(listener.name)
+        print(f"{listener.name} ({listener.security_protocol}): {servers}")
+    sys.stdout.flush()
+
+
+def _print_control(serving: Serving, control: Control) -> None:
+    print(f"control: {control.url} (faults, /state, /metrics)")
+    if control.token is not None and serving.control_token is None:
+        print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
+    if serving.metrics_port is not None:
+        print(f"metrics: {control.metrics_url}")
+    sys.stdout.flush()
+
+
+async def _new_control(serving: Serving, cluster: Cluster) -> Control:
+    """Make the control. What it stands on is a third of all that is imported at the start: clients
+    are served meanwhile."""
+    loop, name = asyncio.get_running_loop(), "purgatory.cluster.control.control"
+    new_control: type[Control] = (await loop.run_in_executor(None, import_module, name)).Control
+    return new_control(
+        cluster,
+        serving.control_host,
+        serving.control_port,
+        serving.control_token,
+        serving.metrics_port,
+        serving.config.host,
+    )
 
 
 async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
