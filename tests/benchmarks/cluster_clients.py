@@ -28,15 +28,18 @@ VALUE = b"x" * 100
 _PRODUCE, _FETCH, _METADATA = 0, 1, 3
 _PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 11, 1
 _UNREAD_S = 0.2
+_TRANSACTIONAL = 0x10
 
 
-def record_batch(value: bytes) -> bytes:
-    """Return a batch of one record."""
+def record_batch(value: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
+    """Return a batch of one record, in a transaction where it has a producer's id."""
     # attributes, time and offset deltas 0, no key, the value, no headers
     record = b"\0\0\0\x01" + _varint(len(value)) + value + b"\0"
     body = _varint(len(record)) + record
     now_ms = 1_700_000_000_000
-    checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + body
+    attributes = _TRANSACTIONAL if producer_id >= 0 else 0
+    who = producer_id, epoch, sequence, 1
+    checked = struct.pack(">hiqqqhii", attributes, 0, now_ms, now_ms, *who) + body
     rest = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(rest)) + rest
 
@@ -51,14 +54,21 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+def string(text: str | None) -> bytes:
+    """Return a text, or null, as it is written before compact strings."""
+    return b"\xff\xff" if text is None else struct.pack(">h", len(text)) + text.encode()
+
+
 def _request(api_key: int, version: int, number: int, body: bytes) -> bytes:
     header = struct.pack(">hhih", api_key, version, number, 5) + b"bench"
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def produce_request(number: int, partition: int, batch: bytes) -> bytes:
+def produce_request(
+    number: int, partition: int, batch: bytes, transactional_id: str | None = None
+) -> bytes:
     """Return a produce with acks=all."""
-    head = struct.pack(">hhiih", -1, -1, 30_000, 1, len(TOPIC)) + TOPIC.encode()
+    head = string(transactional_id) + struct.pack(">hii", -1, 30_000, 1) + string(TOPIC)
     return _request(
         _PRODUCE,
         _PRODUCE_VERSION,

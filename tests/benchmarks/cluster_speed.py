@@ -44,12 +44,16 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def cluster(*options: str) -> Iterator[Process]:
-    """Run `purgatory cluster`."""
+def cluster(*options: str, partitions: int = 3, quiet: bool = False) -> Iterator[Process]:
+    """Run `purgatory cluster`, with a topic of so many partitions; quiet: without its log."""
     command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
     start = time.monotonic()
     with subprocess.Popen(
-        [*command, "--topic", f"{TOPIC}:3", *options], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [*command, "--topic", f"{TOPIC}:{partitions}", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if quiet else None,
+        text=True,
+        cwd=ROOT,
     ) as process:
         assert process.stdout is not None
         servers = process.stdout.readline().strip().partition("=")[2]
@@ -121,6 +125,7 @@ def idle(count: int, seconds: float, max_wait_ms: int, target: float | None) -> 
             before_s = running.cpu_s()
             time.sleep(seconds)
             share = (running.cpu_s() - before_s) / seconds
+            consumers.stdout.read()  # it ends when it has said what it did
     what = f"{count:,} idle consumers that ask every {max_wait_ms / 1_000:g} s"
     return Figure(what, 100 * share, "% of a core", target)
 

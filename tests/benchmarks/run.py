@@ -39,6 +39,8 @@ BENCHMARKS = (
     "metrics_cost",
     "long_poll",
     "cluster_speed",
+    "cluster_transactions",
+    "cluster_groups",
     "cluster_fairness",
     "pipeline_scale",
     "apply_speed",

@@ -18,6 +18,8 @@ from tests.benchmarks.measurement import Figure, Size, in_turns, table
 HELPERS = {
     "measurement",
     "cluster_clients",
+    "cluster_members",
+    "cluster_producers",
     "live_load",
     "plain_stream",
     "trace_rows",
