@@ -18,13 +18,9 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.cluster.protocol.answer_entities import blank
-from purgatory.cluster.protocol.answer_shape import (
-    ONE,
-    AnswerShape,
-    Level,
-    answer_shape,
-)
+from purgatory.cluster.protocol.answer_shape import AnswerShape, Level, answer_shape
 from purgatory.cluster.protocol.error_places import depth_of
+from purgatory.cluster.protocol.refused_answers import answer_element, names_in, refused_answer
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator
 
@@ -80,7 +76,7 @@ class Struck(NamedTuple):
         """
         shape = answer_shape(self.request.api_key, self.request.api_version)
         if self.depth == 0:
-            return self._whole(shape)
+            return refused_answer(self.request, self.fault.error_code, self._message)
         if answer is None:
             answer = blank(shape.of, {})
         levels = shape.levels[: self.depth]
@@ -88,23 +84,16 @@ class Struck(NamedTuple):
             return self._with_errors_there(answer, levels)
         return self._put(answer, levels, self.found)
 
-    def _whole(self, shape: AnswerShape) -> Any:
-        names = {one.name for one in fields(shape.of)}
-        values = dict(self._error(shape.error))
-        if "member_id" in names:
-            values["member_id"] = getattr(self.request.body, "member_id", "")
-        return blank(shape.of, values)
-
     def _put(self, answer: Any, levels: Sequence[Level], found: Sequence[Found]) -> Any:
         level, *deeper = levels
         elements = list(getattr(answer, level.answered) or ())
         for one in found:
             at = _place_of(one, level, elements, self.fault.is_carried_out)
             if deeper:
-                around = elements[at] if at is not None else self._named(level, one.named)
+                around = elements[at] if at is not None else answer_element(level, one.named)
                 element = self._put(around, deeper, one.inner)
             else:
-                element = self._named(level, one.named, level.error)
+                element = self._refused(level, one.named)
             if at is not None:
                 elements[at] = element
             elif level.is_by_place:
@@ -124,19 +113,15 @@ class Struck(NamedTuple):
             elif deeper:
                 elements.append(self._with_errors_there(element, deeper))
             else:
-                elements.append(self._named(level, named, level.error))
+                elements.append(self._refused(level, named))
         return replace(answer, **{level.answered: tuple(elements)})
 
-    def _named(self, level: Level, named: Mapping[str, Any], error: str | None = None) -> Any:
-        values = {field: named[key] for key, field in level.names.items() if key in named}
-        if error is not None:
-            values.update(self._error(error))
-        return blank(level.of, values)
+    def _refused(self, level: Level, named: Mapping[str, Any]) -> Any:
+        return answer_element(level, named, self.fault.error_code, self._message)
 
-    def _error(self, field: str | None) -> Mapping[str, Any]:
-        assert field is not None, "the place was chosen for its error"
-        code = WireError(self.fault.error_code)
-        return {field: code, "error_message": f"a fault answers {code.name.upper()}"}
+    @property
+    def _message(self) -> str:
+        return f"a fault answers {WireError(self.fault.error_code).name.upper()}"
 
 
 def strike(
@@ -259,9 +244,7 @@ class _Strike(NamedTuple):
         found: list[Found],
     ) -> tuple[Any, ...]:
         """Note an element if it is struck, and return what is left of it."""
-        named = {
-            key: element if name == ONE else getattr(element, name) for key, name in names.items()
-        }
+        named = names_in(element, names)
         if not is_chosen(self.chosen, named, self.topic_of):
             return (element,)
         rest: Any = None

@@ -176,12 +176,16 @@ def encode_response(
     return b"".join((start, tags, body))
 
 
-def build(entity_class: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of `kio` from plain values; those it has no field for are left out.
+def build(entity_class: Any, values: Any) -> Any:
+    """Make an entity of `kio` from a mapping of plain values; what it has no field for is left out.
+
+    An entity stays as it is.
 
     Raises:
         KeyError: a field without a default is missing.
     """
+    if isinstance(values, entity_class):
+        return values
     arguments = {}
     for name, convert, required in _plan(entity_class):
         if name in values:

@@ -35,10 +35,8 @@ def _refuses_settings(operation: Operation, ask: Ask, resource: Any) -> int:
     return _refuses_cluster(operation, ask)
 
 
-def _by_cluster(operation: Operation, asked: str = "", answered: str = "") -> Rule:
-    """A rule that refuses a request as a whole, in its parts if the answer has no other place."""
-    parts = [Parts(asked, answered)] if asked else []
-    return Rule(unless_cluster(operation), parts)
+def _by_cluster(operation: Operation) -> Rule:
+    return Rule(unless_cluster(operation))
 
 
 _ANYBODY = Rule()
@@ -51,23 +49,23 @@ CLUSTER_RULES: Mapping[int, Rule] = {
     # DescribeAcls
     29: _by_cluster(Operation.DESCRIBE),
     # CreateAcls
-    30: _by_cluster(Operation.ALTER, "creations", "results"),
+    30: _by_cluster(Operation.ALTER),
     # DeleteAcls
-    31: _by_cluster(Operation.ALTER, "filters", "filter_results"),
+    31: _by_cluster(Operation.ALTER),
     # DescribeConfigs
-    32: Rule(parts=[Parts("resources", "results", _unless_settings(Operation.DESCRIBE_CONFIGS))]),
+    32: Rule(parts=[Parts("resources", _unless_settings(Operation.DESCRIBE_CONFIGS))]),
     # AlterConfigs
-    33: Rule(parts=[Parts("resources", "responses", _unless_settings(Operation.ALTER_CONFIGS))]),
+    33: Rule(parts=[Parts("resources", _unless_settings(Operation.ALTER_CONFIGS))]),
     # AlterReplicaLogDirs
-    34: _by_cluster(Operation.ALTER, "dirs", "results"),
+    34: _by_cluster(Operation.ALTER),
     # DescribeLogDirs
     35: _by_cluster(Operation.DESCRIBE),
     # SaslAuthenticate
     36: _ANYBODY,
     # ElectLeaders
-    43: _by_cluster(Operation.ALTER, "topic_partitions", "replica_election_results"),
+    43: _by_cluster(Operation.ALTER),
     # IncrementalAlterConfigs
-    44: Rule(parts=[Parts("resources", "responses", _unless_settings(Operation.ALTER_CONFIGS))]),
+    44: Rule(parts=[Parts("resources", _unless_settings(Operation.ALTER_CONFIGS))]),
     # AlterPartitionReassignments
     45: _by_cluster(Operation.ALTER),
     # ListPartitionReassignments
@@ -75,17 +73,11 @@ CLUSTER_RULES: Mapping[int, Rule] = {
     # DescribeClientQuotas
     48: _by_cluster(Operation.DESCRIBE_CONFIGS),
     # AlterClientQuotas
-    49: _by_cluster(Operation.ALTER_CONFIGS, "entries", "entries"),
+    49: _by_cluster(Operation.ALTER_CONFIGS),
     # DescribeUserScramCredentials
     50: _by_cluster(Operation.DESCRIBE),
     # AlterUserScramCredentials
-    51: Rule(
-        unless_cluster(Operation.ALTER),
-        [
-            Parts("deletions", "results"),
-            Parts("upsertions", "results"),
-        ],
-    ),
+    51: _by_cluster(Operation.ALTER),
     # DescribeQuorum
     55: _by_cluster(Operation.DESCRIBE),
     # UpdateFeatures

@@ -111,7 +111,7 @@ def _shown_committed(ask: Ask, topic: Mapping[str, Any]) -> Mapping[str, Any] | 
 
 _MEMBER = Rule(unless_group(Operation.READ))
 _SUBSCRIBER = Rule(_refuses_subscription)
-_READ_PARTS = [Parts("topics", "topics", unless_topic(Operation.READ))]
+_READ_PARTS = [Parts("topics", unless_topic(Operation.READ))]
 _DESCRIBE = unless_named_group(Operation.DESCRIBE)
 
 GROUP_RULES: Mapping[int, Rule] = {
@@ -121,8 +121,8 @@ GROUP_RULES: Mapping[int, Rule] = {
     9: Rule(
         _refuses_offsets,
         [
-            Parts("topics", "topics", unless_topic(Operation.DESCRIBE)),
-            Parts("groups", "groups", _DESCRIBE),
+            Parts("topics", unless_topic(Operation.DESCRIBE)),
+            Parts("groups", _DESCRIBE),
         ],
         [Seen("topics", _shown_committed), Seen("groups", _shown_offsets)],
     ),
@@ -132,7 +132,6 @@ GROUP_RULES: Mapping[int, Rule] = {
         [
             Parts(
                 "coordinator_keys",
-                "coordinators",
                 lambda ask, key: _refuses_key(ask, key, ask.body.key_type),
             )
         ],
@@ -146,44 +145,44 @@ GROUP_RULES: Mapping[int, Rule] = {
     # SyncGroup
     14: _MEMBER,
     # DescribeGroups
-    15: Rule(parts=[Parts("groups", "groups", _DESCRIBE)]),
+    15: Rule(parts=[Parts("groups", _DESCRIBE)]),
     # ListGroups
     16: Rule(seen=[Seen("groups", _shown_group)]),
     # DeleteGroups
-    42: Rule(parts=[Parts("groups_names", "results", unless_named_group(Operation.DELETE))]),
+    42: Rule(parts=[Parts("groups_names", unless_named_group(Operation.DELETE))]),
     # OffsetDelete
     47: Rule(unless_group(Operation.DELETE), _READ_PARTS),
     # ConsumerGroupHeartbeat
     68: _SUBSCRIBER,
     # ConsumerGroupDescribe
-    69: Rule(parts=[Parts("group_ids", "groups", _DESCRIBE)]),
+    69: Rule(parts=[Parts("group_ids", _DESCRIBE)]),
     # ShareGroupHeartbeat
     76: _SUBSCRIBER,
     # ShareGroupDescribe
-    77: Rule(parts=[Parts("group_ids", "groups", _DESCRIBE)]),
+    77: Rule(parts=[Parts("group_ids", _DESCRIBE)]),
     # ShareFetch
     78: Rule(
         unless_group(Operation.READ),
-        [Parts("topics", "responses", unless_topic(Operation.READ))],
+        [Parts("topics", unless_topic(Operation.READ))],
         answers_none=True,
     ),
     # ShareAcknowledge
     79: Rule(
         unless_group(Operation.READ),
-        [Parts("topics", "responses", unless_topic(Operation.READ))],
+        [Parts("topics", unless_topic(Operation.READ))],
         answers_none=True,
     ),
     # DescribeShareGroupOffsets
-    90: Rule(parts=[Parts("groups", "groups", _DESCRIBE)]),
+    90: Rule(parts=[Parts("groups", _DESCRIBE)]),
     # AlterShareGroupOffsets
     91: Rule(
         unless_group(Operation.READ),
-        [Parts("topics", "responses", unless_topic(Operation.READ))],
+        [Parts("topics", unless_topic(Operation.READ))],
     ),
     # DeleteShareGroupOffsets
     92: Rule(
         unless_group(Operation.DELETE),
-        [Parts("topics", "responses", unless_topic(Operation.READ))],
+        [Parts("topics", unless_topic(Operation.READ))],
     ),
 }
 """The rules by API key."""

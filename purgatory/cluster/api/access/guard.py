@@ -7,44 +7,51 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from purgatory.cluster.api.access.asking import GROUP, TOPIC, Ask
-from purgatory.cluster.api.access.refused_answers import refused_answer, refused_part
 from purgatory.cluster.api.access.rule import Parts, Rule
 from purgatory.cluster.api.permitted_operations import NOT_ASKED
 from purgatory.cluster.broker import Handler
+from purgatory.cluster.protocol.answer_entities import write_answer
 from purgatory.cluster.protocol.connection import Answer
+from purgatory.cluster.protocol.refused_answers import (
+    answering_array,
+    refused_answer,
+    refused_part,
+)
 from purgatory.kafka.security.acl import CLUSTER_NAME, Operation, ResourceType
 
 
 async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:
     """Answer a request as far as the rule allows it to its client."""
     request = ask.request
-    answered = {part.asked: part.answered for part in rule.parts}
     code = rule.whole(ask)
     if code:
-        return refused_answer(request, code, answered)
-    refused: dict[str, list[dict[str, Any]]] = {}
+        return write_answer(refused_answer(request, code))
+    refused: list[Any] = []
     nothing_left = False
     for parts in rule.parts:
         split = _split(ask, parts)
         if split.refused:
-            refused.setdefault(parts.answered, []).extend(split.refused)
+            refused += split.refused
             body = dataclasses.replace(request.body, **{parts.asked: split.allowed})
             request = request._replace(body=body)
             nothing_left = not split.allowed
+    if not refused:
+        answer = await handler(ask.broker, request, ask.connection)
+        return _shown(ask, rule, answer) if isinstance(answer, Mapping) else answer
+    field = answering_array(request)
     if nothing_left and not rule.answers_none:
-        return {**refused_answer(request, 0), **refused}
+        none = refused_answer(request, 0)
+        return write_answer(dataclasses.replace(none, **{field: tuple(refused)}))
     answer = await handler(ask.broker, request, ask.connection)
     if not isinstance(answer, Mapping):
         return answer
     values = _shown(ask, rule, answer)
-    for field, parts_refused in refused.items():
-        values[field] = [*values[field], *parts_refused]
-    return values
+    return {**values, field: [*values[field], *refused]}
 
 
 class _Split(NamedTuple):
     allowed: tuple[Any, ...]
-    refused: list[dict[str, Any]]
+    refused: list[Any]
 
 
 def _split(ask: Ask, parts: Parts) -> _Split:
@@ -56,7 +63,7 @@ def _split(ask: Ask, parts: Parts) -> _Split:
     return _Split(
         tuple(one for one, code in zip(asked, codes, strict=True) if not code),
         [
-            refused_part(ask.request, parts.answered, one, code)
+            refused_part(ask.request, parts.asked, one, code)
             for one, code in zip(asked, codes, strict=True)
             if code
         ],

@@ -20,26 +20,19 @@ def nobody_is_refused(ask: Ask) -> int:
     return ALLOWED
 
 
-def no_part_is_refused(ask: Ask, part: Any) -> int:
-    """For lists that only say where an answer refuses the whole, or that the handler looks at."""
-    return ALLOWED
-
-
 @dataclass(frozen=True)
 class Parts:
     """A list of a request, each element of which is allowed or refused by itself.
 
     Args:
         asked: the list's name in the request.
-        answered: the list's name in the answer.
         refuses: returns a code for an element, 0 if it is allowed.
         others: the code of the elements that are allowed, where one that isn't keeps all of them
             from being done; None where each succeeds by itself.
     """
 
     asked: str
-    answered: str
-    refuses: Callable[[Ask, Any], int] = no_part_is_refused
+    refuses: Callable[[Ask, Any], int]
     others: int | None = None
 
 

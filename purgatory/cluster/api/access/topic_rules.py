@@ -86,7 +86,7 @@ def shown_topic(ask: Ask, topic: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 _METADATA = Rule(
-    parts=[Parts("topics", "topics", _refuses_to_tell)],
+    parts=[Parts("topics", _refuses_to_tell)],
     seen=[Seen("topics", shown_topic)],
     answers_none=True,
 )
@@ -94,33 +94,33 @@ _METADATA = Rule(
 TOPIC_RULES: Mapping[int, Rule] = {
     # Produce and Fetch look at their topics themselves: their answers are bytes already.
     # Produce
-    0: Rule(_refuses_transaction, [Parts("topic_data", "responses")]),
+    0: Rule(_refuses_transaction),
     # Fetch
-    1: Rule(_refuses_replica, [Parts("topics", "responses")]),
+    1: Rule(_refuses_replica),
     # ListOffsets
-    2: Rule(parts=[Parts("topics", "topics", unless_topic(Operation.DESCRIBE))]),
+    2: Rule(parts=[Parts("topics", unless_topic(Operation.DESCRIBE))]),
     # Metadata
     3: _METADATA,
     # CreateTopics
-    19: Rule(parts=[Parts("topics", "topics", _refuses_to_create)]),
+    19: Rule(parts=[Parts("topics", _refuses_to_create)]),
     # DeleteTopics
     20: Rule(
         parts=[
-            Parts("topic_names", "responses", _refuses_to_delete),
-            Parts("topics", "responses", _refuses_to_delete),
+            Parts("topic_names", _refuses_to_delete),
+            Parts("topics", _refuses_to_delete),
         ]
     ),
     # DeleteRecords
-    21: Rule(parts=[Parts("topics", "topics", unless_topic(Operation.DELETE))]),
+    21: Rule(parts=[Parts("topics", unless_topic(Operation.DELETE))]),
     # OffsetForLeaderEpoch
-    23: Rule(parts=[Parts("topics", "topics", _refuses_epochs)]),
+    23: Rule(parts=[Parts("topics", _refuses_epochs)]),
     # CreatePartitions
-    37: Rule(parts=[Parts("topics", "results", unless_topic(Operation.ALTER))]),
+    37: Rule(parts=[Parts("topics", unless_topic(Operation.ALTER))]),
     # DescribeProducers
-    61: Rule(parts=[Parts("topics", "topics", unless_topic(Operation.READ))]),
+    61: Rule(parts=[Parts("topics", unless_topic(Operation.READ))]),
     # DescribeTopicPartitions
     75: Rule(
-        parts=[Parts("topics", "topics", unless_topic(Operation.DESCRIBE))],
+        parts=[Parts("topics", unless_topic(Operation.DESCRIBE))],
         seen=[Seen("topics", shown_topic)],
     ),
 }

@@ -75,7 +75,6 @@ TRANSACTION_RULES: Mapping[int, Rule] = {
         [
             Parts(
                 "v3_and_below_topics",
-                "results_by_topic_v3_and_below",
                 unless_topic(Operation.WRITE),
                 others=NOT_ATTEMPTED,
             )
@@ -86,15 +85,12 @@ TRANSACTION_RULES: Mapping[int, Rule] = {
     # EndTxn
     26: Rule(_refuses_write),
     # WriteTxnMarkers
-    27: Rule(
-        unless_cluster(Operation.CLUSTER_ACTION),
-        [Parts("markers", "markers")],
-    ),
+    27: Rule(unless_cluster(Operation.CLUSTER_ACTION)),
     # TxnOffsetCommit
-    28: Rule(_refuses_offsets, [Parts("topics", "topics", unless_topic(Operation.READ))]),
+    28: Rule(_refuses_offsets, [Parts("topics", unless_topic(Operation.READ))]),
     # DescribeTransactions
     65: Rule(
-        parts=[Parts("transactional_ids", "transaction_states", _refuses_state)],
+        parts=[Parts("transactional_ids", _refuses_state)],
         seen=[Seen("transaction_states", _shown_state)],
     ),
     # ListTransactions
