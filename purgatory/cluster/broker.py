@@ -212,7 +212,7 @@ class Broker:
         return self.place(self.cluster.config.all_listeners[0]).port
 
     def _start_process(self) -> None:
-        config = self.cluster.config
+        config, trace = self.cluster.config, self.cluster.trace
         broker_id = self.broker_id
         self.purgatories = []
         self._compaction = LogCompaction()
@@ -247,6 +247,7 @@ class Broker:
             offsets_partitions=self.cluster.offsets_partitions,
             is_known=self._is_known,
             known_topics=self.cluster.controller,
+            on_ended=None if trace is None else trace.ended,
         )
         self.marker_sending = MarkerSending(self, self.cluster)
         self.transactions = TransactionCoordinator(
@@ -258,6 +259,7 @@ class Broker:
             new_producer_id=self.cluster.new_producer_id,
             now_ms=self.now_ms,
             state_partitions=self.cluster.transactions_partitions,
+            on_record=None if trace is None else trace.recorded,
         )
         self.authorizer = self.cluster.security.new_authorizer()
         self.alter_acls_purgatory = self._purgatory("AlterAcls")

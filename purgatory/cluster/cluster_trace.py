@@ -1,4 +1,4 @@
-"""What happened in a cluster, as the tables of a trace: operations, sends and reads.
+"""What happened in a cluster, as the tables of a trace: all but effects.
 
 As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
 can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from purgatory.cluster.record_contents import records_of
 from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, HeldSend, Place, Sent
@@ -28,12 +28,16 @@ from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
     PartitionProduceResponse,
+    ProducerIdentity,
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.groups.committed_offset import CommittedOffset, OffsetKey
 from purgatory.kafka.seen_batches import seen_batches
-from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
+from purgatory.kafka.transactions.transaction_record import TransactionRecord
+from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
+from purgatory.trace.traced_transactions import TracedTransactions
 
 if TYPE_CHECKING:
     from purgatory.cluster.protocol.connection import Connection
@@ -48,6 +52,7 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
+_READ_COMMITTED = 1
 _KIND_OF_PURGATORY = {
     **dict.fromkeys(("Produce", "TransactionMarker", "TransactionTimeout"), "producer"),
     **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
@@ -65,8 +70,9 @@ class ClusterTrace:
         self._tables = tables
         self._start_ns = time.monotonic_ns()
         self._operations = 0
-        self._sent: dict[tuple[int, TopicPartition], Sent] = {}
-        self._known: deque[tuple[int, tuple[int, TopicPartition]]] = deque()
+        self._sent: dict[_Value, Sent] = {}
+        self._known: deque[tuple[int, _Value]] = deque()
+        self._transactions = TracedTransactions(tables.transaction)
         self._places: dict[tuple[int, TopicPartition], Place] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
@@ -179,7 +185,8 @@ class ClusterTrace:
 
     def _write_send(self, send: HeldSend) -> None:
         row = send.row
-        sent = self._sent.get((row.value_id, TopicPartition(row.topic, row.partition)))
+        value = row.value_id, TopicPartition(row.topic, row.partition), row.transaction
+        sent = self._sent.get(value)
         if sent is not None and sent.held is send:
             sent.held = None
         self._tables.send(row)
@@ -199,15 +206,18 @@ class ClusterTrace:
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
             place = self._places.setdefault((producer, topic_partition), Place())
+            transactional = self._transactional(request, batch)
             for number, record in enumerate(_readable(batch)):
                 value_id = _number(record.value)
-                sent = self._sent.get((value_id, topic_partition))
+                # Sent in another transaction it is another record.
+                value = value_id, topic_partition, transactional.transaction
+                sent = self._sent.get(value)
                 if number == 0:
                     place.begin(batch, None if sent is None else sent.sequence)
                 if sent is None:
                     sequence = place.sequence(batch, number)
-                    sent = self._sent[value_id, topic_partition] = Sent(sequence)
-                    self._known.append((came_us, (value_id, topic_partition)))
+                    sent = self._sent[value] = Sent(sequence)
+                    self._known.append((came_us, value))
                 send = HeldSend(
                     SendRow(
                         request.client_id or "",
@@ -225,6 +235,7 @@ class ClusterTrace:
                         topic_partition.partition,
                         None if offset is None else offset + number,
                         len(record.key or b"") + len(record.value or b""),
+                        **transactional._asdict(),
                     )
                 )
                 sent.attempt(send)
@@ -232,6 +243,34 @@ class ClusterTrace:
             if offset is not None:
                 offset += batch.record_count
         return rows
+
+    def _transactional(self, request: Request, batch: RecordBatch) -> _Transactional:
+        if not batch.transactional:
+            return _Transactional(None, None, None)
+        transactional_id = request.body.transactional_id or ""
+        producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
+        return _Transactional(
+            transactional_id, *self._transactions.of_send(transactional_id, producer)
+        )
+
+    # ---- transactions
+
+    def recorded(self, transactional_id: str, record: TransactionRecord) -> None:
+        """Note what a coordinator has recorded of a transactional id."""
+        self._transactions.note(transactional_id, record, self._now_us())
+
+    # ---- commits
+
+    def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Note what a group has committed on its own."""
+        now_us = self._now_us()
+        for (topic, partition), one in offsets.items():
+            self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
+
+    def ended(self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool) -> None:
+        """Note what became of an offset that was committed in a transaction."""
+        transaction = self._transactions.of_marker(producer_id)
+        self._tables.commit(CommitRow(*key, offset.offset, self._now_us(), transaction, held))
 
     # ---- reads
 
@@ -246,6 +285,8 @@ class ClusterTrace:
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self._now_us()
+        committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
+        isolation = "read_committed" if committed else "read_uncommitted"
         for (topic, partition), answer in answers.items():
             first = from_offsets[TopicPartition(topic, partition)]
             for batch in seen_batches(answer):
@@ -264,6 +305,7 @@ class ClusterTrace:
                             _number(record.value),
                             now_us,
                             False,  # what a client does with it, a broker doesn't know
+                            isolation,
                         )
                     )
 
@@ -293,6 +335,7 @@ class ClusterTrace:
             self._write_lost(rows)
         self._answered.clear()
         self._unanswered.clear()
+        self._transactions.close()
 
     def _client(self, request: Request) -> int:
         """Return the number of a client: of one name, whatever connections it has."""
@@ -304,6 +347,18 @@ class ClusterTrace:
 
     def _now_us(self) -> int:
         return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
+
+
+_Value: TypeAlias = tuple[int, TopicPartition, int | None]
+"""A value, where it is sent to, and in which transaction."""
+
+
+class _Transactional(NamedTuple):
+    """Of which transaction a send is: columns of the table of sends."""
+
+    transactional_id: str | None
+    epoch: int | None
+    transaction: int | None
 
 
 class _Answered(NamedTuple):

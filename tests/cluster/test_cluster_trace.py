@@ -30,6 +30,8 @@ class Rows:
         self.operations: list[tuple[Any, ...]] = []
         self.sends: list[tuple[Any, ...]] = []
         self.reads: list[tuple[Any, ...]] = []
+        self.commits: list[tuple[Any, ...]] = []
+        self.transactions: list[tuple[Any, ...]] = []
 
     def operation(self, row: tuple[Any, ...]) -> None:
         self.operations.append(row)
@@ -39,6 +41,12 @@ class Rows:
 
     def read(self, row: tuple[Any, ...]) -> None:
         self.reads.append(row)
+
+    def commit(self, row: tuple[Any, ...]) -> None:
+        self.commits.append(row)
+
+    def transaction(self, row: tuple[Any, ...]) -> None:
+        self.transactions.append(row)
 
     def told(self) -> list[tuple[int, str, str | None, bool]]:
         """Return each send's attempt, outcome, error and whether its answer came at some time."""
@@ -68,7 +76,7 @@ class Client:
             self.trace.delivered(self.connection, request, arrives)
 
     def fetch(self, *values: bytes) -> None:
-        request: Any = SimpleNamespace(client_id=self.name)
+        request: Any = SimpleNamespace(client_id=self.name, body=SimpleNamespace())
         payload = record_batch(list(values))
         batch = RecordBatch(0, len(values), len(payload), payload=payload)
         answer = PartitionFetchResponse(ErrorCode.NONE, batches=(batch,))
@@ -83,7 +91,9 @@ class Client:
         self.requests += 1
         payload = record_batch([value])
         request = SimpleNamespace(
-            client_id=self.name, correlation_id=self.requests, body=SimpleNamespace(acks=acks)
+            client_id=self.name,
+            correlation_id=self.requests,
+            body=SimpleNamespace(acks=acks, transactional_id=None),
         )
         batch = RecordBatch(
             0,

@@ -41,6 +41,9 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
         )
     if not broker.cluster.is_saved():
         codes = unsaved
+    if broker.cluster.trace is not None:
+        stored = {place: one for place, one in offsets.items() if not codes[place]}
+        broker.cluster.trace.committed(body.group_id, stored)
     return _committed_answer(body, codes)
 
 

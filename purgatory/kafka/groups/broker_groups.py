@@ -26,6 +26,7 @@ from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import (
     OFFSETS_TOPIC,
     CommittedOffset,
+    OffsetKey,
     OffsetsCodec,
     partition_of,
 )
@@ -39,6 +40,9 @@ from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MOST_METADATA_BYTES = 4096
+
+OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
+"""Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
 
 class BrokerGroups(GroupCoordinator):
@@ -55,6 +59,7 @@ class BrokerGroups(GroupCoordinator):
             be.
         is_known: whether there is such a partition in the cluster.
         known_topics: the topics of the cluster.
+        on_ended: is told what became of what was committed in a transaction, when that has ended.
     """
 
     def __init__(
@@ -68,11 +73,13 @@ class BrokerGroups(GroupCoordinator):
         offsets_partitions: Callable[[], int],
         is_known: Callable[[TopicPartition], bool],
         known_topics: KnownTopics,
+        on_ended: OnEnded | None = None,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
+        self._on_ended = on_ended
         self.consumers = ConsumerGroupCoordinator(
             config, known_topics, self.heartbeats, lambda: new_member_id("consumer"), self._write
         )
@@ -211,7 +218,12 @@ class BrokerGroups(GroupCoordinator):
             producer_id: whose transaction.
             how: it ended.
         """
+        pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
         self.offsets.end_transaction(partition, producer_id, how)
+        for key, offset in pending:
+            if self._on_ended is not None and offset is not None:
+                held = self.offsets.of_group(key.group_id).get(key.place) is offset
+                self._on_ended(producer_id, key, offset, held)
 
     def pending(self, group_id: str) -> set[TopicPartition]:
         """Return of what a group's offsets may change by a transaction that isn't ended.

@@ -194,6 +194,11 @@ class GroupOffsets:
         if pending:
             self._apply(partition, pending.end(producer_id, how))
 
+    def pending_of(self, partition: int, producer_id: int) -> list[OffsetEntry]:
+        """Return what was committed in a producer's transaction that isn't ended."""
+        pending = self._pending.get(partition)
+        return pending.of_producer(producer_id) if pending else []
+
     def pending(self, partition: int, group_id: str) -> set[TopicPartition]:
         """Return of what a group's offsets may change by a transaction that isn't ended."""
         pending = self._pending.get(partition)

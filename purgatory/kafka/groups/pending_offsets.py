@@ -51,6 +51,10 @@ class PendingOffsets:
                     break
         return entries
 
+    def of_producer(self, producer_id: int) -> list[OffsetEntry]:
+        """Return what ends with a producer's transaction. O(what is held)."""
+        return [entry for at, entry in self._held.items() if at[0] == producer_id]
+
     def of_group(self, group_id: str) -> set[TopicPartition]:
         """Return what a group's offsets may yet change of. O(what is held)."""
         return {key.place for _, key in self._held if key.group_id == group_id}

@@ -94,6 +94,8 @@ class TransactionCoordinator:
         now_ms: the time of day, in milliseconds since 1970.
         state_partitions: tells how many partitions the topic `__transaction_state` has; it is made,
             if need be.
+        on_record: is told what holds of a transactional id once it is replicated, and again when
+            another broker's coordinator takes it up.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class TransactionCoordinator:
         new_producer_id: Callable[[], int],
         now_ms: Callable[[], int],
         state_partitions: Callable[[], int],
+        on_record: Callable[[str, TransactionRecord], object] | None = None,
     ) -> None:
         self.config = config
         self.markers = new_purgatory("TransactionMarker")
@@ -115,6 +118,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
         self._state_partitions = state_partitions
+        self._on_record = on_record or _pass_over
         self._records: KeyedRecords[TransactionEntry] = KeyedRecords(
             TRANSACTIONS_TOPIC, manager, codec, self._there
         )
@@ -160,6 +164,7 @@ class TransactionCoordinator:
         self._ids[partition] = set()
         for transactional_id, record in records.items():
             if record is not None:
+                self._on_record(transactional_id, record)
                 transaction = Transaction(transactional_id, record, leader_epoch)
                 self._keep(partition, transaction)
                 if record.state in DECIDED:
@@ -391,6 +396,8 @@ class TransactionCoordinator:
                 respond(ErrorCode.NOT_COORDINATOR)
                 return
             transaction.settle(record if code is ErrorCode.NONE else None)
+            if code is ErrorCode.NONE:
+                self._on_record(transaction.transactional_id, record)
             self._tell_changed(transaction)
             if code is ErrorCode.NONE and not gone:
                 self._wait_for_deadline(transaction)
@@ -575,3 +582,7 @@ class TransactionCoordinator:
 
 def _ignore(_: object) -> None:
     """Take an answer for which nobody waits."""
+
+
+def _pass_over(_: str, __: TransactionRecord) -> None:
+    """Take a record that nobody writes down."""

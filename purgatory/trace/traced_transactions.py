@@ -1,0 +1,128 @@
+"""The table of transactions, out of the records that coordinators of transactional ids keep.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* Records come in the order in which they hold. One may come again, from a coordinator that takes
+  over, or be missing, if a coordinator died just before it would have told: the next one tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.transactions.transaction_record import TransactionRecord
+from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.trace.table_rows import TransactionRow
+
+_EPOCHS = 2**15
+"""How many a producer id has: those of the next one count on."""
+_MOST_EPOCHS = 100
+"""Of how many epochs of a transactional id the last transaction is known."""
+
+_DECIDED = {
+    TransactionState.PREPARE_COMMIT: "committed",
+    TransactionState.COMPLETE_COMMIT: "committed",
+    TransactionState.PREPARE_ABORT: "aborted",
+    TransactionState.COMPLETE_ABORT: "aborted",
+}
+_COMPLETE = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+
+
+@dataclass
+class _Known:
+    """What is known of one transactional id."""
+
+    producer_ids: list[int] = field(default_factory=list)
+    given_us: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+    open: TransactionRow | None = None
+
+    def epoch(self, producer: ProducerIdentity) -> int:
+        if producer.producer_id not in self.producer_ids:
+            self.producer_ids.append(producer.producer_id)
+        return _EPOCHS * self.producer_ids.index(producer.producer_id) + producer.producer_epoch
+
+
+class TracedTransactions:
+    """Follows transactional ids, and writes a row for each transaction when it is over.
+
+    Args:
+        write: takes the rows.
+    """
+
+    def __init__(self, write: Callable[[TransactionRow], object]) -> None:
+        self._write = write
+        self._count = 0
+        self._known: dict[str, _Known] = {}
+        self._of_producer: dict[int, int] = {}
+
+    def note(self, transactional_id: str, record: TransactionRecord, now_us: int) -> None:
+        """Note what holds of a transactional id from now on. O(1).
+
+        Args:
+            transactional_id: whose record it is.
+            record: what is replicated.
+            now_us: the time, in microseconds since the start of the run.
+        """
+        if record.state is TransactionState.DEAD:
+            return
+        known = self._known.setdefault(transactional_id, _Known())
+        epoch = known.epoch(ProducerIdentity(record.producer_id, record.producer_epoch))
+        if record.state is TransactionState.EMPTY:
+            known.given_us.setdefault(epoch, now_us)
+            return
+        if known.open is None and record.state not in _COMPLETE:
+            self._begin(known, transactional_id, record.producer_id, epoch, now_us)
+        if known.open is not None and record.state in _DECIDED:
+            self._end(known, known.open, record.state, epoch, now_us)
+
+    def _begin(
+        self, known: _Known, transactional_id: str, producer_id: int, epoch: int, now_us: int
+    ) -> None:
+        self._count += 1
+        self._of_producer[producer_id] = self._count
+        known.last[epoch] = self._count
+        for epochs in (known.last, known.given_us):
+            if len(epochs) > _MOST_EPOCHS:
+                del epochs[next(iter(epochs))]
+        given_us = known.given_us.get(epoch)
+        known.open = TransactionRow(
+            self._count, transactional_id, epoch, "open", None, given_us, now_us, None, None
+        )
+
+    def _end(
+        self, known: _Known, begun: TransactionRow, state: TransactionState, epoch: int, now_us: int
+    ) -> None:
+        if begun.ended_by is None:
+            # It takes a new epoch to abort on the coordinator's own account.
+            ended_by = "producer" if epoch == begun.epoch else "coordinator"
+            begun = begun._replace(outcome=_DECIDED[state], ended_by=ended_by)
+            if state not in _COMPLETE:
+                begun = begun._replace(decided_us=now_us)
+        known.open = begun
+        if state in _COMPLETE:
+            known.open = None
+            self._write(begun._replace(ended_us=now_us))
+
+    def of_send(self, transactional_id: str, producer: ProducerIdentity) -> tuple[int, int | None]:
+        """Return the epoch under which a producer sends, as a trace counts them, and the number of
+        the last transaction that began under it, if one did."""
+        known = self._known.get(transactional_id)
+        if known is None or producer.producer_id not in known.producer_ids:
+            return producer.producer_epoch, None  # no coordinator gave it out
+        epoch = known.epoch(producer)
+        return epoch, known.last.get(epoch)
+
+    def of_marker(self, producer_id: int) -> int | None:
+        """Return the number of the transaction that a marker ends: the producer's last one."""
+        return self._of_producer.get(producer_id)
+
+    def close(self) -> None:
+        """Write those that are not over."""
+        for known in self._known.values():
+            if known.open is not None:
+                self._write(known.open)
+                known.open = None

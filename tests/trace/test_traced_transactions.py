@@ -1,0 +1,115 @@
+"""The table of transactions: each once, whatever of its records comes twice or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from purgatory.kafka import ProducerIdentity
+from purgatory.kafka.transactions.transaction_record import TransactionRecord
+from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.trace.table_rows import TransactionRow
+from purgatory.trace.traced_transactions import TracedTransactions
+
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+PREPARE_COMMIT, COMMITTED = TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
+PREPARE_ABORT, ABORTED = TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
+DEAD = TransactionState.DEAD
+
+
+class Traced:
+    """One transactional id, whose records come a microsecond after each other."""
+
+    def __init__(self) -> None:
+        self.rows: list[TransactionRow] = []
+        self.transactions = TracedTransactions(self.rows.append)
+        self.now_us = 0
+
+    def note(self, *states: TransactionState, epoch: int = 0, producer_id: int = 7) -> None:
+        for state in states:
+            self.now_us += 1
+            record = TransactionRecord(state, producer_id, epoch, timeout_ms=1000)
+            self.transactions.note("mine", record, self.now_us)
+
+    def of_send(self, epoch: int = 0, producer_id: int = 7) -> tuple[int, int | None]:
+        return self.transactions.of_send("mine", ProducerIdentity(producer_id, epoch))
+
+
+@pytest.fixture(name="traced")
+def fixture_traced() -> Traced:
+    return Traced()
+
+
+def test_one_transaction_follows_the_other(traced: Traced) -> None:
+    traced.note(EMPTY, ONGOING, PREPARE_COMMIT)
+    assert traced.rows == [] and traced.of_send() == (0, 1)
+    traced.note(COMMITTED, ONGOING)
+    assert traced.of_send() == (0, 2)
+    assert traced.transactions.of_marker(7) == 2
+    traced.note(ONGOING, PREPARE_ABORT, ABORTED)  # ONGOING again: a partition was added
+    assert traced.rows == [
+        TransactionRow(1, "mine", 0, "committed", "producer", 1, 2, 3, 4),
+        TransactionRow(2, "mine", 0, "aborted", "producer", 1, 5, 7, 8),
+    ]
+    traced.transactions.close()
+    assert len(traced.rows) == 2
+
+
+def test_the_epoch_in_which_a_coordinator_aborts_is_not_the_transactions(traced: Traced) -> None:
+    traced.note(EMPTY, ONGOING)
+    traced.note(PREPARE_ABORT, ABORTED, epoch=1)
+    traced.note(EMPTY, ONGOING, epoch=2)
+    assert traced.rows == [TransactionRow(1, "mine", 0, "aborted", "coordinator", 1, 2, 3, 4)]
+    assert [traced.of_send(epoch) for epoch in (0, 1, 2)] == [(0, 1), (1, None), (2, 2)]
+
+
+def test_what_a_new_coordinator_tells_again_counts_once(traced: Traced) -> None:
+    traced.note(EMPTY, EMPTY, ONGOING, ONGOING, PREPARE_COMMIT, PREPARE_COMMIT)
+    traced.note(COMMITTED, COMMITTED)
+    assert traced.rows == [TransactionRow(1, "mine", 0, "committed", "producer", 1, 3, 5, 7)]
+
+
+def test_what_a_dead_coordinator_never_told(traced: Traced) -> None:
+    traced.note(EMPTY, PREPARE_COMMIT, COMMITTED)
+    traced.note(ONGOING, ABORTED)
+    traced.note(COMMITTED)
+    assert traced.rows == [
+        TransactionRow(1, "mine", 0, "committed", "producer", 1, 2, 2, 3),
+        TransactionRow(2, "mine", 0, "aborted", "producer", 1, 4, None, 5),
+    ]
+
+
+def test_what_is_not_over_at_the_end(traced: Traced) -> None:
+    traced.note(ONGOING)
+    other = TransactionRecord(ONGOING, 8, 0, 1000)
+    traced.transactions.note("other", other, 5)
+    traced.transactions.note("other", other._replace(state=PREPARE_ABORT), 6)
+    traced.transactions.close()
+    traced.transactions.close()
+    assert traced.rows == [
+        TransactionRow(1, "mine", 0, "open", None, None, 1, None, None),
+        TransactionRow(2, "other", 0, "aborted", "producer", None, 5, 6, None),
+    ]
+
+
+def test_the_epochs_of_the_next_producer_id_count_on(traced: Traced) -> None:
+    traced.note(EMPTY, ONGOING, PREPARE_COMMIT, COMMITTED, epoch=2**15 - 2)
+    traced.note(EMPTY, ONGOING, producer_id=9)
+    traced.note(DEAD, producer_id=9)
+    assert traced.of_send(2**15 - 2) == (2**15 - 2, 1)
+    assert traced.of_send(0, producer_id=9) == (2**15, 2)
+
+
+def test_who_was_given_nothing_is_in_no_transaction(traced: Traced) -> None:
+    assert traced.of_send(3) == (3, None)
+    traced.note(EMPTY, ONGOING)
+    assert traced.of_send(3, producer_id=99) == (3, None)
+    assert traced.of_send(3) == (3, None)
+    assert traced.transactions.of_marker(99) is None
+
+
+def test_of_many_epochs_the_last_ones_are_known(traced: Traced) -> None:
+    for epoch in range(1000):
+        traced.note(EMPTY, ONGOING, PREPARE_COMMIT, COMMITTED, epoch=epoch)
+    assert traced.of_send(999) == (999, 1000)
+    assert traced.of_send(0) == (0, None)
+    assert all(row.epoch_us == row.begun_us - 1 for row in traced.rows)
