@@ -1,4 +1,5 @@
-"""Produce and Fetch by their fixed layouts: what `kio` says, byte for byte, in every version."""
+"""Produce, Fetch and ConsumerGroupHeartbeat by their fixed layouts: what `kio` says, byte for byte,
+in every version."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from hypothesis import strategies as st
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol import wire
-from purgatory.cluster.protocol.fixed_answers import fetch_answer, produce_answer
+from purgatory.cluster.protocol.fixed_answers import (
+    fetch_answer,
+    heartbeat_answer,
+    produce_answer,
+)
 from purgatory.cluster.protocol.fixed_requests import read_request
 from purgatory.cluster.protocol.leader_hints import Key, LeaderHints, NodeEndpoint
 from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
@@ -25,14 +30,15 @@ from purgatory.kafka import (
     PartitionProduceResponse,
     RecordBatch,
 )
+from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
 from purgatory.kafka.record_batch import bytes_of
 from purgatory.kafka.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
 
-_PRODUCE, _FETCH = 0, 1
+_PRODUCE, _FETCH, _HEARTBEAT = 0, 1, 68
 _VERSIONS = [
     (api_key, version)
-    for api_key in (_PRODUCE, _FETCH)
+    for api_key in (_PRODUCE, _FETCH, _HEARTBEAT)
     for version in range(SUPPORTED[api_key][0], SUPPORTED[api_key][1] + 1)
 ]
 _every_version = pytest.mark.parametrize(("api_key", "version"), _VERSIONS)
@@ -101,6 +107,18 @@ _fetches = st.fixed_dictionaries(
 )
 
 
+_heartbeats = st.fixed_dictionaries(
+    {
+        "group_id": _names,
+        "member_id": _names,
+        "member_epoch": _numbers[32],
+        "instance_id": st.none() | _names,
+        "rebalance_timeout": st.just(timedelta(milliseconds=-1)),
+    }
+)
+_requests = {_PRODUCE: _produces, _FETCH: _fetches, _HEARTBEAT: _heartbeats}
+
+
 def _decoded_by_kio(frame: bytes) -> Any:
     with patch.object(wire, "read_request", lambda *_: None):
         return decode_request(frame)
@@ -140,7 +158,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
 def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data: Any) -> None:
-    values = data.draw(_fetches if api_key == _FETCH else _produces)
+    values = data.draw(_requests[api_key])
     frame = request_frame(api_key, version, data.draw(_numbers[32]), values)
     assert read_request(api_key, version, frame) is not None
     _assert_decoded_alike(frame)
@@ -150,7 +168,7 @@ def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data:
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: Any) -> None:
-    values = data.draw(_fetches if api_key == _FETCH else _produces)
+    values = data.draw(_requests[api_key])
     frame = bytearray(request_frame(api_key, version, 7, values))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(8, len(frame)))  # behind what names API and version
@@ -190,6 +208,27 @@ def test_forgotten_topics_are_left_to_kio() -> None:
         _assert_decoded_alike(frame)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"rack_id": "r"},
+        {"rebalance_timeout": timedelta(0)},
+        {"subscribed_topic_names": ()},
+        {"server_assignor": "range"},
+        {"topic_partitions": ()},
+    ],
+)
+def test_a_member_with_news_is_left_to_kio(version: int, news: dict[str, Any]) -> None:
+    nothing = {"rebalance_timeout": timedelta(milliseconds=-1)}
+    who = {"group_id": "g", "member_id": "m", "member_epoch": 3}
+    frame = request_frame(_HEARTBEAT, version, 7, {**who, **nothing})
+    assert read_request(_HEARTBEAT, version, frame) is not None
+    frame = request_frame(_HEARTBEAT, version, 7, {**who, **nothing, **news})
+    assert read_request(_HEARTBEAT, version, frame) is None
+    _assert_decoded_alike(frame)
+
+
 _batches = [
     RecordBatch.from_bytes(record_batch([b"x" * size, b"y"])).with_offset(size, 3)
     for size in (1, 60, 20_000)
@@ -221,7 +260,12 @@ def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
 @settings(max_examples=30, deadline=None)
 def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
     drawn = data.draw(_hints)
-    if api_key == _PRODUCE:
+    if api_key == _HEARTBEAT:
+        told = data.draw(_told)
+        interval_ms = data.draw(_numbers[32])
+        body = heartbeat_answer(told, interval_ms)
+        values = _values_of_told(told, interval_ms)
+    elif api_key == _PRODUCE:
         produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
         hints = _of_keys(drawn, produced)
         body = produce_answer(version, produced, hints)
@@ -234,7 +278,7 @@ def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data
         body = fetch_answer(version, fetched, session_id, error, hints)
         values = _values_of_fetched(fetched, hints)
         values |= {"session_id": session_id, "error_code": error}
-    values["node_endpoints"] = [endpoint._asdict() for endpoint in hints.endpoints]
+    values["node_endpoints"] = [NodeEndpoint(*one)._asdict() for one in drawn[1]]
     expected = encode_response(api_key, version, 7, values)
     assert encode_response(api_key, version, 7, body) == expected
 
@@ -246,6 +290,14 @@ _produced = st.builds(
     _numbers[64],
     message=st.none() | _names,
     append_time_ms=st.just(-1) | st.integers(0, 2**41),
+)
+_told = st.builds(
+    ConsumerHeartbeatAnswer,
+    st.sampled_from(ErrorCode),
+    st.none() | _names,
+    _numbers[32],
+    st.none(),
+    st.none() | _names,
 )
 _fetched = st.builds(
     PartitionFetchResponse,
@@ -263,6 +315,18 @@ _fetched = st.builds(
 def _time(ms: int) -> int | None:
     """Return a time that may be missing, as the general codec is given it."""
     return None if ms < 0 else ms
+
+
+def _values_of_told(told: ConsumerHeartbeatAnswer, interval_ms: int) -> dict[str, Any]:
+    return {
+        "throttle_time": 0,
+        "error_code": told.error,
+        "error_message": told.message,
+        "member_id": told.member_id,
+        "member_epoch": told.epoch,
+        "heartbeat_interval": interval_ms,
+        "assignment": None,
+    }
 
 
 def _values_of_leader(hints: LeaderHints, key: Key) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from purgatory.cluster.api import permitted_operations
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_answers import heartbeat_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
@@ -38,7 +39,7 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
         body.member_id,
         body.member_epoch,
         request.client_id or "",
-        f"/{connection.peer.rpartition(':')[0]}",
+        f"/{connection.host}",
         body.instance_id,
         body.rack_id,
         None if names is None else tuple(names),
@@ -51,23 +52,22 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
     answer: ConsumerHeartbeatAnswer = await answer_of(
         partial(broker.groups.consumer_heartbeat, asked)
     )
-    assignment = None
-    if answer.assignment is not None:
-        topics = by_topic(answer.assignment)
-        assignment = {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": numbers}
-                for topic_id, numbers in topics.items()
-            ]
-        }
+    interval_ms = broker.cluster.config.groups.consumer_heartbeat_interval_ms
+    if answer.assignment is None:
+        return heartbeat_answer(answer, interval_ms)
     return {
         "throttle_time": 0,
         "error_code": int(answer.error),
         "error_message": answer.message,
         "member_id": answer.member_id,
         "member_epoch": answer.epoch,
-        "heartbeat_interval": broker.cluster.config.groups.consumer_heartbeat_interval_ms,
-        "assignment": assignment,
+        "heartbeat_interval": interval_ms,
+        "assignment": {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in by_topic(answer.assignment).items()
+            ]
+        },
     }
 
 

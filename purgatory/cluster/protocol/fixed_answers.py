@@ -1,4 +1,4 @@
-"""The answers to Produce and Fetch written by layouts written out, as their requests are read.
+"""The answers to what `fixed_requests` reads, by layouts written out, too.
 
 Ground rules: no state.
 """
@@ -13,6 +13,7 @@ from uuid import UUID
 from purgatory.cluster.protocol.fixed_requests import FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
 from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
+from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
 from purgatory.kafka.record_batch import bytes_of
 
 A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
@@ -27,7 +28,10 @@ _FETCH_HEAD = struct.Struct(">ihi")
 _TRANSACTION = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
 _FETCH_LEADER = struct.Struct(">BBiiB")
+_SIGN_OF_LIFE = struct.Struct(">ih")  # no throttle time, the error
+_NO_ASSIGNMENT = struct.Struct(">iibB")  # epoch, interval, null, no tagged fields
 _LEADER = struct.Struct(">BBBiiB")  # one field, as above
+_NULL = -1
 _PRODUCE_HINTS = 10
 _FETCH_ENDPOINTS = 16
 
@@ -179,3 +183,14 @@ def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]
     for (topic, partition), answer in answers.items():
         topics.setdefault(topic, []).append((partition, answer))
     return topics
+
+
+def heartbeat_answer(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> bytes:
+    """Return the body of the answer to a sign of life, in any version, that assigns nothing new."""
+    assert answer.assignment is None, "it would be left out"
+    return (
+        _SIGN_OF_LIFE.pack(0, answer.error)
+        + _write_compact_string(answer.message)
+        + _write_compact_string(answer.member_id)
+        + _NO_ASSIGNMENT.pack(answer.epoch, interval_ms, _NULL, 0)
+    )

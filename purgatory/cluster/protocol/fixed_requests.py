@@ -1,4 +1,5 @@
-"""Produce and Fetch requests read by layouts written out: nearly all that clients send is one.
+"""What nearly all requests of clients are, read by layouts written out: Produce, Fetch, and
+ConsumerGroupHeartbeat without news.
 
 The codec of all other APIs (`wire`) goes over each field by its description, and then makes objects
 that check themselves; that costs more than to append a record. Here a run of numbers is one
@@ -6,7 +7,8 @@ that check themselves; that costs more than to append a record. Here a run of nu
 
 A request that is in any way unusual is left to that codec, which understands or refuses it: one
 that is cut off or too long, with null where nothing may be null, with tagged fields, forgotten
-topics, or arrays of more than ``_FEW`` elements. What is read here has the names and the values
+topics, or arrays of more than ``_FEW`` elements; a sign of life of a member with news. What is read
+here has the names and the values
 that it has there.
 
 Ground rules
@@ -19,7 +21,7 @@ Ground rules
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -143,6 +145,22 @@ class FetchBody:
     replica_state: ReplicaState = _NO_FOLLOWER
 
 
+@dataclass(slots=True)
+class HeartbeatBody:
+    """A sign of life of a member of a consumer group that has nothing new to say."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: None = None
+    rebalance_timeout: timedelta = timedelta(milliseconds=-1)
+    subscribed_topic_names: None = None
+    subscribed_topic_regex: None = None
+    server_assignor: None = None
+    topic_partitions: None = None
+
+
 class _UnusualError(Exception):
     """The other codec is to say what this is."""
 
@@ -201,16 +219,17 @@ _COMPACT = _Reading(_compact_string, _compact_length, True)
 
 
 def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, Body] | None:
-    """Return the client's id and the body of a usual produce or fetch; None for all else.
+    """Return the client's id and the body of a usual request of these APIs; None for all else.
 
     Args:
         api_key, version: as the frame says; one that is served.
         frame: without its length.
     """
-    if api_key > 1:
+    known = _READERS.get(api_key)
+    if known is None:
         return None
-    read: _ReadBody = _read_fetch if api_key else _read_produce
-    reading = _COMPACT if version >= (FETCH_FLEXIBLE if api_key else PRODUCE_FLEXIBLE) else _PLAIN
+    read, flexible_since = known
+    reading = _COMPACT if version >= flexible_since else _PLAIN
     try:
         client_id, at = _plain_string(frame, _HEADER_BYTES)
         if reading.flexible:
@@ -221,7 +240,7 @@ def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, 
     return (client_id, body) if at == len(frame) else None
 
 
-Body = ProduceBody | FetchBody
+Body = ProduceBody | FetchBody | HeartbeatBody
 _ReadBody = Callable[[bytes, int, int, _Reading], tuple[Body, int]]
 
 
@@ -344,6 +363,30 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
     duration = _duration(max_wait_ms)
     limits = min_bytes, max_bytes, isolation, session_id, session_epoch
     return FetchBody(replica_id, duration, *limits, tuple(topics), rack_id), at
+
+
+# No rack, timeout, topics, assignor and partitions; from version 1 on no expression; and no tags.
+_NO_NEWS = {version: b"\0\xff\xff\xff\xff" + bytes(4 + version) for version in (0, 1)}
+
+
+def _read_heartbeat(
+    frame: bytes, at: int, version: int, reading: _Reading
+) -> tuple[HeartbeatBody, int]:
+    group_id, at = _compact_string(frame, at)
+    member_id, at = _compact_string(frame, at)
+    (epoch,) = _INT.unpack_from(frame, at)
+    instance_id, at = _compact_string(frame, at + 4)
+    if group_id is None or member_id is None or frame[at:] != _NO_NEWS[version]:
+        raise _UnusualError
+    return HeartbeatBody(group_id, member_id, epoch, instance_id), len(frame)
+
+
+_READERS: Mapping[int, tuple[_ReadBody, int]] = {
+    0: (_read_produce, PRODUCE_FLEXIBLE),
+    1: (_read_fetch, FETCH_FLEXIBLE),
+    68: (_read_heartbeat, 0),
+}
+"""How each API is read, and since which version it is flexible."""
 
 
 def _topic_name(

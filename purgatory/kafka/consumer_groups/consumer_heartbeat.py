@@ -55,6 +55,18 @@ class ConsumerHeartbeat(NamedTuple):
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
 
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether it says nothing that may have changed."""
+        return (
+            self.rack_id is None
+            and self.topic_names is None
+            and self.topic_regex is None
+            and self.assignor is None
+            and self.rebalance_timeout_ms == _NO_TIMEOUT_MS
+            and self.owned is None
+        )
+
     def subscription(self, former: Subscription) -> Subscription:
         """Return what the member says of itself from now on."""
         names = None if self.topic_names is None else tuple(sorted(set(self.topic_names)))

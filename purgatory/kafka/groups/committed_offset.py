@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 from purgatory.kafka.consumer_groups.group_record import GroupRecord
@@ -11,6 +12,9 @@ from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+_USUAL_CHARACTERS = 255
+"""The hashes of longer names are not kept."""
 
 
 class OffsetKey(NamedTuple):
@@ -60,8 +64,16 @@ class OffsetsCodec(Protocol):
 
 def partition_of(group_id: str, partitions: int) -> int:
     """Return the partition that a group's offsets are in: Java's hash of the name, as in Kafka."""
+    hashed = _usual_hash if len(group_id) <= _USUAL_CHARACTERS else _java_hash
+    return (hashed(group_id) & 0x7FFFFFFF) % partitions
+
+
+def _java_hash(text: str) -> int:
     number = 0
-    encoded = group_id.encode("utf-16-be")
+    encoded = text.encode("utf-16-be")
     for at in range(0, len(encoded), 2):
         number = (31 * number + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
-    return (number & 0x7FFFFFFF) % partitions
+    return number
+
+
+_usual_hash = lru_cache(maxsize=10_000)(_java_hash)
