@@ -50,13 +50,13 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.controller import LogEnd, PartitionState
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import log_config, value_of
+from purgatory.kafka.topic_state import LogEnd, PartitionState
 from timer import SystemClock
 
 _log = Logger("purgatory.cluster")

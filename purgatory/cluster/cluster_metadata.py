@@ -29,12 +29,13 @@ from purgatory.kafka import (
     TransactionCoordinator,
 )
 from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
-from purgatory.kafka.controller import Controller, Topic
+from purgatory.kafka.controller import Controller
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import settings_of_log
+from purgatory.kafka.topic_state import Topic
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024

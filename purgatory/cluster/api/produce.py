@@ -29,8 +29,8 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.controller import Topic
 from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.topic_state import Topic
 
 _ALL = -1
 _HEADER_BYTES = 61

@@ -19,8 +19,8 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.controller import Topic
 from purgatory.kafka.topic_settings import checked_settings
+from purgatory.kafka.topic_state import Topic
 
 _NONE = 0
 _UNKNOWN_TOPIC = 3

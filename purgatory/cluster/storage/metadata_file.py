@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from purgatory.kafka.controller import NO_LEADER, Controller, PartitionState, Topic
+from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.topic_state import NO_LEADER, PartitionState, Topic
 
 _FILE = "cluster.json"
 _VERSION = 1
