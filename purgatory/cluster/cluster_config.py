@@ -53,6 +53,7 @@ class ClusterConfig:
         max_partitions: how many all topics may have that clients make.
         offsets_partitions: of the topic that holds the groups' committed offsets.
         transactions_partitions: of the topic that holds what is known of transactional ids.
+        share_state_partitions: of the topic that holds how far share groups are.
         groups: what consumer groups are allowed.
         transactions: what transactional ids are allowed.
         users: passwords by user, for SASL; None: nobody is asked, but where ``listeners`` say so.
@@ -82,6 +83,7 @@ class ClusterConfig:
     max_partitions: int = 10_000
     offsets_partitions: int = 4
     transactions_partitions: int = 4
+    share_state_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     users: Mapping[str, str] | None = None

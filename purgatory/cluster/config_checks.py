@@ -34,6 +34,7 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         "default_partitions": 1,
         "max_partitions": 1,
         "offsets_partitions": 1,
+        "share_state_partitions": 1,
         "min_insync_replicas": 1,
         "follower_lag_ms": 0,
         "replica_max_lag_ms": 1,

@@ -72,6 +72,8 @@ class Controller:
         """What brokers were set to, of the defaults of topics; by the names topics have for it."""
         self.default_settings: dict[str, str] = {}
         """What all brokers were set to that have nothing of their own."""
+        self.group_settings: dict[str, dict[str, str]] = {}
+        """What groups were set to, by their names."""
         self.live: dict[int, Member] = {}
         self.elections = 0
         """How often a leader was found where another one, or none, had led."""
@@ -148,6 +150,16 @@ class Controller:
             member.take_settings(name)
         return True
 
+    def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
+        """Give a group other settings, in place of all that it has; False if that isn't saved."""
+        former = self.group_settings
+        others = {name: of_it for name, of_it in former.items() if name != group_id}
+        self.group_settings = {**others, group_id: dict(settings)} if settings else others
+        if not self.on_change():
+            self.group_settings = former
+            return False
+        return True
+
     def change_broker_settings(self, broker_id: int | None, settings: Mapping[str, str]) -> bool:
         """Give a broker other settings, or None, all of them; False if that isn't saved."""
         if broker_id is None:
@@ -196,11 +208,15 @@ class Controller:
         topics: Sequence[Topic],
         default_settings: Mapping[str, str] | None = None,
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
+        group_settings: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Take up what was saved; nobody leads the topics yet."""
         self.default_settings = dict(default_settings or {})
         self.broker_settings = {
             broker_id: dict(settings) for broker_id, settings in (broker_settings or {}).items()
+        }
+        self.group_settings = {
+            group_id: dict(settings) for group_id, settings in (group_settings or {}).items()
         }
         for topic in topics:
             self._add_topic(topic)

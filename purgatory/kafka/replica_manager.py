@@ -54,6 +54,7 @@ class ReplicaManager:
         broker_id: this broker.
         clock: tells when followers fetched and when they lag.
         produce_purgatory, fetch_purgatory, delete_records_purgatory: where requests wait.
+        share_fetch_purgatory: where those of share groups do, if they are served.
         min_insync_replicas: how many must be in sync for acks=all.
         max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
@@ -78,6 +79,7 @@ class ReplicaManager:
         produce_purgatory: DelayedOperationPurgatory,
         fetch_purgatory: DelayedOperationPurgatory,
         delete_records_purgatory: DelayedOperationPurgatory,
+        share_fetch_purgatory: DelayedOperationPurgatory | None = None,
         min_insync_replicas: int = 1,
         max_lag_ms: int = 30_000,
         log_config: LogConfig | None = None,
@@ -100,7 +102,11 @@ class ReplicaManager:
         self.max_lag_ms = max_lag_ms
         self._on_isr_change = on_isr_change
         self._waiting = WaitingRequests(
-            produce_purgatory, fetch_purgatory, delete_records_purgatory, {}
+            produce_purgatory,
+            fetch_purgatory,
+            delete_records_purgatory,
+            {},
+            share_fetch_purgatory,
         )
         self._partitions = HostedPartitions(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
