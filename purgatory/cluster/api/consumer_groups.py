@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember
 from purgatory.kafka.consumer_groups.topic_id_partition import (
     NO_PARTITIONS,
     Partitions,
+    TopicIdPartition,
     by_topic,
 )
 

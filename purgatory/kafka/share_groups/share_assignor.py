@@ -5,7 +5,7 @@ Ground rules
 * Each partition that anybody subscribes to is some member's, and each member has some, if there are
   any. Several members may have the same one.
 * Of those that subscribe to the same, no one has two more than another, and each partition has the
-  same number of members where that is possible; as few as make every member have one.
+  same number of members: as few as make every member have one.
 * Whoever had a partition keeps it, as far as that allows.
 """
 
@@ -68,6 +68,17 @@ def _spread(
         )
         for taker in takers[: sharing - holders[one]]:
             give(taker, one)
+        while holders[one] < sharing:
+            # Whoever has room has it already. One that is full gives that one something for it:
+            # it has something else, as no share is larger by two.
+            giver = next(taker for taker in in_order if room[taker])
+            taker = next(other for other in former if one not in held[other])
+            passed_on = min(held[taker] - held[giver])
+            held[taker].remove(passed_on)
+            held[giver].add(passed_on)
+            room[giver] -= 1
+            held[taker].add(one)
+            holders[one] += 1
     return {member_id: frozenset(those) for member_id, those in held.items()}
 
 
