@@ -141,16 +141,9 @@ class World(Setting):
         self.check(operation, key)
 
     def check(self, operation: Waiting, key: Hashable) -> None:
-        """Tell of an event on a key that ``operation`` waits on, and nobody else that is ready.
-
-        Another one may have come, and been completed by whoever had it in hand: by this call, if a
-        verdict on it was noted meanwhile.
-        """
+        """Tell of an event on a key that ``operation`` alone waits on."""
         point()
-        completed = self.purgatory.check_and_complete(key)
-        if completed > len(self.operations):
-            fail(f"{completed} completed, and there are {len(self.operations)}")
-        self.won(operation, min(completed, 1))
+        self.won(operation, self.purgatory.check_and_complete(key))
 
     def check_all(self, key: Hashable) -> None:
         """Tell of an event on a key that several wait on."""
