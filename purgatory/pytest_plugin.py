@@ -30,6 +30,7 @@ def kafka_cluster_config() -> ClusterConfig:
         initial_rebalance_delay_ms=0,
         min_session_timeout_ms=100,
         consumer_heartbeat_interval_ms=200,
+        share_heartbeat_interval_ms=200,
     )
     return ClusterConfig(groups=groups)
 

@@ -21,15 +21,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.log_compaction import LogCompaction
 from purgatory.cluster.marker_sending import MarkerSending
 from purgatory.cluster.offsets_records import OffsetsRecords
+from purgatory.cluster.peer_calls import PeerCalls
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.record_times import first_at_or_after
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
+from purgatory.cluster.share_state_calls import ShareStateCalls
+from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.storage import (
     MemoryBudget,
     MemoryLog,
@@ -47,18 +50,21 @@ from purgatory.kafka import (
     BrokerGroups,
     Log,
     LogConfig,
+    Partition,
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.controller import LogEnd, PartitionState
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.tiers.remote_tasks import RemoteAccess
+from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
+from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
+from purgatory.kafka.share_groups.share_waits import ShareWaits
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import log_config, value_of
+from purgatory.kafka.topic_state import LogEnd, PartitionState
 from timer import SystemClock
 
 _log = Logger("purgatory.cluster")
@@ -109,8 +115,10 @@ class Broker:
         self.authorizer: Authorizer
         self.alter_acls_purgatory: DelayedOperationPurgatory
         self.transactions: TransactionCoordinator
-        self.marker_sending: MarkerSending
-        self.tier: BrokerTier
+        self.share_coordinator: ShareCoordinator
+        self.share_states: ShareStateCalls
+        self.shares: SharePartitionManager
+        self.peer_calls: PeerCalls
 
     # Its life.
 
@@ -129,7 +137,7 @@ class Broker:
             self._let_moved_go()
         lost, self.lost_records = self.lost_records, 0
         for log in self._logs.values() if lost else ():
-            log.truncate_to(max(log.local_start_offset, log.end_offset - lost))
+            log.truncate_to(max(log.start_offset, log.end_offset - lost))
 
     def _has_replica(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is to be here: it may have been moved while this broker was dead."""
@@ -181,7 +189,6 @@ class Broker:
         assert not self.alive
         self._start_process()
         self.alive = True
-        self.tier.start()
         self.cluster.controller.broker_up(self.broker_id, self)
         for listener in self.cluster.config.all_listeners:
             await self._listen(listener, tls.get(listener.name))
@@ -223,13 +230,13 @@ class Broker:
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
         for topic_partition, log in self._logs.items():
             log.configure(self._log_config_of(topic_partition))  # it was dead: they may be others
-        self.tier = BrokerTier(self, self.cluster.remote)
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
             produce_purgatory=self._purgatory("Produce"),
             fetch_purgatory=self._purgatory("Fetch"),
             delete_records_purgatory=self._purgatory("DeleteRecords"),
+            share_fetch_purgatory=(share_fetches := self._purgatory("ShareFetch")),
             min_insync_replicas=config.min_insync_replicas,
             max_lag_ms=config.replica_max_lag_ms,
             new_log=self._new_log,
@@ -237,12 +244,6 @@ class Broker:
             is_elsewhere=self._is_known,
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
-            remote=RemoteAccess(
-                self.tier,
-                self._purgatory("RemoteFetch"),
-                self._purgatory("RemoteListOffsets"),
-                config.remote.fetch_max_wait_ms,
-            ),
         )
         self.elections = LeaderElections(
             self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
@@ -259,13 +260,15 @@ class Broker:
             is_known=self._is_known,
             known_topics=self.cluster.controller,
             on_ended=None if trace is None else trace.ended,
+            settings_of=self.cluster.group_settings,
         )
-        self.marker_sending = MarkerSending(self, self.cluster)
+        self.peer_calls = PeerCalls(self, self.cluster)
+        self._start_shares(ShareWaits(share_fetches, self._purgatory("AcquisitionLock")))
         self.transactions = TransactionCoordinator(
             self.manager,
             config.transactions,
             TransactionsRecords(),
-            self.marker_sending,
+            MarkerSending(self.peer_calls, self.cluster),
             new_purgatory=self._purgatory,
             new_producer_id=self.cluster.new_producer_id,
             now_ms=self.now_ms,
@@ -274,6 +277,36 @@ class Broker:
         )
         self.authorizer = self.cluster.security.new_authorizer()
         self.alter_acls_purgatory = self._purgatory("AlterAcls")
+
+    def _start_shares(self, waits: ShareWaits) -> None:
+        self.share_coordinator = ShareCoordinator(
+            self.manager, ShareStateRecords(), self.cluster.share_state_partitions
+        )
+        self.share_states = ShareStateCalls(self.peer_calls, self.cluster, self.share_coordinator)
+        self.shares = SharePartitionManager(
+            self.manager,
+            self.cluster.config.groups,
+            self.share_states,
+            waits,
+            self.cluster.group_settings,
+            self._topic_name,
+            self._offset_at,
+        )
+
+    def _topic_name(self, topic_id: uuid.UUID) -> str | None:
+        topic = self.cluster.topic_of(topic_id)
+        return None if topic is None else topic.name
+
+    def _offset_at(self, partition: Partition, age_ms: int) -> int | None:
+        """Return the first offset of a partition whose record is no older than this."""
+        end_offset = partition.high_watermark
+        try:
+            found = first_at_or_after(partition.log, self.now_ms() - age_ms, end_offset)
+        except ValueError as error:  # a batch that can't be looked into
+            where = str(partition.topic_partition)
+            _log.warning("times_unreadable", partition=where, reason=str(error))
+            return partition.log_start_offset
+        return None if found is None else found.offset
 
     def now_ms(self) -> int:
         """Return the time of day that its clock tells, in milliseconds since 1970."""
@@ -340,8 +373,7 @@ class Broker:
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.stop()
-        await self.marker_sending.stop()
-        await self.tier.stop()
+        await self.peer_calls.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
@@ -396,6 +428,8 @@ class Broker:
         if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
         self.groups.take_role(topic_partition, leads)
+        self.share_coordinator.take_role(topic_partition, leads)
+        self.shares.take_role(topic_partition, state.leader_epoch if leads else None)
         self.transactions.take_role(topic_partition, leads, state.leader_epoch)
         if leads:
             self.cluster.check_decisions_on(topic_partition)
@@ -412,11 +446,15 @@ class Broker:
             if isinstance(log, StoredLog | MemoryLog):
                 log.remove()
         self.groups.delete_topic(topic)
+        controller = self.cluster.controller
+        self.share_coordinator.delete_gone(lambda one: controller.topic_with_id(one) is not None)
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Forget a partition with its records: others have it now."""
         partition = self.manager.partition(topic_partition)
         self.groups.take_role(topic_partition, False)
+        self.share_coordinator.take_role(topic_partition, False)
+        self.shares.take_role(topic_partition, None)
         self.transactions.take_role(topic_partition, False, NO_EPOCH)
         self.manager.stop_replica(topic_partition, delete=True)
         if partition is not None and isinstance(partition.log, StoredLog | MemoryLog):
@@ -445,7 +483,7 @@ class Broker:
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
         self.manager.set_live_brokers(broker_ids)
-        self.marker_sending.look_who_lives()
+        self.peer_calls.look_who_lives()
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
@@ -505,6 +543,8 @@ class Broker:
 
     def _closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        if self.alive:
+            self.shares.connection_closed(connection)
         if self.cluster.trace is not None:
             self.cluster.trace.closed(connection)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from purgatory.cluster.authorization import Authorization
 from purgatory.cluster.listener import MECHANISMS, Listener, Place, Tls
 from purgatory.cluster.protocol.connection import Limits
-from purgatory.cluster.remote_config import RemoteConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 
@@ -54,6 +53,7 @@ class ClusterConfig:
         max_partitions: how many all topics may have that clients make.
         offsets_partitions: of the topic that holds the groups' committed offsets.
         transactions_partitions: of the topic that holds what is known of transactional ids.
+        share_state_partitions: of the topic that holds how far share groups are.
         groups: what consumer groups are allowed.
         transactions: what transactional ids are allowed.
         users: passwords by user, for SASL; None: nobody is asked, but where ``listeners`` say so.
@@ -64,7 +64,6 @@ class ClusterConfig:
         memory_bytes: what the logs of all brokers may take together, where they are in memory.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
-        remote: where segments are kept besides, of topics that say so.
         limits: what a client may ask.
     """
 
@@ -84,6 +83,7 @@ class ClusterConfig:
     max_partitions: int = 10_000
     offsets_partitions: int = 4
     transactions_partitions: int = 4
+    share_state_partitions: int = 4
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     users: Mapping[str, str] | None = None
@@ -93,7 +93,6 @@ class ClusterConfig:
     memory_bytes: int = 1024 * 1024 * 1024
     retention_ms: int | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
-    remote: RemoteConfig = field(default_factory=RemoteConfig)
     limits: Limits = field(default_factory=Limits)
 
     @property

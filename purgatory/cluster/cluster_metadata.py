@@ -18,7 +18,6 @@ from purgatory.cluster.config_checks import config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.protocol.rounds import Rounds
-from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
@@ -30,13 +29,17 @@ from purgatory.kafka import (
     TransactionCoordinator,
 )
 from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
-from purgatory.kafka.controller import Controller, Topic
+from purgatory.kafka.controller import Controller
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
+from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
+from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
+from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import settings_of_log
+from purgatory.kafka.topic_state import Topic
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
@@ -56,6 +59,7 @@ class Peer(Protocol):
     transactions: TransactionCoordinator
     elections: LeaderElections
     topic_changes: TopicChanges
+    share_coordinator: ShareCoordinator
 
     def place(self, listener: Listener) -> Place:
         """Return where it listens for those who come by a listener."""
@@ -89,11 +93,12 @@ class ClusterMetadata:
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
         self._settings_of_logs = settings_of_log(config.log_config)
+        self._defaults_of_groups = defaults_of_groups(config.groups)
+        self._of_all_groups = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
         self.rounds = Rounds()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
-        self.remote: RemoteStorage
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
@@ -152,7 +157,6 @@ class ClusterMetadata:
             "retention.ms": config.retention_ms,
             "segment.bytes": self.log_config.segment_bytes,
             "flush.messages": 1 if self._forces_each_batch else None,
-            TIER_ENABLED: None if config.remote.dir is None else "true",
         }
         value = own.get(name)
         return self._settings_of_logs.get(name) if value is None else str(value)
@@ -177,13 +181,18 @@ class ClusterMetadata:
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
             "group.min.session.timeout.ms": groups.min_session_timeout_ms,
+            "group.share.assignors": ",".join(SHARE_ASSIGNORS),
+            "group.share.delivery.count.limit": groups.share_delivery_count_limit,
+            "group.share.heartbeat.interval.ms": groups.share_heartbeat_interval_ms,
+            "group.share.max.share.sessions": groups.share_max_sessions,
+            "group.share.max.size": groups.share_max_size,
+            "group.share.partition.max.record.locks": groups.share_partition_max_record_locks,
+            "group.share.record.lock.duration.ms": groups.share_record_lock_duration_ms,
+            "group.share.session.timeout.ms": groups.share_session_timeout_ms,
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
-            "remote.fetch.max.wait.ms": config.remote.fetch_max_wait_ms,
-            "remote.list.offsets.request.timeout.ms": config.remote.list_offsets_timeout_ms,
-            "remote.log.manager.task.interval.ms": config.remote.copy_interval_ms,
-            TIER_ENABLED: config.remote.dir is not None,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
+            "share.coordinator.state.topic.num.partitions": config.share_state_partitions,
             "socket.request.max.bytes": config.limits.frame_bytes,
             "transaction.max.timeout.ms": config.transactions.max_timeout_ms,
             "transaction.state.log.num.partitions": config.transactions_partitions,
@@ -246,6 +255,15 @@ class ClusterMetadata:
     def transactions_partitions(self) -> int:
         """Return how many partitions the topic of transactional ids has; make it if need be."""
         return self._internal_partitions(TRANSACTIONS_TOPIC, self.config.transactions_partitions)
+
+    def share_state_partitions(self) -> int:
+        """Return how many partitions the topic of share groups' state has; make it if need be."""
+        return self._internal_partitions(SHARE_STATE_TOPIC, self.config.share_state_partitions)
+
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """Return what holds for a group: its own settings, and those of all."""
+        own = self.controller.group_settings.get(group_id)
+        return GroupSettings({**self._defaults_of_groups, **own}) if own else self._of_all_groups
 
     def _internal_partitions(self, name: str, partitions: int) -> int:
         topic = self.controller.topics.get(name)

@@ -34,6 +34,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.committed_offset import CommittedOffset, OffsetKey
 from purgatory.kafka.seen_batches import seen_batches
+from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
@@ -415,8 +416,8 @@ def _readable(batch: RecordBatch) -> list[Any]:
 def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
     """The keys that it waits on. Those of a fetch say also which end of the log it waits for,
     and one that is answered at once is watched under nothing."""
-    if isinstance(operation, DelayedFetch):
-        return operation.topic_partitions
+    if isinstance(operation, DelayedFetch | DelayedShareFetch):
+        return tuple(operation.topic_partitions)
     return operation._op_keys
 
 

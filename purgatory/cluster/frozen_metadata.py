@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.controller import Controller, PartitionState
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.topic_state import PartitionState
 
 METADATA_APIS = frozenset(
     {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}

@@ -8,9 +8,10 @@ fields; of these the one is known that tells what a member of the classic protoc
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
+from purgatory.cluster.flexible_fields import NO_TAGS, Reader, Writer
 from purgatory.kafka.consumer_groups.consumer_member import (
     ClassicMember,
     CurrentAssignment,
@@ -23,14 +24,22 @@ from purgatory.kafka.consumer_groups.group_record import (
     RecordKind,
 )
 from purgatory.kafka.consumer_groups.topic_id_partition import (
+    NO_PARTITIONS,
     Partitions,
     TopicIdPartition,
     by_topic,
 )
 
 _OF_MEMBERS = (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
+_SHARE_NUMBERS = {
+    RecordKind.MEMBER: 10,
+    RecordKind.GROUP_EPOCH: 11,
+    RecordKind.TARGET_EPOCH: 12,
+    RecordKind.TARGET: 13,
+    RecordKind.CURRENT: 14,
+}
+_SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
 _SHORT = struct.Struct(">h")
-_NO_TAGS = b"\0"
 _CLASSIC_TAG = 0
 
 
@@ -38,26 +47,35 @@ def encode_key(key: GroupRecordKey) -> bytes:
     """Return a record's key."""
     names = [key.group_id, key.member_id] if key.kind in _OF_MEMBERS else [key.group_id]
     encoded = [name.encode() for name in names]
-    return _SHORT.pack(key.kind) + b"".join(_SHORT.pack(len(name)) + name for name in encoded)
+    number = _SHARE_NUMBERS[key.kind] if key.is_share else key.kind
+    return _SHORT.pack(number) + b"".join(_SHORT.pack(len(name)) + name for name in encoded)
 
 
 def decode_key(data: bytes) -> GroupRecordKey | None:
     """Return what a record's key says; None if it is no record of a consumer group."""
-    kind = _SHORT.unpack_from(data)[0]
+    number = _SHORT.unpack_from(data)[0]
+    is_share = number in _SHARE_KINDS
+    kind = _SHARE_KINDS.get(number, number)
     if kind not in set(RecordKind):
         return None
-    reader = _Reader(data, _SHORT.size)
+    reader = Reader(data, _SHORT.size)
     group_id = reader.old_string()
-    return GroupRecordKey(
-        group_id, RecordKind(kind), reader.old_string() if kind in _OF_MEMBERS else ""
-    )
+    member_id = reader.old_string() if kind in _OF_MEMBERS else ""
+    return GroupRecordKey(group_id, RecordKind(kind), member_id, is_share)
 
 
-def encode_value(value: GroupRecordValue) -> bytes:
+def encode_value(value: GroupRecordValue, is_share: bool = False) -> bytes:
     """Return a record's value."""
-    writer = _Writer()
+    writer = Writer()
     writer.number(">h", 0)
     match value:
+        case Subscription() if is_share:
+            for text in (value.rack_id, value.client_id, value.client_host):
+                writer.string(text)
+            _write_names(writer, value.topic_names)
+        case CurrentAssignment() if is_share:
+            writer.number(">iib", value.epoch, value.previous_epoch, value.state)
+            _write_partitions(writer, value.assigned)
         case Subscription():
             _write_subscription(writer, value)
         case CurrentAssignment():
@@ -68,54 +86,53 @@ def encode_value(value: GroupRecordValue) -> bytes:
             _write_partitions(writer, value)
         case _:
             writer.number(">i", value)
-    if not (isinstance(value, Subscription) and value.classic):
-        writer.data += _NO_TAGS
+    if not (isinstance(value, Subscription) and value.classic and not is_share):
+        writer.data += NO_TAGS
     return bytes(writer.data)
 
 
-def decode_value(kind: RecordKind, data: bytes) -> GroupRecordValue:
+def decode_value(kind: RecordKind, data: bytes, is_share: bool = False) -> GroupRecordValue:
     """Return what a record's value says."""
-    reader = _Reader(data, _SHORT.size)
+    reader = Reader(data, _SHORT.size)
     if kind is RecordKind.MEMBER:
-        return _read_subscription(reader)
+        return _read_share_member(reader) if is_share else _read_subscription(reader)
     if kind is RecordKind.TARGET:
         return _read_partitions(reader)
     if kind is RecordKind.CURRENT:
         epoch, previous_epoch, state = reader.numbers(">iib")
-        assigned, revoking = _read_partitions(reader), _read_partitions(reader)
+        assigned = _read_partitions(reader)
+        revoking = NO_PARTITIONS if is_share else _read_partitions(reader)
         return CurrentAssignment(epoch, previous_epoch, MemberState(state), assigned, revoking)
     return int(reader.numbers(">i")[0])
 
 
-def _write_subscription(writer: _Writer, said: Subscription) -> None:
+def _write_subscription(writer: Writer, said: Subscription) -> None:
     for text in (said.instance_id, said.rack_id, said.client_id, said.client_host):
         writer.string(text)
-    writer.length(len(said.topic_names))
-    for name in said.topic_names:
-        writer.string(name)
+    _write_names(writer, said.topic_names)
     writer.string(said.topic_regex)
     writer.number(">i", said.rebalance_timeout_ms)
     writer.string(said.assignor)
     if said.classic is not None:
-        classic = _Writer()
+        classic = Writer()
         classic.data += b"\x01"  # it is not null
         classic.number(">i", said.classic.session_timeout_ms)
         classic.length(len(said.classic.protocols))
         for protocol, metadata in said.classic.protocols:
             classic.string(protocol)
             classic.bytes(metadata)
-            classic.data += _NO_TAGS
-        classic.data += _NO_TAGS
+            classic.data += NO_TAGS
+        classic.data += NO_TAGS
         writer.varint(1)
         writer.varint(_CLASSIC_TAG)
         writer.varint(len(classic.data))
         writer.data += classic.data
 
 
-def _read_subscription(reader: _Reader) -> Subscription:
+def _read_subscription(reader: Reader) -> Subscription:
     instance_id, rack_id = reader.string(), reader.string()
     client_id, client_host = reader.string() or "", reader.string() or ""
-    names = tuple(reader.string() or "" for _ in range(reader.length()))
+    names = _read_names(reader)
     regex = reader.string()
     rebalance_timeout_ms = reader.numbers(">i")[0]
     assignor = reader.string()
@@ -139,7 +156,27 @@ def _read_subscription(reader: _Reader) -> Subscription:
     )
 
 
-def _read_classic(reader: _Reader) -> ClassicMember:
+def _read_share_member(reader: Reader) -> Subscription:
+    rack_id, client_id, client_host = reader.string(), reader.string(), reader.string()
+    return Subscription(
+        rack_id=rack_id,
+        client_id=client_id or "",
+        client_host=client_host or "",
+        topic_names=_read_names(reader),
+    )
+
+
+def _write_names(writer: Writer, names: Sequence[str]) -> None:
+    writer.length(len(names))
+    for name in names:
+        writer.string(name)
+
+
+def _read_names(reader: Reader) -> tuple[str, ...]:
+    return tuple(reader.string() or "" for _ in range(reader.length()))
+
+
+def _read_classic(reader: Reader) -> ClassicMember:
     session_timeout_ms = reader.numbers(">i")[0]
     protocols = []
     for _ in range(reader.length()):
@@ -148,17 +185,17 @@ def _read_classic(reader: _Reader) -> ClassicMember:
     return ClassicMember(session_timeout_ms, tuple(protocols))
 
 
-def _write_partitions(writer: _Writer, partitions: Partitions) -> None:
+def _write_partitions(writer: Writer, partitions: Partitions) -> None:
     topics = by_topic(partitions)
     writer.length(len(topics))
     for topic_id, numbers in topics.items():
         writer.data += topic_id.bytes
         writer.length(len(numbers))
         writer.number(f">{len(numbers)}i", *numbers)
-        writer.data += _NO_TAGS
+        writer.data += NO_TAGS
 
 
-def _read_partitions(reader: _Reader) -> Partitions:
+def _read_partitions(reader: Reader) -> Partitions:
     partitions: list[TopicIdPartition] = []
     for _ in range(reader.length()):
         topic_id = UUID(bytes=reader.raw(16))
@@ -166,76 +203,3 @@ def _read_partitions(reader: _Reader) -> Partitions:
         partitions += [TopicIdPartition(topic_id, number) for number in numbers]
         reader.skip_tags()
     return frozenset(partitions)
-
-
-class _Writer:
-    """Writes the fields of a flexible version one after the other."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def number(self, layout: str, *numbers: int) -> None:
-        self.data += struct.pack(layout, *numbers)
-
-    def varint(self, number: int) -> None:
-        while number >= 0x80:
-            self.data.append(number & 0x7F | 0x80)
-            number >>= 7
-        self.data.append(number)
-
-    def length(self, length: int) -> None:
-        self.varint(length + 1)
-
-    def string(self, text: str | None) -> None:
-        self.bytes(None if text is None else text.encode())
-
-    def bytes(self, data: bytes | None) -> None:
-        if data is None:
-            self.varint(0)
-        else:
-            self.length(len(data))
-            self.data += data
-
-
-class _Reader:
-    """Reads what `_Writer` wrote, or Kafka."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data = data
-        self.at = at
-
-    def raw(self, count: int) -> bytes:
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def numbers(self, layout: str) -> tuple[Any, ...]:
-        return struct.unpack(layout, self.raw(struct.calcsize(layout)))
-
-    def varint(self) -> int:
-        number = place = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            number |= (byte & 0x7F) << place
-            place += 7
-            if byte < 0x80:
-                return number
-
-    def length(self) -> int:
-        return self.varint() - 1
-
-    def string(self) -> str | None:
-        data = self.bytes()
-        return None if data is None else data.decode()
-
-    def bytes(self) -> bytes | None:
-        length = self.length()
-        return None if length < 0 else self.raw(length)
-
-    def old_string(self) -> str:
-        return self.raw(self.numbers(">h")[0]).decode()
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.raw(self.varint())

@@ -23,6 +23,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.consumer_groups.group_record import GroupRecordKey, GroupRecordValue
 
+StoredKey = OffsetKey | GroupRecordKey
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
 _SHORT = struct.Struct(">h")
@@ -39,7 +40,7 @@ class OffsetsRecords:
             [
                 (
                     encode_key(key) if isinstance(key, GroupRecordKey) else _encode_key(key),
-                    None if value is None else _encoded(value),
+                    None if value is None else _encoded(key, value),
                 )
                 for key, value in entries
             ],
@@ -57,11 +58,15 @@ class OffsetsRecords:
                 continue
             key = decode_key(record.key)
             if key is not None:
-                yield key, None if record.value is None else decode_value(key.kind, record.value)
+                value = record.value
+                said = None if value is None else decode_value(key.kind, value, key.is_share)
+                yield key, said
 
 
-def _encoded(value: CommittedOffset | GroupRecordValue) -> bytes:
-    return _encode_value(value) if isinstance(value, CommittedOffset) else encode_value(value)
+def _encoded(key: StoredKey, value: CommittedOffset | GroupRecordValue) -> bytes:
+    if isinstance(value, CommittedOffset):
+        return _encode_value(value)
+    return encode_value(value, isinstance(key, GroupRecordKey) and key.is_share)
 
 
 def _encode_key(key: OffsetKey) -> bytes:

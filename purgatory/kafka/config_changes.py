@@ -6,7 +6,7 @@ Settings are kept by their names as a topic has them; a broker has other names f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from purgatory.kafka.topic_settings import (
     LIST,
     SETTINGS,
     OfBroker,
+    Setting,
     check_value,
     unknown_setting,
     value_of,
@@ -42,14 +43,18 @@ class ConfigResource(NamedTuple):
     """What settings something has.
 
     Args:
-        kind: "topics" or "brokers".
+        kind: "topics", "brokers" or "groups".
         keys: the names under which they are kept, by the names that they have here.
         unchangeable: what cannot be changed while the cluster runs, and what it is.
+        settings: what is known of each, by key.
+        check: refuses values that can't be, as ``check_value`` does.
     """
 
     kind: str
     keys: Mapping[str, str]
     unchangeable: Mapping[str, str]
+    settings: Mapping[str, Setting] = SETTINGS
+    check: Callable[[str, Setting, str, str], None] = check_value
 
 
 OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
@@ -90,17 +95,21 @@ def changed_settings(
         key = of.keys.get(name)
         if key is None:
             raise unknown_setting(name, of.kind, of.keys)
-        value = _new_value(change, key, settings, of_broker)
+        value = _new_value(change, key, settings, of_broker, of.settings[key])
         if value is None:
             settings.pop(key, None)
         else:
-            check_value(name, SETTINGS[key], value, value_of({}, key, of_broker))
+            of.check(name, of.settings[key], value, value_of({}, key, of_broker))
             settings[key] = value
     return settings
 
 
 def _new_value(
-    change: ConfigChange, key: str, settings: Mapping[str, str], of_broker: OfBroker
+    change: ConfigChange,
+    key: str,
+    settings: Mapping[str, str],
+    of_broker: OfBroker,
+    setting: Setting,
 ) -> str | None:
     operation, value = change.operation, change.value
     if operation == ConfigOperation.DELETE:
@@ -111,7 +120,7 @@ def _new_value(
         raise _bad_request(f"{change.name} is set to null: delete it, or give it a value")
     if operation == ConfigOperation.SET:
         return value
-    if SETTINGS[key].kind != LIST:
+    if setting.kind != LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{change.name} is no list: it can be set, not added to"
         )

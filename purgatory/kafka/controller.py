@@ -15,67 +15,15 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
-
-NO_LEADER = -1
-_NO_ID = UUID(int=0)
+from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
 
 _log = Logger("purgatory.kafka")
-
-
-class LogEnd(NamedTuple):
-    """Where a replica's log ends, and the leader epoch of its last record, -1 without one."""
-
-    offset: int = 0
-    epoch: int = -1
-
-
-@dataclass
-class PartitionState:
-    """What the controller knows of a partition: broker ids, in the order of the assignment.
-
-    ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when it
-    was last asked: a log that ends before the latter has lost what was acknowledged. ``is_clean``
-    says whether the leader was in sync when it was elected.
-
-    While replicas are moved, ``replicas`` has the new ones and behind them those that are to go:
-    ``adding`` and ``removing`` say which. They are moved once all new ones are in sync.
-    """
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int = 0
-    start_offset: int = 0
-    committed_offset: int = 0
-    is_clean: bool = True
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """The replicas that there are to be."""
-        return tuple(broker for broker in self.replicas if broker not in self.removing)
-
-
-@dataclass
-class Topic:
-    """A topic: its partitions by number, and its settings by their Kafka names.
-
-    No other topic has its ``topic_id``, nor has one that is created by its name later.
-    """
-
-    name: str
-    partitions: list[PartitionState]
-    configs: dict[str, str] = field(default_factory=dict)
-    internal: bool = False
-    topic_id: UUID = _NO_ID
 
 
 class Member(Protocol):
@@ -124,6 +72,8 @@ class Controller:
         """What brokers were set to, of the defaults of topics; by the names topics have for it."""
         self.default_settings: dict[str, str] = {}
         """What all brokers were set to that have nothing of their own."""
+        self.group_settings: dict[str, dict[str, str]] = {}
+        """What groups were set to, by their names."""
         self.live: dict[int, Member] = {}
         self.elections = 0
         """How often a leader was found where another one, or none, had led."""
@@ -200,6 +150,16 @@ class Controller:
             member.take_settings(name)
         return True
 
+    def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
+        """Give a group other settings, in place of all that it has; False if that isn't saved."""
+        former = self.group_settings
+        others = {name: of_it for name, of_it in former.items() if name != group_id}
+        self.group_settings = {**others, group_id: dict(settings)} if settings else others
+        if not self.on_change():
+            self.group_settings = former
+            return False
+        return True
+
     def change_broker_settings(self, broker_id: int | None, settings: Mapping[str, str]) -> bool:
         """Give a broker other settings, or None, all of them; False if that isn't saved."""
         if broker_id is None:
@@ -248,11 +208,15 @@ class Controller:
         topics: Sequence[Topic],
         default_settings: Mapping[str, str] | None = None,
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
+        group_settings: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Take up what was saved; nobody leads the topics yet."""
         self.default_settings = dict(default_settings or {})
         self.broker_settings = {
             broker_id: dict(settings) for broker_id, settings in (broker_settings or {}).items()
+        }
+        self.group_settings = {
+            group_id: dict(settings) for group_id, settings in (group_settings or {}).items()
         }
         for topic in topics:
             self._add_topic(topic)
@@ -402,28 +366,15 @@ class Controller:
             if state is None:
                 results[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            why_not = self._why_no_unclean(state) if unclean else self._why_no_preferred(state)
+            why_not = (
+                state.why_no_unclean(self.live) if unclean else state.why_no_preferred(self.live)
+            )
             results[topic_partition] = why_not
             if why_not is ErrorCode.NONE:
                 self._elect(topic_partition, state, unclean)
                 elected.append((topic_partition, state))
         self._tell(elected)
         return results
-
-    def _why_no_preferred(self, state: PartitionState) -> ErrorCode:
-        preferred = state.replicas[0]
-        if preferred == state.leader:
-            return ErrorCode.ELECTION_NOT_NEEDED
-        if preferred not in self.live or preferred not in state.isr:
-            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        return ErrorCode.NONE
-
-    def _why_no_unclean(self, state: PartitionState) -> ErrorCode:
-        if state.leader != NO_LEADER:
-            return ErrorCode.ELECTION_NOT_NEEDED
-        if not self.live.keys() & set(state.replicas):
-            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        return ErrorCode.NONE
 
     # Moving replicas.
 
@@ -446,19 +397,13 @@ class Controller:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
             )
-        before = tuple(broker for broker in state.replicas if broker not in state.adding)
-        target = before if replicas is None else tuple(replicas)
-        if replicas is None and not (state.adding or state.removing):
+        if replicas is None and not state.is_moving:
             raise KafkaError(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic_partition} is not being moved"
             )
+        target = state.original if replicas is None else tuple(replicas)
         self._check_replicas(target)
-        dropped = [one for one in state.adding if one not in target]
-        state.removing = tuple(broker for broker in before if broker not in target)
-        state.adding = tuple(broker for broker in target if broker not in before)
-        state.replicas = target + state.removing
-        state.isr = tuple(broker for broker in state.isr if broker not in dropped)
-        self._settle_replicas(topic_partition, state, dropped)
+        self._settle_replicas(topic_partition, state, state.move_to(target))
 
     def _check_replicas(self, replicas: tuple[int, ...]) -> None:
         if not replicas or len(set(replicas)) < len(replicas):
@@ -477,11 +422,7 @@ class Controller:
         self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
     ) -> None:
         """Let those go that are to go, if all others are in sync; tell all who is concerned."""
-        gone = [*dropped]
-        if set(state.target) <= set(state.isr):
-            gone += state.removing
-            state.replicas, state.adding, state.removing = state.target, (), ()
-            state.isr = tuple(broker for broker in state.replicas if broker in state.isr)
+        gone = [*dropped, *state.let_go()]
         if state.leader != NO_LEADER and state.leader not in state.replicas:
             self._elect(topic_partition, state)
         self._tell([(topic_partition, state)])
@@ -511,7 +452,7 @@ class Controller:
         if not self.on_change():
             state.isr = former
             return False
-        if (state.adding or state.removing) and set(state.target) <= set(isr):
+        if state.is_moving and set(state.target) <= set(isr):
             self._settle_replicas(topic_partition, state, ())
         return True
 

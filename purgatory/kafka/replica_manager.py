@@ -40,9 +40,6 @@ from purgatory.kafka.requests import (
     PartitionFetch,
     PartitionFetchResponse,
 )
-from purgatory.kafka.tiers.remote_fetches import RemoteFetches
-from purgatory.kafka.tiers.remote_offsets import RemoteOffsets
-from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.waiting_requests import WaitingRequests
 from timer import Clock
@@ -57,6 +54,7 @@ class ReplicaManager:
         broker_id: this broker.
         clock: tells when followers fetched and when they lag.
         produce_purgatory, fetch_purgatory, delete_records_purgatory: where requests wait.
+        share_fetch_purgatory: where those of share groups do, if they are served.
         min_insync_replicas: how many must be in sync for acks=all.
         max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
@@ -68,7 +66,6 @@ class ReplicaManager:
         on_isr_change: the controller: called with the partition, the leader epoch and the wanted
             ISR, in the order of the assignment. False refuses the change; True or None accepts it,
             and it is in force when the call that caused it returns.
-        remote: how the remote tier is read; None: there is none.
 
     Raises:
         ValueError: min_insync_replicas below 1, or max_lag_ms below 0.
@@ -82,6 +79,7 @@ class ReplicaManager:
         produce_purgatory: DelayedOperationPurgatory,
         fetch_purgatory: DelayedOperationPurgatory,
         delete_records_purgatory: DelayedOperationPurgatory,
+        share_fetch_purgatory: DelayedOperationPurgatory | None = None,
         min_insync_replicas: int = 1,
         max_lag_ms: int = 30_000,
         log_config: LogConfig | None = None,
@@ -90,7 +88,6 @@ class ReplicaManager:
         min_insync_of: Callable[[TopicPartition], int] | None = None,
         is_elsewhere: Callable[[TopicPartition], bool] | None = None,
         on_isr_change: OnIsrChange | None = None,
-        remote: RemoteAccess | None = None,
     ) -> None:
         if min_insync_replicas < 1:
             raise ValueError(f"min_insync_replicas={min_insync_replicas!r}: it is at least 1")
@@ -109,7 +106,7 @@ class ReplicaManager:
             fetch_purgatory,
             delete_records_purgatory,
             {},
-            () if remote is None else (remote.fetches, remote.list_offsets),
+            share_fetch_purgatory,
         )
         self._partitions = HostedPartitions(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
@@ -117,17 +114,7 @@ class ReplicaManager:
         self.partition = self._partitions.get
         """Returns the replica here, or None. O(1)."""
         self._produces = ProduceRequests(self._partitions, self._waiting)
-        fetches = offsets = None
-        if remote is not None:
-            fetches = RemoteFetches(
-                self._partitions, remote.fetches, remote.tier, remote.fetch_max_wait_ms
-            )
-            offsets = RemoteOffsets(self._partitions, remote.list_offsets, remote.tier)
-        self.remote_offsets = offsets
-        """Looks for offsets in the remote tier; None: there is none."""
-        self._fetches = FetchRequests(
-            self._partitions, self._waiting, clock, self._expand_isr, fetches
-        )
+        self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
         self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
 
     # ---- requests
@@ -306,22 +293,6 @@ class ReplicaManager:
             return
         partition.configure(config, min_insync_replicas)
         if partition.apply_retention():
-            self._waiting.after_watermark(partition)
-
-    def note_tiered(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        """Note how far a partition is in the remote tier, and go by its local retention."""
-        partition = self._partitions.get(topic_partition)
-        if partition is not None and partition.note_tiered(end_offset):
-            self._waiting.after_append(partition)
-
-    def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Delete the records below ``offset``, which retention takes away: followers do so next.
-
-        A partition that isn't here, or isn't led here, is no error, nor is an offset beyond the
-        high watermark: nothing more is deleted than is committed.
-        """
-        partition = self._partitions.get(topic_partition)
-        if partition is not None and partition.advance_start(offset):
             self._waiting.after_watermark(partition)
 
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The three purgatories of a broker, and whom an event on a partition wakes there.
+"""The purgatories of a broker's requests, and whom an event on a partition wakes there.
 
     records appended                 fetches: those whose bytes are there
     high watermark moved             produces whose records are below it, fetches as above
@@ -13,10 +13,8 @@ What waits is watched so:
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
                  (`log_ends`); or, when they are counted over several partitions, for any event on
                  each of them; a follower's that has a session, for anything that is told to that
-    deletions    for any event on the partition
-
-Besides, what is read in the remote tier waits, in up to two more purgatories, for that to be done,
-or until the partition is lost.
+    deletions,
+    share fetches for any event on the partition
 
 Ground rules
 ------------
@@ -29,7 +27,6 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
@@ -47,7 +44,7 @@ class WaitingRequests(NamedTuple):
     fetches: DelayedOperationPurgatory
     deletions: DelayedOperationPurgatory
     sessions: dict[int, FollowerSession]
-    remote: Sequence[DelayedOperationPurgatory] = ()
+    share_fetches: DelayedOperationPurgatory | None = None
 
     def after_append(self, partition: Partition) -> None:
         """Complete the fetches that have their bytes now. O(those + log n), but for a new segment.
@@ -58,6 +55,8 @@ class WaitingRequests(NamedTuple):
         for session in self.sessions.values():
             if session.tell_appended(partition):
                 fetches.check_and_complete(session)
+        if self.share_fetches is not None and self.share_fetches.watched:
+            self.share_fetches.check_and_complete(partition.topic_partition)
         if not fetches.watched:
             return
         fetches.check_and_complete(partition.topic_partition)
@@ -94,8 +93,8 @@ class WaitingRequests(NamedTuple):
         for key in end_keys(topic_partition):
             self.fetches.check_and_complete(key)
         self.deletions.check_and_complete(topic_partition)
-        for purgatory in self.remote:
-            purgatory.check_and_complete(topic_partition)
+        if self.share_fetches is not None:
+            self.share_fetches.check_and_complete(topic_partition)
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
         """The same for a partition that went away: its values are forgotten, too."""

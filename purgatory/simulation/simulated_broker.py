@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
-from purgatory.kafka.controller import LogEnd
 from purgatory.kafka.log import Log, LogConfig
+from purgatory.kafka.topic_state import LogEnd
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.invariants import OVERDUE_MS, Invariants

@@ -141,9 +141,16 @@ class World(Setting):
         self.check(operation, key)
 
     def check(self, operation: Waiting, key: Hashable) -> None:
-        """Tell of an event on a key that ``operation`` alone waits on."""
+        """Tell of an event on a key that ``operation`` waits on, and nobody else that is ready.
+
+        Another one may have come, and been completed by whoever had it in hand: by this call, if a
+        verdict on it was noted meanwhile.
+        """
         point()
-        self.won(operation, self.purgatory.check_and_complete(key))
+        completed = self.purgatory.check_and_complete(key)
+        if completed > len(self.operations):
+            fail(f"{completed} completed, and there are {len(self.operations)}")
+        self.won(operation, min(completed, 1))
 
     def check_all(self, key: Hashable) -> None:
         """Tell of an event on a key that several wait on."""

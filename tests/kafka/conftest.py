@@ -62,12 +62,14 @@ class Broker:
         self.produces = self._purgatory("Produce", broker_id)
         self.fetches = self._purgatory("Fetch", broker_id)
         self.deletions = self._purgatory("DeleteRecords", broker_id)
+        self.share_fetches = self._purgatory("ShareFetch", broker_id)
         self.manager = ReplicaManager(
             broker_id,
             clock=clock,
             produce_purgatory=self.produces,
             fetch_purgatory=self.fetches,
             delete_records_purgatory=self.deletions,
+            share_fetch_purgatory=self.share_fetches,
             **settings,
         )
 
@@ -158,7 +160,7 @@ class Broker:
     def check(self) -> None:
         self.manager._check()
         errors = 0
-        for purgatory in (self.produces, self.fetches, self.deletions):
+        for purgatory in (self.produces, self.fetches, self.deletions, self.share_fetches):
             purgatory._check()
             assert purgatory.counters.missed_wakeups == 0, purgatory.name
             errors += sum(purgatory.counters.callback_errors.values())

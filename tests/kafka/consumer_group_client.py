@@ -89,7 +89,8 @@ class ConsumerWorld:
         purgatory = DelayedOperationPurgatory("Heartbeat", timer=self.timer, reaper_enabled=False)
         self.heartbeats = purgatory
         self.coordinator = ConsumerGroupCoordinator(
-            self.config,
+            self.config.max_size,
+            lambda _: self.config.consumer_session_timeout_ms,
             self.topics,
             purgatory,
             lambda: f"made-{next(self._numbers)}",

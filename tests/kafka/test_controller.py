@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from structlog.testing import capture_logs
 
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.controller import NO_LEADER, Controller, LogEnd, PartitionState, Topic
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
 
 _FIRST = TopicPartition("t", 0)
 

@@ -21,6 +21,9 @@ from purgatory.cluster.api import (
     reassignments,
     sasl,
     scram_credentials,
+    share_fetch,
+    share_groups,
+    share_offsets,
     topic_partitions,
     topics,
     transaction_descriptions,
@@ -82,6 +85,13 @@ HANDLERS: Mapping[int, Handler] = {
     68: consumer_groups.heartbeat,
     69: consumer_groups.describe,
     75: topic_partitions.describe_topic_partitions,
+    76: share_groups.heartbeat,
+    77: share_groups.describe,
+    78: share_fetch.share_fetch,
+    79: share_fetch.share_acknowledge,
+    90: share_offsets.describe_offsets,
+    91: share_offsets.alter_offsets,
+    92: share_offsets.delete_offsets,
 }
 
 

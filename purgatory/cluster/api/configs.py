@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and brokers.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers, groups.
 
 What may be changed, and to what, is decided in `purgatory.kafka.config_changes`. A change is in
 force, on all brokers that live, before it is answered.
@@ -22,11 +22,16 @@ from purgatory.kafka.config_changes import (
     ConfigResource,
     changed_settings,
 )
-from purgatory.kafka.tiers.tier_settings import check_tiering
+from purgatory.kafka.groups.group_settings import (
+    GROUP_SETTINGS,
+    OF_GROUPS,
+    defaults_of_groups,
+)
 from purgatory.kafka.topic_settings import SETTINGS, OfBroker
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
+_OF_GROUP = 8
 _BOOLEAN, _INT = 1, 3
 _ALL_BROKERS = ""
 
@@ -97,6 +102,8 @@ def _configs_of(broker: Broker, kind: int, name: str) -> Iterator[dict[str, Any]
     _check_resource(cluster, kind, name)
     if kind == _TOPIC:
         return _of_topic(broker, name)
+    if kind == _GROUP:
+        return _of_group(cluster, name)
     return _of_all_brokers(cluster) if name == _ALL_BROKERS else _of_broker(cluster, name)
 
 
@@ -104,11 +111,14 @@ def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
     if kind == _TOPIC:
         if name not in cluster.controller.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    elif kind == _GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
     elif kind != _BROKER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name!r} is a resource of type {kind}: topics ({_TOPIC}) and brokers ({_BROKER}) "
-            "have settings",
+            f"{name!r} is a resource of type {kind}: topics ({_TOPIC}), brokers ({_BROKER}) and "
+            f"groups ({_GROUP}) have settings",
         )
     elif name != _ALL_BROKERS and name not in map(str, cluster.brokers):
         raise KafkaError(
@@ -124,6 +134,17 @@ def _of_topic(broker: Broker, topic: str) -> Iterator[dict[str, Any]]:
         known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
         if name in own:
             known.insert(0, (_OF_TOPIC, name, own[name]))
+        yield _config(name, known, setting.kind, setting.doc, setting.fixed)
+
+
+def _of_group(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str, Any]]:
+    own = cluster.controller.group_settings.get(group_id, {})
+    defaults = defaults_of_groups(cluster.config.groups)
+    for name, setting in GROUP_SETTINGS.items():
+        of_broker = setting.of_broker
+        known = [(_OF_BROKER if of_broker else _BY_DEFAULT, of_broker or name, defaults[name])]
+        if name in own:
+            known.insert(0, (_OF_GROUP, name, own[name]))
         yield _config(name, known, setting.kind, setting.doc, setting.fixed)
 
 
@@ -241,8 +262,6 @@ def _altered_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
         settings = _settings_of(broker, asked.resource_type, name)
         changed = change(asked, settings)
-        if settings.of is OF_TOPICS:
-            check_tiering(changed, settings.of_broker, settings.now)
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
     except KafkaError as error:
@@ -260,6 +279,13 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
             OF_TOPICS,
             broker.setting,
             lambda settings: controller.change_topic_settings(name, settings),
+        )
+    if kind == _GROUP:
+        return _Settings(
+            controller.group_settings.get(name, {}),
+            OF_GROUPS,
+            defaults_of_groups(cluster.config.groups).get,
+            lambda settings: controller.change_group_settings(name, settings),
         )
     broker_id = None if name == _ALL_BROKERS else int(name)
     own = {} if broker_id is None else {"broker.id": name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,12 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
     answer: ConsumerHeartbeatAnswer = await answer_of(
         partial(broker.groups.consumer_heartbeat, asked)
     )
-    interval_ms = broker.cluster.config.groups.consumer_heartbeat_interval_ms
+    settings = broker.cluster.group_settings(body.group_id)
+    return told(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
+
+
+def told(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> Answer:
+    """Return what a member of a consumer group or a share group is told."""
     if answer.assignment is None:
         return heartbeat_answer(answer, interval_ms)
     return {
@@ -88,15 +93,21 @@ async def describe(broker: Broker, request: Request, connection: Connection) -> 
     return {
         "throttle_time": 0,
         "groups": [
-            {**_description(broker, group_id), "authorized_operations": allowed}
+            {
+                **description(broker, broker.groups.describe_consumers, group_id),
+                "authorized_operations": allowed,
+            }
             for group_id in request.body.group_ids
         ],
     }
 
 
-def _description(broker: Broker, group_id: str) -> dict[str, Any]:
+def description(
+    broker: Broker, find: Callable[[str], ConsumerGroup], group_id: str
+) -> dict[str, Any]:
+    """Tell all about a group, or why it can't be told."""
     try:
-        group = broker.groups.describe_consumers(group_id)
+        group = find(group_id)
     except GroupRefusal as refusal:
         return {
             "error_code": int(refusal.code),

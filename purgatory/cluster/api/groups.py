@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api import permitted_operations
+from purgatory.cluster.api import permitted_operations, share_offsets
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.listener import Listener
@@ -22,10 +22,11 @@ from purgatory.kafka import (
     TopicPartition,
 )
 
-_GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
     _GROUP_KEY: lambda broker, key: broker.groups.place_of(key),
     _TRANSACTION_KEY: lambda broker, key: broker.transactions.place_of(key),
+    _SHARE_KEY: lambda broker, key: broker.share_coordinator.place_named(key),
 }
 _IDS_FIRST_SINCE = 4
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
@@ -38,8 +39,8 @@ one that is dead."""
 
 
 async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell which broker coordinates groups or transactions: who leads their partition of the
-    internal topic."""
+    """Tell which broker coordinates groups, transactions or share partitions: who leads their
+    partition of the internal topic."""
     body = request.body
     if request.api_version < 4:
         key_type = getattr(body, "key_type", _GROUP_KEY)
@@ -190,16 +191,18 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
         (group.group_id, group.protocol_type or "", group.state.value, "classic")
         for group in broker.groups.all_groups()
     ]
-    consumers = [
-        (group.group_id, "consumer", group.state.value, "consumer")
-        for group in broker.groups.consumers.groups.values()
+    kinds = {"consumer": broker.groups.consumers, "share": broker.groups.shares}
+    others = [
+        (group.group_id, kind, group.state.value, kind)
+        for kind, coordinator in kinds.items()
+        for group in coordinator.groups.values()
     ]
     return {
         "throttle_time": 0,
         "error_code": 0,
         "groups": [
             {"group_id": group_id, "protocol_type": kind, "group_state": state, "group_type": which}
-            for group_id, kind, state, which in (*classic, *consumers)
+            for group_id, kind, state, which in (*classic, *others)
             if (not states or state.lower() in states) and (not types or which in types)
         ],
     }
@@ -263,6 +266,8 @@ async def delete_groups(broker: Broker, request: Request, connection: Connection
     """Delete groups without members, with their offsets."""
     results = []
     for group_id in request.body.groups_names:
-        code: ErrorCode = await answer_of(partial(broker.groups.delete, group_id))
+        code = await share_offsets.delete_all(broker, group_id)
+        if code is ErrorCode.NONE:
+            code = await answer_of(partial(broker.groups.delete, group_id))
         results.append({"group_id": group_id, "error_code": int(code)})
     return {"throttle_time": 0, "results": results}

@@ -12,7 +12,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.controller import NO_LEADER, Topic
+from purgatory.kafka.topic_state import NO_LEADER, Topic
 
 _UNKNOWN_TOPIC = 3
 _LEADER_NOT_AVAILABLE = 5

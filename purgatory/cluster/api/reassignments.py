@@ -8,7 +8,8 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode, KafkaError, TopicPartition
-from purgatory.kafka.controller import Controller, PartitionState
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.topic_state import PartitionState
 
 
 async def alter_partition_reassignments(

@@ -10,7 +10,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.controller import NO_LEADER, PartitionState
+from purgatory.kafka.topic_state import NO_LEADER, PartitionState
 
 _UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _INVALID_REQUEST = 3, 5, 17, 42
 _MOST_PARTITIONS = 2_000

@@ -3,7 +3,8 @@
     purgatory cluster --watch
 
 Above: brokers and their purgatories, partitions with leaders, in-sync replicas and watermarks.
-Below: what can be made to go wrong (move with the arrows, press with Enter), and what has been.
+Below: what can be made to go wrong (move with the arrows, press with Enter), and what has been;
+and a line in which any other fault is typed, after `f`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import structlog
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import DataTable, Footer, Header, OptionList, RichLog
+from textual.suggester import SuggestFromList
+from textual.widgets import DataTable, Footer, Header, Input, OptionList, RichLog
 from textual.widgets.option_list import Option
 
+from purgatory.cluster.control.typed_fault import EXAMPLE, suggestions, typed_fault
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
@@ -91,6 +94,7 @@ class ClusterWatch(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
         Binding("e", "end_all", "end all faults"),
+        Binding("f", "type_a_fault", "type a fault"),
     ]
     TITLE = "purgatory cluster"
 
@@ -115,6 +119,11 @@ class ClusterWatch(App[None]):
         with Horizontal(id="below"):
             yield OptionList(id="faults")
             yield RichLog(id="events", max_lines=_KEPT_EVENTS, wrap=True)
+        yield Input(
+            id="typed",
+            placeholder=f"any other fault: {EXAMPLE}",
+            suggester=SuggestFromList(suggestions()),
+        )
         yield Footer()
 
     def on_mount(self) -> None:
@@ -154,6 +163,16 @@ class ClusterWatch(App[None]):
         """Begin the fault that was pressed."""
         self.run_worker(self._begin_and_tell(self._offered[event.option_index]))
 
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Begin the fault that was typed; what is wrong stays, to be mended."""
+        try:
+            fault = typed_fault(event.value)
+        except ClusterError as error:
+            self.notify(str(error), severity="error")
+            return
+        event.input.clear()
+        self.run_worker(self._begin_and_tell(fault))
+
     async def _begin_and_tell(self, fault: Fault) -> None:
         """Begin a fault, and say so, or why not."""
         try:
@@ -162,6 +181,10 @@ class ClusterWatch(App[None]):
             self.notify(str(error), severity="error")
         else:
             self.notify(fault_text(fault))
+
+    def action_type_a_fault(self) -> None:
+        """Go to the line in which faults are typed."""
+        self.query_one("#typed").focus()
 
     def action_end_all(self) -> None:
         """End every fault."""

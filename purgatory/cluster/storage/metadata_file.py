@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from purgatory.kafka.controller import NO_LEADER, Controller, PartitionState, Topic
+from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.topic_state import NO_LEADER, PartitionState, Topic
 
 _FILE = "cluster.json"
 _VERSION = 1
@@ -24,6 +25,7 @@ def save_metadata(folder: Path, controller: Controller, next_producer_id: int) -
         "next_producer_id": next_producer_id,
         "default_settings": controller.default_settings,
         "broker_settings": controller.broker_settings,
+        "group_settings": controller.group_settings,
         "topics": [
             {
                 "name": topic.name,
@@ -76,6 +78,7 @@ def load_metadata(folder: Path, controller: Controller) -> int:
         default_settings = dict(values.get("default_settings", {}))
         of_brokers = values.get("broker_settings", {}).items()
         broker_settings = {int(broker): dict(settings) for broker, settings in of_brokers}
+        group_settings = dict(values.get("group_settings", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error
     if brokers != controller.broker_ids:
@@ -83,7 +86,7 @@ def load_metadata(folder: Path, controller: Controller) -> int:
             f"{path} is of a cluster with the brokers {list(brokers)}; "
             f"start it with as many, not with {list(controller.broker_ids)}"
         )
-    controller.restore(topics, default_settings, broker_settings)
+    controller.restore(topics, default_settings, broker_settings, group_settings)
     return next_producer_id
 
 

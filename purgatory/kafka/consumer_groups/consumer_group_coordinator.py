@@ -49,7 +49,6 @@ from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
 from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS, Partitions
 from purgatory.kafka.consumer_groups.topic_pattern import PatternError, TopicPattern
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.group_config import GroupConfig
 
 RespondHeartbeat: TypeAlias = Callable[[ConsumerHeartbeatAnswer], object]
 WriteRecords: TypeAlias = Callable[
@@ -64,22 +63,27 @@ class ConsumerGroupCoordinator:
     """Coordinates the consumer groups of one broker.
 
     Args:
-        config: what groups are allowed.
+        max_size: how many members a group may have.
+        session_timeout_ms: returns how long a group's members may give no sign of life.
         known_topics: the topics of the cluster.
         heartbeats: where it is waited for members.
         new_member_id: makes an id that no member had before.
         write: keeps records.
     """
 
+    new_group: type[ConsumerGroup] = ConsumerGroup
+
     def __init__(
         self,
-        config: GroupConfig,
+        max_size: int,
+        session_timeout_ms: Callable[[str], int],
         known_topics: KnownTopics,
         heartbeats: DelayedOperationPurgatory,
         new_member_id: Callable[[], str],
         write: WriteRecords,
     ) -> None:
-        self.config = config
+        self._max_size = max_size
+        self._session_timeout_ms = session_timeout_ms
         self.groups: dict[str, ConsumerGroup] = {}
         self._known_topics = known_topics
         self._heartbeats = heartbeats
@@ -92,7 +96,7 @@ class ConsumerGroupCoordinator:
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
         """Coordinate a group from now on, as its records say; all members' time begins anew."""
-        group = self.groups[group_id] = ConsumerGroup(group_id, self._known_topics)
+        group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
             self._watch_session(group, member)
@@ -147,9 +151,9 @@ class ConsumerGroupCoordinator:
             if asked.epoch != JOIN_EPOCH:
                 raise GroupRefusal(
                     ErrorCode.GROUP_ID_NOT_FOUND,
-                    message=f"there is no consumer group {asked.group_id}",
+                    message=f"there is no such group: {asked.group_id}",
                 )
-            group = ConsumerGroup(asked.group_id, self._known_topics)
+            group = self.new_group(asked.group_id, self._known_topics)
         return group
 
     def _beat(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
@@ -190,7 +194,7 @@ class ConsumerGroupCoordinator:
             _check_instance(group, asked)
             if member is None:
                 raise _unknown(asked)
-            _check_epoch(member, asked)
+            self._check_epoch(member, asked)
             return member
         holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
         if holder is not None and holder is not member:
@@ -200,12 +204,29 @@ class ConsumerGroupCoordinator:
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 message=f"{holder.member_id} is in the group as {asked.instance_id}",
             )
-        if member is None and len(group.members) >= self.config.max_size:
+        if member is None and len(group.members) >= self._max_size:
             raise GroupRefusal(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 message=f"the group has {len(group.members)} members, and may have no more",
             )
         return member
+
+    def _check_epoch(self, member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
+        """Refuse another epoch than the member's: but the one before it, whose answer may be
+        lost."""
+        current = member.current
+        if asked.epoch != current.epoch and not self._missed_an_answer(current, asked):
+            raise GroupRefusal(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
+            )
+
+    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerHeartbeat) -> bool:
+        return (
+            asked.epoch == current.previous_epoch
+            and asked.owned is not None
+            and asked.owned <= current.assigned
+        )
 
     def _updated(
         self, group: ConsumerGroup, former: ConsumerMember | None, asked: ConsumerHeartbeat
@@ -245,14 +266,19 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
         """Take a member a step further on its way to its target."""
-        target = group.targets.get(member.member_id, NO_PARTITIONS)
-        current = reconciled(member.current, target, group.target_epoch, owned, group.is_held)
+        current = self._next_step(group, member, owned)
         if current != member.current:
             member = member._replace(current=current)
             group.put(member)
             self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
             self._watch_revocation(group, member)
         return member
+
+    def _next_step(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    ) -> CurrentAssignment:
+        target = group.targets.get(member.member_id, NO_PARTITIONS)
+        return reconciled(member.current, target, group.target_epoch, owned, group.is_held)
 
     # Leaving.
 
@@ -318,7 +344,7 @@ class ConsumerGroupCoordinator:
         """Begin to wait for the next sign of life, from now on."""
         key = group.session_key(member.member_id)
         self._heartbeats.cancel_for_key(key)
-        delay_ms = self.config.consumer_session_timeout_ms
+        delay_ms = self._session_timeout_ms(group.group_id)
         waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
         self._heartbeats.try_complete_else_watch(waiting, [key])
 
@@ -354,21 +380,6 @@ def _check_instance(group: ConsumerGroup, asked: ConsumerHeartbeat) -> None:
         raise GroupRefusal(
             ErrorCode.FENCED_INSTANCE_ID,
             message=f"{holder} is in the group as {asked.instance_id}",
-        )
-
-
-def _check_epoch(member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
-    """Refuse another epoch than the member's: but the one before it, whose answer may be lost."""
-    current = member.current
-    missed_an_answer = (
-        asked.epoch == current.previous_epoch
-        and asked.owned is not None
-        and asked.owned <= current.assigned
-    )
-    if asked.epoch != current.epoch and not missed_an_answer:
-        raise GroupRefusal(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
         )
 
 

@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from purgatory.core.operation_keys import MemberKey
-from purgatory.kafka.consumer_groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
+from purgatory.kafka.consumer_groups.assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    Assignor,
+    Subscriber,
+)
 from purgatory.kafka.consumer_groups.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -49,6 +54,9 @@ class ConsumerGroup:
         group_id: its name.
         known_topics: the topics of the cluster.
     """
+
+    is_share = False
+    assignors: Mapping[str, Assignor] = ASSIGNORS
 
     def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
         self.group_id = group_id
@@ -150,7 +158,7 @@ class ConsumerGroup:
             for member_id, member in self.members.items()
         }
         counts = self.topics.partition_counts
-        for member_id, target in ASSIGNORS[self.assignor](subscribers, counts).items():
+        for member_id, target in self.assignors[self.assignor](subscribers, counts).items():
             self._set_target(member_id, target)
         self.target_epoch = self.epoch
         self._note(RecordKind.TARGET_EPOCH)
@@ -190,7 +198,7 @@ class ConsumerGroup:
     # Its records.
 
     def _note(self, kind: RecordKind, member_id: str = "") -> None:
-        key = GroupRecordKey(self.group_id, kind, member_id)
+        key = GroupRecordKey(self.group_id, kind, member_id, self.is_share)
         self._changed.pop(key, None)
         self._changed[key] = None
 
@@ -219,7 +227,7 @@ class ConsumerGroup:
         """Be as the records say. O(these)."""
         currents: dict[str, CurrentAssignment] = {}
         subscriptions: dict[str, Subscription] = {}
-        for (_, kind, member_id), value in values.items():
+        for (_, kind, member_id, _), value in values.items():
             match value:
                 case Subscription():
                     subscriptions[member_id] = value

@@ -1,4 +1,4 @@
-"""What is kept of a consumer group: a value for each key, the last one holds.
+"""What is kept of a consumer group, or a share group: a value for each key, the last one holds.
 
 A coordinator that takes over goes on where the former one was: members keep their epochs and what
 they hold.
@@ -14,7 +14,8 @@ from purgatory.kafka.consumer_groups.topic_id_partition import Partitions
 
 
 class RecordKind(IntEnum):
-    """What a record says; numbered as the versions of keys in Kafka's `__consumer_offsets`."""
+    """What a record says; numbered as the versions of keys in Kafka's `__consumer_offsets`, those
+    of consumer groups."""
 
     GROUP_EPOCH = 3
     MEMBER = 5
@@ -29,6 +30,7 @@ class GroupRecordKey(NamedTuple):
     group_id: str
     kind: RecordKind
     member_id: str = ""
+    is_share: bool = False
 
 
 GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment

@@ -22,7 +22,6 @@ from purgatory.kafka.faults.content_faults import (
     Throttle,
     TurnBackEpochs,
 )
-from purgatory.kafka.faults.delays import Distribution
 from purgatory.kafka.faults.fault import (
     KINDS,
     BrokerFault,
@@ -34,18 +33,13 @@ from purgatory.kafka.faults.fault import (
 from purgatory.kafka.faults.message_faults import (
     AnswerFault,
     DelayAnswers,
+    Distribution,
     DuplicateAnswers,
     LoseAnswers,
     MessageFault,
     RefuseProduces,
     SlowAnswers,
     TearAnswers,
-)
-from purgatory.kafka.faults.remote_faults import (
-    FailRemote,
-    RemoteFault,
-    RemoteOperation,
-    SlowRemote,
 )
 
 __all__ = [
@@ -61,7 +55,6 @@ __all__ = [
     "Distribution",
     "DuplicateAnswers",
     "ErrorFault",
-    "FailRemote",
     "Fault",
     "FreezeMetadata",
     "JumpClock",
@@ -72,12 +65,9 @@ __all__ = [
     "OneOrAllFault",
     "Pause",
     "RefuseProduces",
-    "RemoteFault",
-    "RemoteOperation",
     "ShrinkIsr",
     "SlowAnswers",
     "SlowFollower",
-    "SlowRemote",
     "StallFollower",
     "TearAnswers",
     "Throttle",

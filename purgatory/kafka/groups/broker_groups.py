@@ -34,9 +34,11 @@ from purgatory.kafka.groups.group import Group, GroupState
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.groups.group_offsets import GroupOffsets, Respond
+from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.share_groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MOST_METADATA_BYTES = 4096
@@ -60,6 +62,7 @@ class BrokerGroups(GroupCoordinator):
         is_known: whether there is such a partition in the cluster.
         known_topics: the topics of the cluster.
         on_ended: is told what became of what was committed in a transaction, when that has ended.
+        settings_of: returns the settings of a group; by default they are those of ``config``.
     """
 
     def __init__(
@@ -74,15 +77,32 @@ class BrokerGroups(GroupCoordinator):
         is_known: Callable[[TopicPartition], bool],
         known_topics: KnownTopics,
         on_ended: OnEnded | None = None,
+        settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
         self._on_ended = on_ended
+        by_default = GroupSettings(defaults_of_groups(config))
+        settings = settings_of or (lambda _: by_default)
         self.consumers = ConsumerGroupCoordinator(
-            config, known_topics, self.heartbeats, lambda: new_member_id("consumer"), self._write
+            config.max_size,
+            lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
+            known_topics,
+            self.heartbeats,
+            lambda: new_member_id("consumer"),
+            self._write,
         )
+        self.shares = ShareGroupCoordinator(
+            config.share_max_size,
+            lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
+            known_topics,
+            self.heartbeats,
+            lambda: new_member_id("share"),
+            self._write,
+        )
+        self._coordinators = (self.consumers, self.shares)
 
     # Which groups are coordinated here.
 
@@ -103,13 +123,15 @@ class BrokerGroups(GroupCoordinator):
             for group_id in self.offsets.load(partition):
                 records = self.offsets.records_of(group_id)
                 if records:
-                    self.consumers.restore(group_id, records)
+                    is_share = next(iter(records)).is_share
+                    (self.shares if is_share else self.consumers).restore(group_id, records)
             return
         self.offsets.unload(partition)
-        for group_id in [*self.groups, *self.consumers.groups]:
+        for group_id in [*self.groups, *self.consumers.groups, *self.shares.groups]:
             if self.place_of(group_id) == topic_partition:
                 self.forget(group_id)
-                self.consumers.forget(group_id)
+                for coordinator in self._coordinators:
+                    coordinator.forget(group_id)
 
     def check_coordinated(self, group_id: str) -> None:
         """Refuse what is no group's name, or a group that another broker coordinates.
@@ -194,6 +216,8 @@ class BrokerGroups(GroupCoordinator):
         if group_id in self.consumers.groups:
             self.check_coordinated(group_id)
             self.consumers.check_commit(group_id, member_id, generation)
+        elif group_id in self.shares.groups:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
             super().check_commit(group_id, generation, member_id, instance_id)
 
@@ -258,7 +282,7 @@ class BrokerGroups(GroupCoordinator):
             self.consumers.check_fetch(group_id, member_id, epoch)
         return self.offsets.of_group(group_id)
 
-    # Groups of the consumer protocol.
+    # Groups of the consumer protocol, and share groups.
 
     def consumer_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a sign of life of a member of a group of the consumer protocol.
@@ -268,40 +292,67 @@ class BrokerGroups(GroupCoordinator):
             respond: takes the answer once that is replicated; it is never called if this broker was
                 killed just now.
         """
+        self._take_sign(self.consumers, asked, respond)
+
+    def share_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
+        self._take_sign(self.shares, asked, respond)
+
+    def _take_sign(
+        self,
+        coordinator: ConsumerGroupCoordinator,
+        asked: ConsumerHeartbeat,
+        respond: RespondHeartbeat,
+    ) -> None:
         try:
             if asked.group_id:
                 self.check_coordinated(asked.group_id)
                 self._check_may_tell(asked.group_id)
-                self._make_way(asked)
+                self._make_way(coordinator, asked)
         except GroupRefusal as refusal:
             respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
             return
-        self.consumers.heartbeat(asked, respond)
+        coordinator.heartbeat(asked, respond)
 
-    def _make_way(self, asked: ConsumerHeartbeat) -> None:
-        """Have a classic group that nobody is in be no more, where a consumer is to begin one."""
-        classic = self.groups.get(asked.group_id)
-        if classic is None:
-            return
-        if asked.epoch != JOIN_EPOCH or classic.members or classic.pending_members:
+    def _make_way(self, coordinator: ConsumerGroupCoordinator, asked: ConsumerHeartbeat) -> None:
+        """Have a group of another kind that nobody is in be no more, where one is to begin."""
+        group_id = asked.group_id
+        classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
+        if other is not None and group_id in coordinator.groups:
+            other = None
+        has_members = (classic and (classic.members or classic.pending_members)) or (
+            other and other.members
+        )
+        if has_members or ((classic or other) and asked.epoch != JOIN_EPOCH):
             raise GroupRefusal(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                message=f"{asked.group_id} is not a consumer group, but a classic one",
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
-        self.forget(asked.group_id)
+        if classic is not None:
+            self.forget(group_id)
+        if other is not None:
+            self._forget_empty(group_id)
 
     def check_joining(self, group_id: str) -> None:
-        """Have a consumer group that nobody is in be no more, where a classic one is to begin.
+        """Have a group of another kind that nobody is in be no more, where a classic one is to
+        begin.
 
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
         """
-        group = self.consumers.groups.get(group_id)
+        group = self._group_of_epochs(group_id)
         if group is None:
             return
         if group.members:
             raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        self.consumers.forget(group_id)
+        self._forget_empty(group_id)
+
+    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
+        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
+
+    def _forget_empty(self, group_id: str) -> None:
+        for coordinator in self._coordinators:
+            coordinator.forget(group_id)
         self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
 
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
@@ -310,11 +361,20 @@ class BrokerGroups(GroupCoordinator):
         Raises:
             GroupRefusal: another broker coordinates the group, or there is none.
         """
+        return self._described(self.consumers, group_id, "consumer group")
+
+    def describe_shares(self, group_id: str) -> ConsumerGroup:
+        """Return a share group; otherwise as ``describe_consumers``."""
+        return self._described(self.shares, group_id, "share group")
+
+    def _described(
+        self, coordinator: ConsumerGroupCoordinator, group_id: str, kind: str
+    ) -> ConsumerGroup:
         self._partition(group_id)
-        group = self.consumers.groups.get(group_id)
+        group = coordinator.groups.get(group_id)
         if group is None:
             raise GroupRefusal(
-                ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no consumer group {group_id}"
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no {kind} {group_id}"
             )
         return group
 
@@ -330,13 +390,12 @@ class BrokerGroups(GroupCoordinator):
 
     def all_groups(self) -> list[Group]:
         """Return the classic groups that are coordinated here, and those that left offsets only."""
-        groups, consumers = self.groups, self.consumers.groups
         left = [
             Group(group_id)
             for group_id in self.offsets.groups()
-            if group_id not in groups and group_id not in consumers
+            if group_id not in self.groups and self._group_of_epochs(group_id) is None
         ]
-        return [*groups.values(), *left]
+        return [*self.groups.values(), *left]
 
     def describe(self, group_id: str) -> Group:
         """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
@@ -345,7 +404,7 @@ class BrokerGroups(GroupCoordinator):
             GroupRefusal: another broker coordinates the group, or it is no classic one.
         """
         self._partition(group_id)
-        if group_id in self.consumers.groups:
+        if self._group_of_epochs(group_id) is not None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
             )
@@ -367,9 +426,10 @@ class BrokerGroups(GroupCoordinator):
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
                 self.forget(group_id)
-                consumers = self.consumers.groups.get(group_id)
-                if consumers is not None and not consumers.members:
-                    self.consumers.forget(group_id)
+                for coordinator in self._coordinators:
+                    group = coordinator.groups.get(group_id)
+                    if group is not None and not group.members:
+                        coordinator.forget(group_id)
             respond(code)
 
         self.offsets.delete(self._partition(group_id), group_id, deleted)
@@ -412,10 +472,10 @@ class BrokerGroups(GroupCoordinator):
         Raises:
             GroupRefusal: there is no such group, or that isn't known.
         """
-        consumers = self.consumers.groups.get(group_id)
-        if consumers is not None:
+        other = self._group_of_epochs(group_id)
+        if other is not None:
             self._partition(group_id)
-            return consumers.subscribed_names()
+            return other.subscribed_names()
         group = self.describe(group_id)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -432,8 +492,7 @@ class BrokerGroups(GroupCoordinator):
         return ErrorCode.NONE
 
     def _check_deletable(self, group_id: str) -> None:
-        consumers = self.consumers.groups.get(group_id)
-        group = self.describe(group_id) if consumers is None else consumers
+        group = self._group_of_epochs(group_id) or self.describe(group_id)
         if group.members:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         if group.state is GroupState.DEAD:

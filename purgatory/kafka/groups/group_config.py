@@ -15,6 +15,13 @@ class GroupConfig(NamedTuple):
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no sign of life.
         consumer_heartbeat_interval_ms: how often it is told to give one.
+        share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
+        share_max_size: how many members a share group may have.
+        share_max_sessions: how many share sessions a broker may have.
+        share_record_lock_duration_ms: how long a member of a share group has a record to itself.
+        share_delivery_count_limit: how often a record is delivered at most.
+        share_partition_max_record_locks: how many offsets of a partition may be on their way to a
+            share group's members, from the first that is not done with on.
     """
 
     initial_rebalance_delay_ms: int = 3_000
@@ -23,3 +30,10 @@ class GroupConfig(NamedTuple):
     max_size: int = 2**31 - 1
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_max_size: int = 200
+    share_max_sessions: int = 2_000
+    share_record_lock_duration_ms: int = 30_000
+    share_delivery_count_limit: int = 5
+    share_partition_max_record_locks: int = 2_000

@@ -1,0 +1,140 @@
+"""A share fetch that waits until there are records for its member.
+
+On any of its partitions one of these ends the wait:
+
+    the partition is unknown, offline, or not led here
+    so many bytes may be acquired, over all partitions together: ``min_bytes``
+
+It then acquires what may be acquired, and answers with that. When the time is up it does the same:
+an answer without records is no error. While a share partition is read from its coordinator, there
+is nothing of it.
+
+Ground rules: those of `SharePartitionManager`. ``respond`` is called once, whatever the outcome but
+a cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.record_batch import RecordBatch
+from purgatory.kafka.share_groups.share_partition import AcquiredRecords
+from purgatory.kafka.share_groups.share_state import ShareKey
+from purgatory.kafka.topic_partition import TopicPartition
+
+AT_ONCE = -1
+"""In place of a number of bytes: there is something to tell now."""
+
+
+class ShareFetchParams(NamedTuple):
+    """What holds for a whole share fetch.
+
+    Args:
+        max_wait_ms: how long to wait for ``min_bytes``.
+        min_bytes: how many bytes are worth an answer.
+        max_bytes: the most bytes to answer with; the first batch comes whatever its size.
+        max_records: how many records are enough; the batch that reaches it comes whole.
+        exactly: it doesn't: never more than ``max_records`` come.
+    """
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    max_records: int = 500
+    exactly: bool = False
+
+
+class ShareAnswer(NamedTuple):
+    """What one share partition answers: batches, and which records of them are the member's."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    batches: tuple[RecordBatch, ...] = ()
+    acquired: tuple[AcquiredRecords, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the batches have."""
+        return sum(batch.size_bytes for batch in self.batches)
+
+
+RespondShareFetch = Callable[[Mapping[ShareKey, ShareAnswer]], object]
+
+
+class SharePartitions(Protocol):
+    """What may be acquired here."""
+
+    def available_bytes(self, key: ShareKey) -> int:
+        """Return how many bytes may be acquired; AT_ONCE if there is an error."""
+
+    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareAnswer:
+        """Acquire what may be acquired, within the limits."""
+
+
+class DelayedShareFetch(DelayedOperation):
+    """Waits for records.
+
+    Args:
+        member_id: whose they will be.
+        params: the request's; ``max_wait_ms`` is the timeout.
+        partitions: what is fetched from, in the order in which they get their part.
+        shares: where that is.
+        respond: takes the answers.
+    """
+
+    __slots__ = ("_answered", "_member_id", "_params", "_partitions", "_respond", "_shares")
+
+    def __init__(
+        self,
+        member_id: str,
+        params: ShareFetchParams,
+        partitions: Mapping[ShareKey, TopicPartition],
+        shares: SharePartitions,
+        respond: RespondShareFetch,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._member_id = member_id
+        self._params = params
+        self._partitions = partitions
+        self._shares = shares
+        self._respond = respond
+        self._answered = False
+
+    @property
+    def topic_partitions(self) -> Sequence[TopicPartition]:
+        """Return what it fetches from. O(partitions)."""
+        return tuple(self._partitions.values())
+
+    def try_complete(self) -> bool:
+        available = 0
+        for key in self._partitions:
+            there = self._shares.available_bytes(key)
+            if there == AT_ONCE:
+                return self.force_complete()
+            available += there
+        return available >= max(1, self._params.min_bytes) and self.force_complete()
+
+    def on_complete(self) -> None:
+        answers: dict[ShareKey, ShareAnswer] = {}
+        left_bytes, left_records = self._params.max_bytes, self._params.max_records
+        for key in self._partitions:
+            limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
+            answer = self._shares.take(self._member_id, key, limits)
+            answers[key] = answer
+            left_bytes -= answer.size_bytes
+            left_records -= sum(one.last - one.first + 1 for one in answer.acquired)
+            if left_bytes <= 0 or left_records <= 0:
+                break
+        self._answered = True
+        self._respond(answers)
+
+    def on_failure(self, error: BaseException) -> None:
+        if not self._answered:
+            self._answered = True
+            failed = ShareAnswer(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"the wait for records failed: {error!r}"
+            )
+            self._respond(dict.fromkeys(self._partitions, failed))

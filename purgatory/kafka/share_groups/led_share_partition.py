@@ -1,0 +1,255 @@
+"""A share partition whose partition this broker leads: its window, its locks, and what is kept.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* One write at a time is under way. What is said meanwhile goes with the next one, together.
+* It is read from its coordinator when it is made, and where it begins is kept before anything is
+  delivered: what comes to the log from then on is not passed over, whoever leads next.
+* Whoever is dropped (`drop`) delivers nothing and expires nothing, but answers what it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.core.fault_log import Logger
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.groups.group_config import GroupConfig
+from purgatory.kafka.share_groups.acknowledgement import Acknowledgement, AcknowledgeType
+from purgatory.kafka.share_groups.record_run import NO_LOCK
+from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
+from purgatory.kafka.share_groups.share_partition import AcquiredRecords, SharePartition
+from purgatory.kafka.share_groups.share_state import NO_START, ShareKey, ShareState
+from purgatory.kafka.share_groups.share_waits import (
+    AcquisitionLockKey,
+    DelayedAcquisitionLock,
+    ShareWaits,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+_log = Logger("purgatory.kafka")
+_FENCED = {
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
+}
+"""What clients are told where another leader has read, or offsets were set."""
+
+
+class ShareStateStore(Protocol):
+    """Asks the coordinators of share partitions, wherever they are."""
+
+    def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
+        """As `ShareCoordinator.read`; it may take some time."""
+
+    def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
+        """As `ShareCoordinator.write`; it may take some time."""
+
+
+class LedSharePartition:
+    """One share partition, from when this broker leads it until another one does.
+
+    Args:
+        key: which.
+        topic_partition: where its records are.
+        leader_epoch: of this broker as the leader.
+        config: what share groups are allowed.
+        store: keeps how it stands.
+        waits: where fetches and locks wait.
+        start: returns the offset that a group begins at that has read nothing yet.
+        on_end: is called when it can't go on: it was fenced, or could not be read.
+        on_idle: is called when all is kept, and nobody has any of its records.
+    """
+
+    def __init__(
+        self,
+        key: ShareKey,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        config: GroupConfig,
+        store: ShareStateStore,
+        waits: ShareWaits,
+        start: Callable[[], int],
+        on_end: Callable[[LedSharePartition], object],
+        on_idle: Callable[[LedSharePartition], object],
+    ) -> None:
+        self.key = key
+        self.topic_partition = topic_partition
+        self.leader_epoch = leader_epoch
+        self.window: SharePartition | None = None
+        self._config = config
+        self._store = store
+        self._waits = waits
+        self._start = start
+        self._on_end = on_end
+        self._on_idle = on_idle
+        self._last_lock = NO_LOCK
+        self._is_writing = False
+        self._is_dirty = False
+        self._is_dropped = False
+        self._told: list[RespondCode] = []
+
+    # Its life.
+
+    def load(self) -> None:
+        """Begin to read how it stands."""
+        self._store.read(self.key, self.leader_epoch, self._read)
+
+    def _read(self, code: ErrorCode, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is not ErrorCode.NONE:
+            self._end(code)
+        elif state.start_offset != NO_START:
+            self._begin(state)
+        else:
+            begun = state._replace(start_offset=self._start())
+            self._store.write(self.key, begun, lambda code: self._written_start(code, begun))
+
+    def _written_start(self, code: ErrorCode, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is ErrorCode.NONE:
+            self._begin(state)
+        else:
+            self._end(code)
+
+    def _begin(self, state: ShareState) -> None:
+        config = self._config
+        self.window = SharePartition(
+            state, config.share_delivery_count_limit, config.share_partition_max_record_locks
+        )
+        self._check_waiting()
+
+    def _end(self, code: ErrorCode) -> None:
+        _log.info("share_partition_ended", share_partition=str(self.key), reason=code.name)
+        self._on_end(self)
+        self._check_waiting()
+
+    def drop(self) -> None:
+        """Expire nothing any more: another broker leads, or nobody reads."""
+        self._is_dropped = True
+        locks = set() if self.window is None else self.window.locks()
+        for lock in locks:
+            self._waits.locks.cancel_for_key(AcquisitionLockKey(self.key, lock))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that it was told is kept, and nobody has any of its records."""
+        busy = self._is_writing or self._is_dirty
+        return self.window is not None and not busy and not self.window.locks()
+
+    # Delivering.
+
+    def acquire(
+        self,
+        member_id: str,
+        lock_ms: int,
+        fetched: Sequence[tuple[int, int]],
+        most: int,
+        exactly: bool,
+    ) -> list[AcquiredRecords]:
+        """Deliver records, as `SharePartition.acquire` does, under a lock that holds so long."""
+        assert self.window is not None, "fetches wait until it is loaded"
+        self._last_lock += 1
+        acquired = self.window.acquire(member_id, self._last_lock, fetched, most, exactly)
+        if acquired:
+            self._watch_lock(self._last_lock, lock_ms)
+        return acquired
+
+    def _watch_lock(self, lock: int, lock_ms: int) -> None:
+        window = self.window
+        assert window is not None
+        waiting = DelayedAcquisitionLock(
+            lock_ms, lambda: lock not in window.locks(), lambda: self._expire(lock)
+        )
+        key = AcquisitionLockKey(self.key, lock)
+        self._waits.locks.try_complete_else_watch(waiting, [key])
+
+    def _expire(self, lock: int) -> None:
+        if not self._is_dropped and self.window is not None and self.window.expire(lock):
+            self._changed({lock})
+
+    # What members say.
+
+    def acknowledge(
+        self,
+        member_id: str,
+        said: Sequence[Acknowledgement],
+        renewal_ms: int,
+        respond: RespondCode,
+    ) -> None:
+        """Take acknowledgements; ``respond`` is told once they are kept, or can't be.
+
+        Raises:
+            KafkaError: as `SharePartition.acknowledge` does; or it is not loaded, and nobody has
+                acquired anything: INVALID_RECORD_STATE.
+        """
+        window = self.window
+        if window is None or self._is_dropped:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
+        before = window.locks()
+        renews = any(AcknowledgeType.RENEW in one.types for one in said)
+        self._last_lock += renews
+        is_to_be_kept = window.acknowledge(member_id, said, self._last_lock)
+        if renews:
+            self._check_locks(before - window.locks())
+            self._watch_lock(self._last_lock, renewal_ms)
+        if is_to_be_kept:
+            self._told.append(respond)
+            self._write_if_idle()
+        else:
+            respond(ErrorCode.NONE)
+
+    def release(self, member_id: str, delivered: bool) -> None:
+        """Take back all that a member has, as `SharePartition.release` does."""
+        if self.window is not None and not self._is_dropped:
+            before = self.window.locks()
+            if self.window.release(member_id, delivered):
+                self._changed(before)
+
+    def _changed(self, locks: set[int]) -> None:
+        """Records came back: others may have them, and that is kept."""
+        assert self.window is not None
+        self._is_dirty = True
+        self._check_locks(locks - self.window.locks())
+        self._check_waiting()
+        self._write_if_idle()
+
+    def _check_locks(self, over: set[int]) -> None:
+        for lock in over:
+            self._waits.locks.check_and_complete(AcquisitionLockKey(self.key, lock))
+
+    def _check_waiting(self) -> None:
+        try:
+            self._waits.fetches.check_and_complete(self.key)
+        except PurgatoryClosedError:  # killed just now: nobody is answered any more
+            self.drop()
+
+    # Keeping it.
+
+    def _write_if_idle(self) -> None:
+        window = self.window
+        if window is None or self._is_writing or not (self._told or self._is_dirty):
+            return
+        self._is_writing, self._is_dirty = True, False
+        told, self._told = self._told, []
+        number, state = window.begin_write()
+
+        def written(code: ErrorCode) -> None:
+            self._is_writing = False
+            before = window.locks()
+            window.settle(number, code is ErrorCode.NONE)
+            if code in _FENCED:
+                self._on_end(self)
+            self._check_locks(before - window.locks())
+            for respond in told:
+                respond(_FENCED.get(code, code))
+            self._check_waiting()
+            self._write_if_idle()
+            if self.is_idle:
+                self._on_idle(self)
+
+        self._store.write(self.key, state, written)

@@ -1,0 +1,217 @@
+"""The coordinator of the share partitions whose state a broker keeps: Kafka's persister.
+
+The leaders of the partitions themselves ask it. A leader reads once, which takes the partition from
+all leaders before it, and then writes the whole state with each change.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* What is done to one share partition is done one after the other: each finds what the one before it
+  has left, replicated.
+* ``respond`` is called once; never, if this broker was killed just now.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.committed_offset import partition_of
+from purgatory.kafka.keyed_records import KeyedRecords
+from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.share_groups.share_state import (
+    SHARE_STATE_TOPIC,
+    ShareKey,
+    ShareState,
+    ShareStateCodec,
+    ShareStateEntry,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+RespondState = Callable[[ErrorCode, ShareState], object]
+"""Takes how it stands with a share partition, or why that can't be told."""
+RespondCode = Callable[[ErrorCode], object]
+_Change = Callable[[ShareState | None], ShareState | ErrorCode | None]
+"""Returns what is to be kept in place of what is: None for nothing; or why nothing is changed."""
+
+_NOTHING = ShareState()
+
+
+class ShareCoordinator:
+    """Keeps and tells how it stands with share partitions.
+
+    Args:
+        manager: where the records are.
+        codec: makes and reads them.
+        state_partitions: tells how many partitions their topic has; it is made, if need be.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        codec: ShareStateCodec,
+        state_partitions: Callable[[], int],
+    ) -> None:
+        self._codec = codec
+        self._state_partitions = state_partitions
+        self._records: KeyedRecords[ShareStateEntry] = KeyedRecords(
+            SHARE_STATE_TOPIC, manager, codec, self._there
+        )
+        self._states: dict[int, dict[ShareKey, ShareState]] = {}
+        self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
+
+    # Which share partitions are kept here.
+
+    def place_of(self, key: ShareKey) -> TopicPartition:
+        """Return the partition whose leader keeps a share partition's state."""
+        return self.place_named(f"{key.group_id}:{_text_of(key.topic_id)}:{key.partition}")
+
+    def place_named(self, name: str) -> TopicPartition:
+        """Return the same by the name that FindCoordinator has for a share partition."""
+        return TopicPartition(SHARE_STATE_TOPIC, partition_of(name, self._state_partitions()))
+
+    def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
+        """Keep what belongs to a partition, or no more; all other topics are passed over.
+
+        To be called as `BrokerGroups.take_role` is. O(its records), where it begins to lead.
+        """
+        topic, partition = topic_partition
+        if topic != SHARE_STATE_TOPIC or leads == self._records.leads(partition):
+            return
+        if not leads:
+            self._records.unload(partition)
+            del self._states[partition]
+            return
+        states: dict[ShareKey, ShareState] = {}
+        self._states[partition] = states
+        for batch in self._records.load(partition):
+            for key, state in self._codec.entries(batch):
+                _put(states, key, state)
+
+    # Asking it.
+
+    def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
+        """Tell how it stands; from then on no leader before this one may write.
+
+        Args:
+            key: which share partition.
+            leader_epoch: of its leader.
+            respond: takes it once that is replicated. FENCED_LEADER_EPOCH: a later leader has read.
+        """
+
+        def changed(former: ShareState | None) -> ShareState | ErrorCode:
+            state = former or _NOTHING
+            if state.leader_epoch > leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            return state._replace(leader_epoch=leader_epoch)
+
+        self._change(key, changed, respond)
+
+    def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
+        """Keep how it stands.
+
+        ``respond`` is told FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH where a later leader has read,
+        or offsets were set or deleted meanwhile.
+        """
+
+        def changed(former: ShareState | None) -> ShareState | ErrorCode:
+            if former is None or former.state_epoch != state.state_epoch:
+                return ErrorCode.FENCED_STATE_EPOCH
+            if former.leader_epoch > state.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            return state
+
+        self._change(key, changed, lambda code, _: respond(code))
+
+    def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
+        """Have a group begin at an offset, with nothing of what was before."""
+
+        def changed(former: ShareState | None) -> ShareState:
+            state = former or _NOTHING
+            return ShareState(state.state_epoch + 1, state.leader_epoch, start_offset)
+
+        self._change(key, changed, lambda code, _: respond(code))
+
+    def delete(self, key: ShareKey, respond: RespondCode) -> None:
+        """Forget a share partition."""
+        self._change(key, lambda _: None, lambda code, _: respond(code))
+
+    def of_group(self, group_id: str, partition: int) -> Mapping[ShareKey, ShareState] | None:
+        """Return what a partition of the topic has of a group; None: that can't be told here, or
+        not yet. O(share partitions)."""
+        states = self._states.get(partition)
+        if states is None or not self._records.may_tell(partition):
+            return None
+        return {key: state for key, state in states.items() if key.group_id == group_id}
+
+    def delete_gone(self, is_there: Callable[[UUID], bool]) -> None:
+        """Forget all share partitions of topics that are gone, soon. O(share partitions)."""
+        keys = [key for states in self._states.values() for key in states]
+        for key in keys:
+            if not is_there(key.topic_id):
+                self.delete(key, _ignore)
+
+    # How it is kept.
+
+    def _change(self, key: ShareKey, changed: _Change, respond: RespondState) -> None:
+        """Change one share partition, after all that was begun before."""
+        queue = self._queues.setdefault(key, deque())
+        queue.append(lambda: self._begin(key, changed, respond))
+        if len(queue) == 1:
+            queue[0]()
+
+    def _begin(self, key: ShareKey, changed: _Change, respond: RespondState) -> None:
+        partition = self.place_of(key).partition
+        states = self._states.get(partition)
+
+        def end(code: ErrorCode, state: ShareState = _NOTHING) -> None:
+            with suppress(KeyError):
+                queue = self._queues[key]
+                queue.popleft()
+                if queue:
+                    queue[0]()
+                else:
+                    del self._queues[key]
+            respond(code, state)
+
+        if states is None:
+            end(ErrorCode.NOT_COORDINATOR)
+            return
+        if not self._records.may_tell(partition):
+            end(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        former = states.get(key)
+        after = changed(former)
+        if isinstance(after, ErrorCode) or after == former:
+            end(after if isinstance(after, ErrorCode) else ErrorCode.NONE, former or _NOTHING)
+            return
+
+        def kept(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE and self._states.get(partition) is states:
+                _put(states, key, after)
+            end(code, after or _NOTHING)
+
+        self._records.append(partition, [(key, after)], kept)
+
+    def _there(self, partition: int) -> Sequence[ShareStateEntry] | None:
+        return list(self._states.get(partition, {}).items())
+
+
+def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | None) -> None:
+    if state is None:
+        states.pop(key, None)
+    else:
+        states[key] = state
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""
+
+
+def _text_of(topic_id: UUID) -> str:
+    """Return an id as Kafka writes it."""
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

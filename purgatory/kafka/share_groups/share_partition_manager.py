@@ -1,0 +1,350 @@
+"""The share partitions that a broker leads, the sessions of their members, and their requests.
+
+Ground rules
+------------
+* One thread at a time calls it, and the timers of its purgatories are moved on that thread.
+* A share partition is in memory from the first fetch of its group on, as long as this broker leads
+  and the group has sessions here. What it is told is kept by its coordinator (`ShareStateStore`).
+* An answer with records acquires them in the same turn: nobody else can have them meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from uuid import UUID
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.groups.group_config import GroupConfig
+from purgatory.kafka.groups.group_settings import EARLIEST, GroupSettings
+from purgatory.kafka.partition import Partition
+from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.requests import FetchParams, PartitionFetch
+from purgatory.kafka.seen_batches import seen_batches
+from purgatory.kafka.share_groups.acknowledgement import Acknowledgement
+from purgatory.kafka.share_groups.delayed_share_fetch import (
+    AT_ONCE,
+    DelayedShareFetch,
+    RespondShareFetch,
+    ShareAnswer,
+    ShareFetchParams,
+)
+from purgatory.kafka.share_groups.led_share_partition import LedSharePartition, ShareStateStore
+from purgatory.kafka.share_groups.share_partition import SharePartition
+from purgatory.kafka.share_groups.share_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    SessionOwner,
+    ShareSession,
+    ShareSessions,
+)
+from purgatory.kafka.share_groups.share_state import ShareKey
+from purgatory.kafka.share_groups.share_waits import ShareWaits
+from purgatory.kafka.topic_partition import TopicPartition
+
+RespondAcknowledged = Callable[[ErrorCode, str | None], object]
+"""Takes what became of acknowledgements, and why, for a person."""
+_NO_ANSWER = ShareAnswer()
+
+
+class SharePartitionManager:
+    """Serves the members of share groups at one broker.
+
+    Args:
+        manager: where the records are.
+        config: what share groups are allowed.
+        store: keeps how share partitions stand.
+        waits: where fetches and locks wait.
+        settings_of: returns the settings of a group.
+        name_of: returns the name of the topic that has an id, or None.
+        offset_at: returns the first offset of a partition whose record is no older than so many
+            milliseconds, or None where all are.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        config: GroupConfig,
+        store: ShareStateStore,
+        waits: ShareWaits,
+        settings_of: Callable[[str], GroupSettings],
+        name_of: Callable[[UUID], str | None],
+        offset_at: Callable[[Partition, int], int | None],
+    ) -> None:
+        self.sessions = ShareSessions(config.share_max_sessions)
+        self._manager = manager
+        self._config = config
+        self._store = store
+        self._waits = waits
+        self._settings_of = settings_of
+        self._name_of = name_of
+        self._offset_at = offset_at
+        self._led: dict[TopicPartition, dict[ShareKey, LedSharePartition]] = {}
+
+    # Which share partitions are led here.
+
+    def take_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
+        """Lead a partition in this epoch, or no more (None). O(its share partitions)."""
+        for led in list(self._led.get(topic_partition, {}).values()):
+            if led.leader_epoch != leader_epoch:
+                self._forget(led)
+
+    def _forget(self, led: LedSharePartition) -> None:
+        led.drop()
+        there = self._led.get(led.topic_partition, {})
+        if there.get(led.key) is led:
+            del there[led.key]
+            if not there:
+                del self._led[led.topic_partition]
+
+    def _partition_of(self, key: ShareKey) -> Partition:
+        """Return the partition of a share partition, which this broker leads.
+
+        Raises:
+            KafkaError: it doesn't.
+        """
+        name = self._name_of(key.topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {key.topic_id}")
+        topic_partition = TopicPartition(name, key.partition)
+        partition = self._manager.partition(topic_partition)
+        if partition is None:
+            raise KafkaError(*self._manager.why_absent(topic_partition))
+        if not partition.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} is not led by this broker"
+            )
+        return partition
+
+    def _find(self, key: ShareKey) -> tuple[Partition, LedSharePartition]:
+        """Return a share partition; begin to load it, if it isn't there.
+
+        Raises:
+            KafkaError: its partition is not led here.
+        """
+        partition = self._partition_of(key)
+        topic_partition = partition.topic_partition
+        led = self._led.get(topic_partition, {}).get(key)
+        if led is not None and led.leader_epoch == partition.leader_epoch:
+            return partition, led
+        if led is not None:
+            self._forget(led)
+        led = LedSharePartition(
+            key,
+            topic_partition,
+            partition.leader_epoch,
+            self._config,
+            self._store,
+            self._waits,
+            lambda: self._start_of(key.group_id, partition),
+            self._forget,
+            self._forget_unless_used,
+        )
+        self._led.setdefault(topic_partition, {})[key] = led
+        led.load()
+        return partition, led
+
+    def _start_of(self, group_id: str, partition: Partition) -> int:
+        settings = self._settings_of(group_id)
+        start = settings.share_start
+        if start == EARLIEST:
+            return partition.log_start_offset
+        if isinstance(start, int):
+            found = self._offset_at(partition, start)
+            if found is not None:
+                return found
+        return partition.visible_ends(settings.share_isolation)[0]
+
+    # Sessions.
+
+    def session(
+        self,
+        owner: SessionOwner,
+        epoch: int,
+        connection: Hashable,
+        added: Iterable[ShareKey] = (),
+        forgotten: Iterable[ShareKey] = (),
+    ) -> ShareSession:
+        """Take up a fetch, or an acknowledgement, of a session.
+
+        Args:
+            owner: whose.
+            epoch: that the request has.
+            connection: by which it came: when that is gone, the session is.
+            added, forgotten: what it fetches from now on, and what no more.
+
+        Raises:
+            KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH or
+                SHARE_SESSION_LIMIT_REACHED.
+        """
+        if epoch == FIRST_EPOCH:
+            self.sessions.end(owner)
+            session = self.sessions.begin(owner, connection)
+        else:
+            session = self.sessions.go_on(owner, epoch)
+        if epoch != FINAL_EPOCH:
+            session.connection = connection
+            session.partitions.update(dict.fromkeys(added))
+            for key in forgotten:
+                session.partitions.pop(key, None)
+        return session
+
+    def end_session(self, owner: SessionOwner, delivered: bool = False) -> None:
+        """End a member's session, and take back what it has.
+
+        Args:
+            owner: whose.
+            delivered: whether what it had counts as delivered: it may have seen it.
+        """
+        session = self.sessions.end(owner)
+        if session is None:
+            return
+        for led in self._led_of(owner.group_id):
+            led.release(owner.member_id, delivered)
+            if led.is_idle:
+                self._forget_unless_used(led)
+
+    def _forget_unless_used(self, led: LedSharePartition) -> None:
+        if not self.sessions.of_group(led.key.group_id):
+            self._forget(led)
+
+    def connection_closed(self, connection: Hashable) -> None:
+        """End the sessions that came by a connection that is gone. O(sessions)."""
+        for session in self.sessions.of_connection(connection):
+            self.end_session(session.owner, delivered=True)
+
+    def _led_of(self, group_id: str) -> list[LedSharePartition]:
+        return [
+            led for there in self._led.values() for key, led in there.items() if key[0] == group_id
+        ]
+
+    # Fetching.
+
+    def fetch(
+        self,
+        member_id: str,
+        keys: Sequence[ShareKey],
+        params: ShareFetchParams,
+        respond: RespondShareFetch,
+    ) -> None:
+        """Acquire records, waiting until there are any.
+
+        Args:
+            member_id: for whom.
+            keys: of which share partitions, in the order in which they get their part.
+            params: the request's limits.
+            respond: takes the answers of those that have something to tell.
+
+        Raises:
+            PurgatoryClosedError: it would have to wait, but the purgatory was closed.
+        """
+        places = {
+            key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)
+            for key in keys
+        }
+        operation = DelayedShareFetch(member_id, params, places, self, respond)
+        if not keys or params.max_records <= 0 or params.max_bytes <= 0:
+            respond({})
+        elif params.max_wait_ms <= 0:
+            operation.force_complete()
+        else:
+            watched = (*dict.fromkeys(places.values()), *keys)
+            self._waits.fetches.try_complete_else_watch(operation, watched)
+
+    def available_bytes(self, key: ShareKey) -> int:
+        """Return how many bytes may be acquired now; AT_ONCE if there is an error. O(runs)."""
+        try:
+            partition, led = self._find(key)
+        except KafkaError:
+            return AT_ONCE
+        if led.window is None:
+            return 0
+        offset = self._next_offset(partition, led.window)
+        isolation = self._settings_of(key.group_id).share_isolation
+        end_offset, _ = partition.visible_ends(isolation)
+        if offset is None or offset >= end_offset:
+            return 0
+        return partition.fetch_place(end_offset)[2] - partition.fetch_place(offset)[2]
+
+    def _next_offset(self, partition: Partition, window: SharePartition) -> int | None:
+        window.raise_start(partition.log_start_offset)
+        return window.next_offset()
+
+    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareAnswer:
+        """Acquire what may be acquired of a share partition, within the limits."""
+        try:
+            partition, led = self._find(key)
+        except KafkaError as error:
+            return ShareAnswer(error.code, error.message)
+        window = led.window
+        offset = None if window is None else self._next_offset(partition, window)
+        if window is None or offset is None:
+            return _NO_ANSWER
+        settings = self._settings_of(key.group_id)
+        wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
+        asked = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
+        read = self._manager.read(wanted, asked)[partition.topic_partition]
+        if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
+        if read.error is not ErrorCode.NONE:
+            return ShareAnswer(read.error, read.message)
+        shown = [batch for batch in seen_batches(read) if batch.record_count]
+        seen = {batch.base_offset for batch in shown}
+        for batch in read.batches:
+            if batch.base_offset not in seen:
+                window.archive(batch.base_offset, batch.last_offset)
+        acquired = led.acquire(
+            member_id,
+            settings.milliseconds("share.record.lock.duration.ms"),
+            [(batch.base_offset, batch.last_offset) for batch in shown],
+            params.max_records,
+            params.exactly,
+        )
+        if not acquired:
+            return _NO_ANSWER
+        first, last = acquired[0].first, acquired[-1].last
+        sent = tuple(one for one in shown if one.base_offset <= last and one.last_offset >= first)
+        return ShareAnswer(batches=sent, acquired=tuple(acquired))
+
+    # Acknowledging.
+
+    def acknowledge(
+        self,
+        owner: SessionOwner,
+        said: Mapping[ShareKey, Sequence[Acknowledgement]],
+        respond: Callable[[Mapping[ShareKey, tuple[ErrorCode, str | None]]], object],
+    ) -> None:
+        """Take what a member says of records that it has acquired.
+
+        Args:
+            owner: who says it.
+            said: of which share partitions what; all or nothing of each.
+            respond: takes what became of each, once all are kept, or can't be.
+        """
+        codes: dict[ShareKey, tuple[ErrorCode, str | None]] = {}
+
+        def told(key: ShareKey, code: ErrorCode, message: str | None = None) -> None:
+            codes[key] = code, message
+            if len(codes) == len(said):
+                respond(codes)
+
+        if not said:
+            respond(codes)
+        for key, of_key in said.items():
+            try:
+                self._acknowledge_one(owner, key, of_key, told)
+            except KafkaError as error:
+                told(key, error.code, error.message)
+
+    def _acknowledge_one(
+        self,
+        owner: SessionOwner,
+        key: ShareKey,
+        said: Sequence[Acknowledgement],
+        told: Callable[[ShareKey, ErrorCode], object],
+    ) -> None:
+        partition = self._partition_of(key)
+        led = self._led.get(partition.topic_partition, {}).get(key)
+        if led is None or led.leader_epoch != partition.leader_epoch:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
+        lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
+        led.acknowledge(owner.member_id, said, lock_ms, lambda code: told(key, code))

@@ -1,0 +1,309 @@
+"""Share fetches that wait, locks that expire, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from purgatory.kafka import AppendOrigin, EndTransaction, ErrorCode, KafkaError, RecordBatch
+from purgatory.kafka.share_groups.share_sessions import FINAL_EPOCH, FIRST_EPOCH, SessionOwner
+from purgatory.kafka.share_groups.share_state import ShareState
+from tests.kafka.conftest import TP, Broker
+from tests.kafka.share_groups.share_world import KEY, LOCK_MS, TOPIC_ID, ShareWorld
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+DONE = [ErrorCode.NONE]
+
+
+@pytest.fixture
+def broker(make_broker: Callable[..., Broker]) -> Broker:
+    return make_broker(0)
+
+
+@pytest.fixture
+def world(broker: Broker) -> ShareWorld:
+    return ShareWorld(broker)
+
+
+def test_a_fetch_waits_for_records_and_no_other_member_is_given_them(world: ShareWorld) -> None:
+    first, second = world.fetch("a"), world.fetch("b", max_wait_ms=400)
+    assert (first, second) == ([], [])
+    world.produce(3)
+    [answer] = first
+    assert [tuple(one) for one in answer.acquired] == [(0, 2, 1)]
+    assert [batch.base_offset for batch in answer.batches] == [0]
+    assert second == []
+    world.broker.pass_time(399)
+    assert second == []
+    world.broker.pass_time(1)
+    [nothing] = second
+    assert (nothing.error, nothing.acquired) == (ErrorCode.NONE, ())
+
+
+def test_a_lock_expires_at_its_time_and_not_before_and_somebody_else_is_given_it(
+    world: ShareWorld,
+) -> None:
+    world.produce(2)
+    assert world.acquired("a") == [(0, 1, 1)]
+    waiting = world.fetch("b", max_wait_ms=10 * LOCK_MS)
+    world.broker.pass_time(LOCK_MS - 1)
+    assert waiting == []
+    world.broker.pass_time(1)
+    [answer] = waiting
+    assert [tuple(one) for one in answer.acquired] == [(0, 1, 2)]
+    assert world.say("a", 0, 1, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.say("b", 0, 1, ACCEPT) == DONE
+
+
+def test_a_record_that_is_delivered_as_often_as_may_be_is_given_up(world: ShareWorld) -> None:
+    world.produce(1)
+    for count in range(1, 6):
+        assert world.acquired("a") == [(0, 0, count)]
+        world.broker.pass_time(LOCK_MS)
+    assert world.acquired("a") == []
+    assert world.kept.start_offset == 1
+    assert not world.locks.watched
+
+
+def test_accepted_and_rejected_records_are_over_and_released_ones_come_again(
+    world: ShareWorld,
+) -> None:
+    world.produce(4)
+    assert world.acquired("a") == [(0, 3, 1)]
+    assert world.say("a", 0, 3, ACCEPT, RELEASE, REJECT, GAP) == DONE
+    assert world.acquired("b") == [(1, 1, 2)]
+    assert world.kept.start_offset == 1
+    assert world.say("b", 1, 1, ACCEPT) == DONE
+    assert world.kept == ShareState(0, 1, 4)
+    assert not world.locks.watched, "there is nothing to expire any more"
+
+
+def test_an_acknowledgement_counts_once_it_is_kept_and_else_was_never_said(
+    world: ShareWorld,
+) -> None:
+    world.produce(2)
+    world.acquired("a")
+    world.store.is_held = True
+    told = world.say("a", 0, 0, ACCEPT)
+    assert told == []
+    assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    world.store.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.store.let_go()
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.store.error = ErrorCode.NONE
+    assert world.say("a", 0, 1, ACCEPT) == DONE
+    assert world.kept.start_offset == 2
+
+
+def test_a_lock_that_expires_while_its_records_are_acknowledged_lets_go_of_them_if_that_fails(
+    world: ShareWorld,
+) -> None:
+    world.produce(1)
+    world.acquired("a")
+    world.store.is_held = True
+    told = world.say("a", 0, 0, ACCEPT)
+    world.broker.pass_time(LOCK_MS)
+    assert world.acquired("b") == []
+    world.store.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.store.let_go()
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.acquired("b") == [(0, 0, 2)]
+
+
+def test_what_is_said_while_a_write_is_under_way_goes_with_the_next_one(world: ShareWorld) -> None:
+    world.produce(5)
+    world.acquired("a")
+    world.store.is_held = True
+    writes = world.store.writes
+    told = [world.say("a", offset, offset, ACCEPT) for offset in range(5)]
+    assert world.store.writes == writes + 1
+    world.store.is_held = False
+    world.store.let_go()
+    assert told == [DONE] * 5
+    assert world.store.writes == writes + 2
+    assert world.kept.start_offset == 5
+
+
+def test_a_renewed_lock_holds_from_then_on(world: ShareWorld) -> None:
+    world.produce(2)
+    world.acquired("a")
+    world.broker.pass_time(LOCK_MS - 1)
+    assert world.say("a", 1, 1, RENEW) == DONE
+    world.broker.pass_time(1)
+    assert world.acquired("b") == [(0, 0, 2)]
+    world.broker.pass_time(LOCK_MS - 2)
+    assert world.acquired("c") == []
+    world.broker.pass_time(1)
+    assert world.acquired("c") == [(1, 1, 2)]
+
+
+def test_who_ends_its_session_gives_back_what_it_has_as_if_it_had_not_been_delivered(
+    world: ShareWorld,
+) -> None:
+    world.join("b")
+    owner = world.join("a")
+    world.produce(1)
+    world.acquired("a")
+    world.shares.end_session(owner)
+    assert world.acquired("b") == [(0, 0, 1)]
+    world.shares.connection_closed("b")
+    assert len(world.shares.sessions) == 0
+    assert world.acquired("b") == [(0, 0, 2)], "whoever lost its connection may have seen it"
+
+
+def test_where_no_session_is_left_nothing_is_and_the_next_one_reads_what_was_kept(
+    world: ShareWorld,
+) -> None:
+    owner = world.join("a")
+    world.produce(1)
+    world.acquired("a")
+    world.shares.end_session(owner)
+    assert not world.shares._led
+    world.store.states[KEY] = ShareState(1, 1, 1)  # somebody has set another offset
+    world.produce(1)
+    assert world.acquired("a") == [(1, 1, 1)]
+
+
+def test_sessions_have_epochs_and_are_bounded(broker: Broker) -> None:
+    world = ShareWorld(broker, share_max_sessions=1)
+    owner, other = SessionOwner("g", "a"), SessionOwner("g", "b")
+
+    def code_of(who: SessionOwner, epoch: int) -> ErrorCode:
+        try:
+            world.shares.session(who, epoch, "connection")
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert code_of(owner, 1) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert code_of(owner, FINAL_EPOCH) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert [code_of(owner, epoch) for epoch in (FIRST_EPOCH, 1, 2)] == [ErrorCode.NONE] * 3
+    assert code_of(owner, 2) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert code_of(owner, 3) is ErrorCode.NONE
+    assert code_of(other, FIRST_EPOCH) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert code_of(owner, FIRST_EPOCH) is ErrorCode.NONE
+    world.shares.session(owner, FINAL_EPOCH, "connection")
+    world.shares.end_session(owner)
+    assert code_of(other, FIRST_EPOCH) is ErrorCode.NONE
+
+
+def test_a_group_that_begins_at_the_end_misses_nothing_that_comes_then_whoever_leads(
+    broker: Broker,
+) -> None:
+    world = ShareWorld(broker, start="latest")
+    world.produce(3)
+    assert world.acquired("a") == []
+    world.produce(2)
+    world.follow(2)
+    [answer] = world.fetch("a", max_wait_ms=0)
+    assert answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.lead(3)
+    assert world.acquired("a") == [(3, 4, 1)]
+
+
+def test_a_fetch_that_waits_is_told_at_once_that_another_broker_leads(world: ShareWorld) -> None:
+    waiting = world.fetch("a", max_wait_ms=60_000)
+    world.produce(0 + 1)
+    waiting = world.fetch("b", max_wait_ms=60_000)
+    assert waiting == []
+    world.follow(2)
+    assert [one.error for one in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert not world.locks.watched
+    assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_while_it_is_read_a_fetch_waits_and_another_error_is_told_at_once(
+    world: ShareWorld,
+) -> None:
+    world.produce(1)
+    world.store.is_held = True
+    waiting = world.fetch("a")
+    assert waiting == []
+    world.store.let_go()
+    [answer] = waiting
+    assert [tuple(one) for one in answer.acquired] == [(0, 0, 1)]
+    world.names = {}
+    [gone] = world.fetch("a", key=KEY._replace(topic_id=TOPIC_ID))
+    assert gone.error is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("fenced", "told"),
+    [
+        (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_STATE_EPOCH),
+    ],
+)
+def test_who_is_fenced_begins_anew(world: ShareWorld, fenced: ErrorCode, told: ErrorCode) -> None:
+    world.produce(2)
+    world.acquired("a")
+    world.store.error = fenced
+    assert world.say("a", 0, 0, ACCEPT) == [told]
+    world.store.error = ErrorCode.NONE
+    assert world.acquired("b") == [(0, 1, 1)]
+
+
+def test_as_many_records_come_as_are_asked_for_in_whole_batches_or_exactly(
+    world: ShareWorld,
+) -> None:
+    world.produce(3, batches=4)
+    assert world.acquired("a", max_records=4) == [(0, 2, 1), (3, 5, 1)]
+    assert world.acquired("a", max_records=4, exactly=True) == [(6, 8, 1), (9, 9, 1)]
+    assert world.acquired("a", max_records=1, exactly=True) == [(10, 10, 1)]
+
+
+def test_a_window_is_bounded(broker: Broker) -> None:
+    world = ShareWorld(broker, share_partition_max_record_locks=4)
+    world.produce(3, batches=3)
+    assert world.acquired("a") == [(0, 2, 1), (3, 5, 1)]
+    waiting = world.fetch("b")
+    assert waiting == []
+    world.say("a", 0, 2, ACCEPT)
+    [answer] = waiting
+    assert [tuple(one) for one in answer.acquired] == [(6, 8, 1)]
+
+
+def test_records_that_are_gone_from_the_log_are_passed_over(world: ShareWorld) -> None:
+    world.produce(3, batches=2)
+    world.acquired("a", max_records=1)
+    world.broker.delete_records(4)
+    assert world.acquired("b") == [(4, 5, 1)]
+    assert world.say("a", 0, 2, ACCEPT) == DONE, "nobody minds"
+
+
+def test_neither_markers_nor_aborted_records_are_delivered_to_who_reads_what_is_committed(
+    world: ShareWorld,
+) -> None:
+    world.settings["share.isolation.level"] = "read_committed"
+    manager = world.broker.manager
+    for producer_id, how in ((1, EndTransaction.ABORT), (2, EndTransaction.COMMIT)):
+        batch = RecordBatch(
+            0,
+            2,
+            100,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        world.broker.produce(batch, acks=1)
+        assert world.acquired("a") == [], "it is not decided yet"
+        marker = RecordBatch.end_transaction(producer_id, 0, how, coordinator_epoch=0)
+        manager.append_records(0, 1, {TP: marker}, lambda _: None, AppendOrigin.COORDINATOR)
+    assert world.acquired("a") == [(3, 4, 1)]
+    assert world.say("a", 3, 4, ACCEPT) == DONE
+    assert world.kept.start_offset == 6
+
+
+def test_answers_that_nobody_could_mean_are_refused(world: ShareWorld) -> None:
+    world.produce(5)
+    world.acquired("a")
+    invalid = [ErrorCode.INVALID_REQUEST]
+    assert world.say("a", 0, 2, ACCEPT, ACCEPT) == invalid
+    assert world.say("a", 0, 0, 5) == invalid
+    assert world.say("a", 2, 1, ACCEPT) == invalid
+    assert world.say("a", 0, 0) == invalid
+    assert world.say("a", 4, 5, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.say("b", 0, 0, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.say("a", 0, 4, ACCEPT) == DONE
