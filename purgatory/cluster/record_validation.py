@@ -5,8 +5,7 @@ Most topics need none of it: nobody looks into the records then.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
@@ -14,11 +13,12 @@ from purgatory.cluster.record_contents import Record, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 
-_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_AT = CHECKSUM_FROM + 1
+"""Where the lower of the attributes' two bytes is."""
 
 
 def validated(
-    batches: Sequence[RecordBatch], config: LogConfig, to: TopicPartition, now_ms: int
+    batches: list[RecordBatch], config: LogConfig, to: TopicPartition, now_ms: Callable[[], int]
 ) -> list[RecordBatch]:
     """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
 
@@ -26,25 +26,27 @@ def validated(
         batches: with their bytes.
         config: of the log that they are for.
         to: the log's partition.
-        now_ms: in milliseconds since 1970.
+        now_ms: tells the time, in milliseconds since 1970.
 
     Raises:
         KafkaError: INVALID_RECORD, a record without a key, of which compaction would not know
             which one it replaces; INVALID_TIMESTAMP; CORRUPT_MESSAGE.
     """
+    checks_records = config.compacts or (config.limits_times and not config.appends_time)
     for batch in batches:
-        (attributes,) = _ATTRIBUTES.unpack_from(batch.payload or b"", CHECKSUM_FROM)
-        if attributes & APPEND_TIME_BIT:
+        assert batch.payload is not None, "it came from a client"
+        if batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"a batch for {to} says that its time is that of its append: producers can't "
                 "know it, the topic's message.timestamp.type decides it",
             )
-        if config.compacts or (config.limits_times and not config.appends_time):
-            _check_records(batch, config, to, now_ms)
+        if checks_records:
+            _check_records(batch, config, to, now_ms())
     if config.appends_time:
-        return [batch.with_append_time(now_ms, crc32c) for batch in batches]
-    return list(batches)
+        append_ms = now_ms()
+        return [batch.with_append_time(append_ms, crc32c) for batch in batches]
+    return batches
 
 
 def _check_records(batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int) -> None:

@@ -24,6 +24,8 @@ def checked_keys(
     """Return ``keys`` and those of ``thresholds``, each once."""
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
+    if thresholds and keys == ():
+        return tuple(thresholds)  # nearly always, and each once
     keys = (*keys, *thresholds) if thresholds else tuple(keys)
     try:
         unique = len(set(keys))

@@ -190,6 +190,8 @@ class FaultsInForce:
 
     def clock_jump_ms(self, broker: int) -> int:
         """Return by how much a broker's clock is wrong."""
+        if not self.active:
+            return 0
         return sum(
             fault.jump_ms
             for fault in self._faults()

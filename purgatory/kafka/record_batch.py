@@ -147,21 +147,21 @@ class RecordBatch:
 
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
         """Return the same batch at another offset and epoch, in O(1): the payload is shared."""
-        return RecordBatch(
-            base_offset,
-            self.record_count,
-            self.size_bytes,
-            leader_epoch,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.payload,
-            self.tag,
-            self.transactional,
-            self.control,
-            self.coordinator_epoch,
-            self.offset_count,
-        )
+        other = RecordBatch.__new__(RecordBatch)  # what is copied was checked when it was made
+        other.base_offset = base_offset
+        other.next_offset = base_offset + self.next_offset - self.base_offset
+        other.record_count = self.record_count
+        other.size_bytes = self.size_bytes
+        other.leader_epoch = leader_epoch
+        other.producer_id = self.producer_id
+        other.producer_epoch = self.producer_epoch
+        other.base_sequence = self.base_sequence
+        other.payload = self.payload
+        other.tag = self.tag
+        other.transactional = self.transactional
+        other.control = self.control
+        other.coordinator_epoch = self.coordinator_epoch
+        return other
 
     def with_append_time(self, now_ms: int, checksum: Callable[[bytes], int]) -> RecordBatch:
         """Return the same batch with the leader's time as that of all its records. O(bytes).
@@ -250,6 +250,9 @@ class RecordBatch:
             raise _corrupt(f"{record_count} records cannot end at offset delta {last_delta}")
         if checksum is not None and checksum(data[CHECKSUM_FROM:]) != crc:
             raise _corrupt(f"the checksum is not the {crc:#010x} that the header tells")
+        control, coordinator_epoch = None, NO_LEADER_EPOCH
+        if attributes & _CONTROL_BIT:
+            control, coordinator_epoch = _control_of(data)
         return cls(
             base_offset,
             record_count,
@@ -260,9 +263,10 @@ class RecordBatch:
             base_sequence,
             bytes(data),
             tag,
-            bool(attributes & _TRANSACTIONAL_BIT),
-            *_control_of(data, attributes),
-            offset_count=last_delta + 1,
+            attributes & _TRANSACTIONAL_BIT != 0,
+            control,
+            coordinator_epoch,
+            last_delta + 1,
         )
 
     def to_bytes(self) -> bytes:
@@ -312,13 +316,11 @@ def _corrupt(why: str) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {why}")
 
 
-def _control_of(data: bytes, attributes: int) -> tuple[EndTransaction | None, int]:
+def _control_of(data: bytes) -> tuple[EndTransaction, int]:
     """Read type and coordinator's epoch out of a control batch's one record.
 
     Version and type are its 4-byte key; its value is a version and the epoch, or is missing.
     """
-    if not attributes & _CONTROL_BIT:
-        return None, NO_LEADER_EPOCH
     # A record: length, attributes (one byte), timestamp delta, offset delta, key length, key.
     position = _after_varint(data, HEADER_BYTES) + 1
     for _ in ("timestamp delta", "offset delta", "key length"):

@@ -60,7 +60,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     for topic in body.topic_data:
         asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
         known = broker.cluster.topic_of(asked)
-        why = _why_refused(asked, known)
+        why = _why_refused(asked, known) if known is None or known.internal else None
         name = None if by_ids and known is None else known.name if known else asked
         if ask is not None and name is not None and not ask.may_topic(Operation.WRITE, name):
             why = _FORBIDDEN
@@ -79,10 +79,11 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                     error.code, message=error.message
                 )
     try:
-        outside = refused_outside(broker, body.transactional_id, entries)
-        for topic_partition, why_outside in outside.items():
-            del entries[topic_partition]
-            refused[keys[topic_partition]] = why_outside
+        if any(batches[0].transactional for batches in entries.values()):
+            outside = refused_outside(broker, body.transactional_id, entries)
+            for topic_partition, why_outside in outside.items():
+                del entries[topic_partition]
+                refused[keys[topic_partition]] = why_outside
         refusals = _refusals(broker, entries)
         answers: Answers
         if refusals is not None:
@@ -126,14 +127,15 @@ def _validated(
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return batches  # to be refused by why it isn't here
-    return validated(batches, partition.log.config, topic_partition, broker.now_ms())
+    return validated(batches, partition.log.config, topic_partition, broker.now_ms)
 
 
 def _with_append_times(broker: Broker, answers: Answers) -> Answers:
     """Tell the times that records got where the topic says so. The log has them, also a copy's."""
     times_ms = {}
+    partition_of = broker.manager.partition
     for topic_partition, answer in answers.items():
-        partition = broker.manager.partition(topic_partition)
+        partition = partition_of(topic_partition)
         if partition is None or not partition.log.config.appends_time:
             continue
         offset = answer.base_offset
@@ -164,20 +166,20 @@ def split_batches(records: bytes) -> list[RecordBatch]:
         KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
     """
     batches = []
-    start = 0
-    while start < len(records):
-        if len(records) - start < _HEADER_BYTES:
+    start, size = 0, len(records)
+    while start < size:
+        if size - start < _HEADER_BYTES:
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"{len(records) - start} bytes after the last batch"
+                ErrorCode.CORRUPT_MESSAGE, f"{size - start} bytes after the last batch"
             )
         length = int.from_bytes(records[start + 8 : start + _LENGTH_FROM], "big", signed=True)
         end = start + _LENGTH_FROM + length
-        if length < _HEADER_BYTES - _LENGTH_FROM or end > len(records):
+        if length < _HEADER_BYTES - _LENGTH_FROM or end > size:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"a batch of {length + _LENGTH_FROM} bytes, of {len(records) - start} that came",
+                f"a batch of {length + _LENGTH_FROM} bytes, of {size - start} that came",
             )
-        whole = records if start == 0 and end == len(records) else records[start:end]
+        whole = records if start == 0 and end == size else records[start:end]
         batches.append(RecordBatch.from_bytes(whole, checksum=crc32c))
         start = end
     if not batches:

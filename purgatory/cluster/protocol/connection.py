@@ -19,6 +19,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -35,7 +36,8 @@ _log = Logger("purgatory.cluster")
 ANONYMOUS = "User:ANONYMOUS"
 """Who a client is that nobody asked."""
 
-_LENGTH_BYTES = 4
+_LENGTH = struct.Struct(">i")
+_LENGTH_BYTES = _LENGTH.size
 _TOGETHER_BYTES = 65_536
 _UNSUPPORTED_VERSION = 35
 
@@ -188,17 +190,18 @@ class Connection(asyncio.Protocol):
         self._unread += data
         self._active_s = self._rounds.now_s()
         self._hold(len(data))
-        self._all_held.make_room(self._limits.held_bytes)
-        if self.was_cut:
-            return
         if self._all_held.total > self._limits.held_bytes:
-            self._refuse(
-                BadRequestError(
-                    f"the clients' requests take {self._all_held.total} bytes, "
-                    f"at most {self._limits.held_bytes} are held"
+            self._all_held.make_room(self._limits.held_bytes)
+            if self.was_cut:
+                return
+            if self._all_held.total > self._limits.held_bytes:
+                self._refuse(
+                    BadRequestError(
+                        f"the clients' requests take {self._all_held.total} bytes, "
+                        f"at most {self._limits.held_bytes} are held"
+                    )
                 )
-            )
-            return
+                return
         if len(self._unread) < self._wanted_bytes:
             return
         if (
@@ -311,11 +314,14 @@ class Connection(asyncio.Protocol):
             BadRequestError: it has no length that a frame may have.
         """
         unread = self._unread
+        if not unread:
+            self._wanted_bytes = 1
+            return None
         if len(unread) < _LENGTH_BYTES:
-            self._wanted_bytes = _LENGTH_BYTES if unread else 1
+            self._wanted_bytes = _LENGTH_BYTES
             self._note_begun_frame()
             return None
-        length = int.from_bytes(unread[:_LENGTH_BYTES], "big", signed=True)
+        (length,) = _LENGTH.unpack_from(unread)
         if not 0 <= length <= self._limits.frame_bytes:
             raise BadRequestError(
                 f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
@@ -331,7 +337,7 @@ class Connection(asyncio.Protocol):
         return frame
 
     def _note_begun_frame(self) -> None:
-        if self._frame_began_s is None and self._unread:
+        if self._frame_began_s is None:
             self._frame_began_s = self._rounds.now_s()
 
     async def _work(self) -> None:

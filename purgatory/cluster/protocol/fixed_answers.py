@@ -179,6 +179,9 @@ def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
 
 
 def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]:
+    if len(answers) == 1:
+        ((topic, partition),) = answers
+        return {topic: [(partition, answers[topic, partition])]}
     topics: dict[str | UUID, list[tuple[int, A]]] = {}
     for (topic, partition), answer in answers.items():
         topics.setdefault(topic, []).append((partition, answer))

@@ -77,7 +77,7 @@ class MemoryLog(Log):
         budget = self._budget
         if budget.used_bytes + size > budget.limit_bytes:
             budget.make_room(size)
-        base_offset = super().append(batch)
+        base_offset = Log.append(self, batch)  # quicker than by super()
         self.held_bytes += size
         budget.used_bytes += size
         return base_offset
