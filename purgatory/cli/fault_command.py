@@ -54,6 +54,7 @@ _TYPED: Mapping[str, object] = {
     ),
     "group_id": typer.Option("--group", help="What is asked for this group only."),
     "transactional_id": typer.Option(help="What is asked with this transactional.id only."),
+    "operation": typer.Option(help="What is done there; without it, all."),
     "epochs": typer.Option(min=1, help="By how many."),
     "keep_bytes": typer.Option(min=0, help="So many bytes come; without it, half of them."),
     "bytes_per_s": typer.Option("--rate", min=1, help="So many bytes a second."),

@@ -12,6 +12,7 @@ from purgatory.cluster.config_file import load_config
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Tls
+from purgatory.cluster.remote_config import RemoteConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
 from purgatory.kafka import GroupConfig
@@ -36,6 +37,7 @@ __all__ = [
     "Fsync",
     "GroupConfig",
     "Listener",
+    "RemoteConfig",
     "ThreadedCluster",
     "ThreadedFault",
     "Tls",

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.log_compaction import LogCompaction
@@ -62,6 +63,7 @@ from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.share_groups.share_waits import ShareWaits
+from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import log_config, value_of
 from purgatory.kafka.topic_state import LogEnd, PartitionState
@@ -119,6 +121,7 @@ class Broker:
         self.share_states: ShareStateCalls
         self.shares: SharePartitionManager
         self.peer_calls: PeerCalls
+        self.tier: BrokerTier
 
     # Its life.
 
@@ -137,7 +140,7 @@ class Broker:
             self._let_moved_go()
         lost, self.lost_records = self.lost_records, 0
         for log in self._logs.values() if lost else ():
-            log.truncate_to(max(log.start_offset, log.end_offset - lost))
+            log.truncate_to(max(log.local_start_offset, log.end_offset - lost))
 
     def _has_replica(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is to be here: it may have been moved while this broker was dead."""
@@ -189,6 +192,7 @@ class Broker:
         assert not self.alive
         self._start_process()
         self.alive = True
+        self.tier.start()
         self.cluster.controller.broker_up(self.broker_id, self)
         for listener in self.cluster.config.all_listeners:
             await self._listen(listener, tls.get(listener.name))
@@ -230,6 +234,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
         for topic_partition, log in self._logs.items():
             log.configure(self._log_config_of(topic_partition))  # it was dead: they may be others
+        self.tier = BrokerTier(self, self.cluster.remote)
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
@@ -244,6 +249,12 @@ class Broker:
             is_elsewhere=self._is_known,
             logs=self._logs,
             on_isr_change=self.cluster.controller.change_isr,
+            remote=RemoteAccess(
+                self.tier,
+                self._purgatory("RemoteFetch"),
+                self._purgatory("RemoteListOffsets"),
+                config.remote.fetch_max_wait_ms,
+            ),
         )
         self.elections = LeaderElections(
             self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
@@ -374,6 +385,7 @@ class Broker:
         for fetcher in fetchers.values():
             await fetcher.stop()
         await self.peer_calls.stop()
+        await self.tier.stop()
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.

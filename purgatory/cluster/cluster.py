@@ -19,6 +19,7 @@ from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY
@@ -51,6 +52,7 @@ class Cluster(ClusterMetadata):
             broker_id: Broker(self, broker_id, answer) for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
+        self.remote = RemoteStorage(self.config.remote, self.controller, self.fault)
         self.controller.bars_from_isr = self.fault.bars_from_isr
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
@@ -74,6 +76,7 @@ class Cluster(ClusterMetadata):
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
         try:
             self._load_metadata()
+            await self.remote.load()
             for broker in self.brokers.values():
                 await broker.load_logs(_UNSAVED_EPOCHS)
             self._take_stock(self.brokers)
@@ -114,6 +117,7 @@ class Cluster(ClusterMetadata):
         return self.controller.note_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
+        self.remote.forget_deleted()
         for broker in self.brokers.values():
             if not broker.alive:
                 broker.forget_topic(topic)
@@ -130,6 +134,7 @@ class Cluster(ClusterMetadata):
             task.cancel()
         for broker in self.brokers.values():
             await broker.kill()
+        await self.remote.close()
         if self._lock is not None:
             self._lock.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from purgatory.cluster.authorization import Authorization
 from purgatory.cluster.listener import MECHANISMS, Listener, Place, Tls
 from purgatory.cluster.protocol.connection import Limits
+from purgatory.cluster.remote_config import RemoteConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 
@@ -64,6 +65,7 @@ class ClusterConfig:
         memory_bytes: what the logs of all brokers may take together, where they are in memory.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
+        remote: where segments are kept besides, of topics that say so.
         limits: what a client may ask.
     """
 
@@ -93,6 +95,7 @@ class ClusterConfig:
     memory_bytes: int = 1024 * 1024 * 1024
     retention_ms: int | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -18,6 +18,7 @@ from purgatory.cluster.config_checks import config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.protocol.rounds import Rounds
+from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
@@ -37,6 +38,7 @@ from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
+from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import settings_of_log
 from purgatory.kafka.topic_state import Topic
@@ -99,6 +101,7 @@ class ClusterMetadata:
         self.rounds = Rounds()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
+        self.remote: RemoteStorage
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
@@ -157,6 +160,7 @@ class ClusterMetadata:
             "retention.ms": config.retention_ms,
             "segment.bytes": self.log_config.segment_bytes,
             "flush.messages": 1 if self._forces_each_batch else None,
+            TIER_ENABLED: None if config.remote.dir is None else "true",
         }
         value = own.get(name)
         return self._settings_of_logs.get(name) if value is None else str(value)
@@ -191,6 +195,10 @@ class ClusterMetadata:
             "group.share.session.timeout.ms": groups.share_session_timeout_ms,
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
+            "remote.fetch.max.wait.ms": config.remote.fetch_max_wait_ms,
+            "remote.list.offsets.request.timeout.ms": config.remote.list_offsets_timeout_ms,
+            "remote.log.manager.task.interval.ms": config.remote.copy_interval_ms,
+            TIER_ENABLED: config.remote.dir is not None,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
             "share.coordinator.state.topic.num.partitions": config.share_state_partitions,
             "socket.request.max.bytes": config.limits.frame_bytes,

@@ -39,6 +39,19 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         "follower_lag_ms": 0,
         "replica_max_lag_ms": 1,
     }
+    least_remote = {
+        "latency_ms": 0,
+        "copy_interval_ms": 1,
+        "fetch_max_wait_ms": 0,
+        "list_offsets_timeout_ms": 0,
+    }
+    for key, bound in least_remote.items():
+        if getattr(config.remote, key) < bound:
+            right = f"must be at least {bound}"
+            yield Problem(f"remote.{key}", getattr(config.remote, key), right)
+    if config.log_config.is_tiered:
+        right = "is said for each topic: remote.storage.enable"
+        yield Problem("log_config.is_tiered", True, right)
     if config.racks and len(config.racks) != config.brokers:
         right = f"must be one for each of {config.brokers} brokers"
         yield Problem("racks", list(config.racks), right)

@@ -46,7 +46,7 @@ def latest(log: Log, upto_offset: int) -> Record | None:
 
 
 def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
-    offset = log.start_offset
+    offset = log.local_start_offset
     while offset < upto_offset:
         batches = log.read(offset, _READ_BYTES, upto_offset)
         if not batches:

@@ -367,6 +367,13 @@ class Partition(Replica):
             self.log.delete_up_to(offset)
             return offset
 
+    def advance_start(self, offset: int) -> bool:
+        """Move a leader's log start up to ``offset``, or the high watermark; say if it moved."""
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return False
+            return self.log.delete_up_to(min(offset, self.log.high_watermark))
+
     def offset_for_leader_epoch(
         self, leader_epoch: int, current_leader_epoch: int | None = None
     ) -> EpochEndOffset:

@@ -26,6 +26,7 @@ _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 _NUMBERS = (_INT, _LONG, _DOUBLE)
 
 _APPEND_TIME = "LogAppendTime"
+_TRUTHS = ("false", "true")
 
 
 class Setting(NamedTuple):
@@ -133,6 +134,39 @@ _FOLLOWED: Mapping[str, Setting] = {
     "segment.ms": Setting(
         NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
     ),
+    "local.retention.bytes": Setting(
+        "-2",
+        _LONG,
+        "log.local.retention.bytes",
+        "How much of a partition that is in the remote tier is kept at the brokers besides; -2: as "
+        "much as retention.bytes.",
+        least=-2,
+    ),
+    "local.retention.ms": Setting(
+        "-2",
+        _LONG,
+        "log.local.retention.ms",
+        "How long records that are in the remote tier are kept at the brokers besides; -2: as long "
+        "as retention.ms.",
+        least=-2,
+    ),
+    "remote.log.copy.disable": Setting(
+        "false", _BOOLEAN, None, "Whether no more is copied to the remote tier.", choices=_TRUTHS
+    ),
+    "remote.log.delete.on.disable": Setting(
+        "false",
+        _BOOLEAN,
+        None,
+        "Whether what is in the remote tier goes when the topic is taken out of it.",
+        choices=_TRUTHS,
+    ),
+    "remote.storage.enable": Setting(
+        "false",
+        _BOOLEAN,
+        None,
+        "Whether closed segments are copied to the remote tier.",
+        choices=_TRUTHS,
+    ),
     "segment.bytes": Setting(
         "1073741824",
         _INT,
@@ -162,12 +196,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
         "", LIST, None, "No replication is throttled."
     ),
     "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replication is throttled."),
-    "local.retention.bytes": _fixed(
-        "-2", _LONG, "log.local.retention.bytes", "As retention.bytes: nothing is kept elsewhere."
-    ),
-    "local.retention.ms": _fixed(
-        "-2", _LONG, "log.local.retention.ms", "As retention.ms: nothing is kept elsewhere."
-    ),
     "max.compaction.lag.ms": _fixed(
         NEVER,
         _LONG,
@@ -184,9 +212,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
         NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
     ),
     "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
-    "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
-    "remote.log.delete.on.disable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
-    "remote.storage.enable": _fixed("false", _BOOLEAN, None, "There is no remote storage."),
     "unclean.leader.election.enable": _fixed(
         "false",
         _BOOLEAN,
@@ -269,9 +294,13 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
             return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS:
         return _why_no_number(setting, value)
-    elif not set(value.split(",")) <= set(setting.choices):
+    elif not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
     return None
+
+
+def _words(setting: Setting, value: str) -> list[str]:
+    return [value.lower()] if setting.kind == _BOOLEAN else value.split(",")
 
 
 def _why_no_number(setting: Setting, value: str) -> str | None:
@@ -306,6 +335,9 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         number = int(value(name))
         return number if 0 <= number < int(NEVER) else None
 
+    def local(name: str) -> int | None:
+        return limit(f"local.{name}") if int(value(f"local.{name}")) != -2 else limit(name)
+
     policy = value("cleanup.policy").split(",")
     return LogConfig(
         segment_bytes=int(value("segment.bytes")),
@@ -321,6 +353,10 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
         min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
         delete_retention_ms=int(value("delete.retention.ms")),
+        is_tiered=value("remote.storage.enable").lower() == "true",
+        local_retention_bytes=local("retention.bytes"),
+        local_retention_ms=local("retention.ms"),
+        copies=value("remote.log.copy.disable").lower() != "true",
     )
 
 

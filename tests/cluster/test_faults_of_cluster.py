@@ -12,7 +12,14 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from purgatory.cluster import BegunFault, Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster import (
+    BegunFault,
+    Cluster,
+    ClusterConfig,
+    ClusterError,
+    RemoteConfig,
+    TopicSpec,
+)
 from purgatory.cluster.control.control import begin_fault
 from purgatory.kafka import ErrorCode, TopicPartition
 from purgatory.kafka.faults import KINDS
@@ -400,7 +407,7 @@ def test_a_leader_is_not_put_out_of_its_isr() -> None:
     _run(main)
 
 
-def test_all_kinds_can_be_asked_for_by_name() -> None:
+def test_all_kinds_can_be_asked_for_by_name(tmp_path: Path) -> None:
     asked: dict[str, dict[str, Any]] = {
         "slow_follower": {"lag_ms": 1},
         "delay_answers": {"by_ms": 1},
@@ -410,6 +417,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
         "answer": {"error": "NOT_COORDINATOR"},
         "throttle": {"throttle_ms": 1},
         "jump_clock": {"jump_ms": -1},
+        "slow_remote": {"by_ms": 1},
     }
 
     async def main(cluster: Cluster) -> None:
@@ -423,7 +431,7 @@ def test_all_kinds_can_be_asked_for_by_name() -> None:
             cluster.fault.end_all()
             await eventually(lambda: cluster.brokers[follower].alive)
 
-    _run(main)
+    _run(main, remote=RemoteConfig(tmp_path))
 
 
 def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:

@@ -1,25 +1,35 @@
-"""ListOffsets: the first and last offsets, and the first at or after a time."""
+"""ListOffsets: the first and last offsets, and the first at or after a time.
+
+What is looked for by time may be in the remote tier alone: then it is waited for there, in the
+purgatory RemoteListOffsets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
+from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import Record
 from purgatory.cluster.record_times import first_at_or_after, latest
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
+from purgatory.kafka.tiers.remote_offsets import RemoteOffset
 
 _LATEST = -1
 _EARLIEST = -2
 _OF_MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
-_OF_REMOTE_STORAGE = (-5, -6)
-"""The latest offset that is in remote storage, and the first that is to go there: none is."""
+_LATEST_TIERED = -5
+_EARLIEST_PENDING_UPLOAD = -6
 _NO_EPOCH = -1
 _NO_TIME = -1
+_NO_TIMEOUT = timedelta(0)
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
 _log = Logger("purgatory.cluster")
@@ -29,13 +39,15 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     """Tell one offset for each partition."""
     body = request.body
     committed_only = getattr(body, "isolation_level", 0) == 1
+    in_tier = await _found_in_tier(broker, body)
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    _offset(broker, topic.name, asked, committed_only) for asked in topic.partitions
+                    _offset(broker, topic.name, asked, committed_only, in_tier)
+                    for asked in topic.partitions
                 ],
             }
             for topic in body.topics
@@ -43,7 +55,30 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     }
 
 
-def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dict[str, Any]:
+async def _found_in_tier(broker: Broker, body: Any) -> Mapping[TopicPartition, RemoteOffset]:
+    """Look for what is asked by time in the remote tier, where it may be there alone."""
+    times_ms = {
+        TopicPartition(topic.name, asked.partition_index): asked.timestamp
+        for topic in body.topics
+        for asked in topic.partitions
+        if asked.timestamp >= 0
+    }
+    offsets = broker.manager.remote_offsets
+    if offsets is None or not times_ms:
+        return {}
+    timeout_ms = milliseconds(getattr(body, "timeout", _NO_TIMEOUT))
+    if timeout_ms <= 0:
+        timeout_ms = broker.cluster.config.remote.list_offsets_timeout_ms
+    return await answer_of(partial(offsets.find, timeout_ms, times_ms))
+
+
+def _offset(
+    broker: Broker,
+    topic: str,
+    asked: Any,
+    committed_only: bool,
+    in_tier: Mapping[TopicPartition, RemoteOffset],
+) -> dict[str, Any]:
     values = {
         "partition_index": asked.partition_index,
         "error_code": 0,
@@ -58,6 +93,17 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
     refused = _why_refused(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
+    remote = in_tier.get(topic_partition)
+    if remote is not None and (remote.error is not ErrorCode.NONE or remote.offset >= 0):
+        return {
+            **values,
+            "error_code": int(remote.error),
+            "leader_epoch": remote.leader_epoch,
+            "offset": remote.offset,
+            "timestamp": remote.timestamp_ms,
+        }
+    if asked.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+        return {**values, **_of_tier(broker, partition, asked.timestamp)}
     try:
         found = _asked_offset(partition, asked.timestamp, committed_only)
     except ValueError as error:  # a batch that can't be looked into
@@ -71,6 +117,21 @@ def _offset(broker: Broker, topic: str, asked: Any, committed_only: bool) -> dic
     }
 
 
+def _of_tier(broker: Broker, partition: Partition, which: int) -> dict[str, int]:
+    """Tell the last offset that is in the remote tier, or the first that is to go there."""
+    log = partition.log
+    if not log.config.is_tiered:
+        return {}
+    remote = broker.tier.log_of(partition.topic_partition)
+    if which == _EARLIEST_PENDING_UPLOAD:
+        offset = max(remote.end_offset, log.start_offset)
+        return {"offset": offset, "leader_epoch": log.epochs.epoch_of(offset)}
+    if not remote.segments:
+        return {}
+    last = remote.segments[-1]
+    return {"offset": last.end_offset - 1, "leader_epoch": last.leader_epoch}
+
+
 def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
     if epoch != _NO_EPOCH and epoch != partition.leader_epoch:
         old = epoch < partition.leader_epoch
@@ -79,10 +140,10 @@ def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
 
 
 def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
-    if timestamp_ms in _OF_REMOTE_STORAGE:
-        return _NOTHING
-    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
+    if timestamp_ms == _EARLIEST:
         return Record(partition.log_start_offset, _NO_TIME, None, None)
+    if timestamp_ms == _EARLIEST_LOCAL:
+        return Record(partition.log.local_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp_ms == _LATEST:
         return Record(end, _NO_TIME, None, None)

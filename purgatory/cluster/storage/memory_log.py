@@ -87,9 +87,9 @@ class MemoryLog(Log):
         super().truncate_to(offset)
         self._count_anew()
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Begin anew."""
-        super().truncate_fully_and_start_at(offset)
+        super().truncate_fully_and_start_at(offset, start_offset)
         self._count_anew()
 
     def delete_up_to(self, offset: int) -> bool:
@@ -97,6 +97,12 @@ class MemoryLog(Log):
         moved = super().delete_up_to(offset)
         self._count_anew()
         return moved
+
+    def drop_local_up_to(self, offset: int) -> bool:
+        """Drop what is in the remote tier."""
+        dropped = super().drop_local_up_to(offset)
+        self._count_anew()
+        return dropped
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
@@ -118,11 +124,16 @@ class MemoryLog(Log):
         """Drop the oldest segment, if it is committed and not the last; say whether it went."""
         if not self.config.deletes or len(self._bases) < 2 or self._bases[1] > self.high_watermark:
             return False
+        if self.config.is_tiered:
+            return self.drop_local_up_to(self._bases[1])
         return self.delete_up_to(self._bases[1])
 
     def drop_all(self) -> bool:
         """Drop everything, if it is committed and there is something; say whether it went."""
-        if not self.config.deletes or self.high_watermark < self.end_offset or not self.held_bytes:
+        config = self.config
+        if not config.deletes or config.is_tiered:
+            return False
+        if self.high_watermark < self.end_offset or not self.held_bytes:
             return False
         self.roll()
         return self.delete_up_to(self.end_offset)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
-from purgatory.cluster.storage.stored_log import StoredLog, saved_start
+from purgatory.cluster.storage.stored_log import StoredLog, saved_bounds
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
@@ -87,8 +87,8 @@ def load_log(
     for path in folder.glob(f"*{REPLACEMENT_SUFFIX}"):
         path.unlink()  # it was not finished: what it was to replace is there
     bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
-    start_offset = saved_start(folder, noted.start_offset)
-    log = StoredLog(folder, config, fsync, min([start_offset, *bases]))
+    start_offset, local_start = saved_bounds(folder, noted.start_offset)
+    log = StoredLog(folder, config, fsync, min([local_start, *bases]))
     damage: str | None = None
     for base_offset in bases:
         file = SegmentFile(folder, base_offset)
@@ -104,11 +104,16 @@ def load_log(
         if damage is not None:
             _tell_cut(file, log, damage)
             log.truncate_to(log.end_offset)
-    if start_offset > log.end_offset:
+    if local_start > log.end_offset:
         # The rest was deleted before: it must not come back.
-        log.truncate_fully_and_start_at(start_offset)
-    log.update_high_watermark(max(log.start_offset, start_offset))
-    log.delete_up_to(start_offset)
+        log.truncate_fully_and_start_at(local_start, start_offset)
+    log.update_high_watermark(max(log.local_start_offset, local_start))
+    if start_offset < local_start:
+        log.start_offset = min(start_offset, log.start_offset)
+        log.tiered_end_offset = local_start
+        log.drop_local_up_to(local_start)
+    else:
+        log.delete_up_to(start_offset)
     return log
 
 

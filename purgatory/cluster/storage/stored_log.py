@@ -5,8 +5,9 @@ Ground rules
 * As for every log, the lock of its partition guards it. It is all the model's. An append is written
   first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
   afterwards.
-* ``start`` holds the log's start offset once records were deleted, and a checksum of it. It is
-  written before any file goes, so that files that are missing are known from files that went.
+* ``start`` holds the log's start offset once records were deleted, and where it begins here, if
+  what comes before is in the remote tier; and a checksum. It is written before any file goes, so
+  that files that are missing are known from files that went.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -32,20 +34,29 @@ START_FILE = "start"
 _log = Logger("purgatory.cluster")
 
 
-def saved_start(folder: Path, otherwise: int = 0) -> int:
-    """Return the start offset that a log's folder notes; ``otherwise`` where it notes none."""
+class Bounds(NamedTuple):
+    """Where a log begins, and where it begins here: elsewhere if the rest is in the remote tier."""
+
+    start_offset: int
+    local_start_offset: int
+
+
+def saved_bounds(folder: Path, otherwise: int = 0) -> Bounds:
+    """Return where a log's folder says that it begins; at ``otherwise`` where it says nothing."""
     file = folder / START_FILE
     try:
         text = file.read_bytes()
     except OSError:
-        return otherwise
+        return Bounds(otherwise, otherwise)
     if text.endswith(b"\n") and text[:-1].isdigit():  # of before there was a checksum
-        return int(text)
-    checksum, _, offset = text.rpartition(b" ")
-    if not offset.strip().isdigit() or checksum != b"%08x" % crc32c(offset):
+        return Bounds(int(text), int(text))
+    checksum, _, offsets = text.partition(b" ")
+    numbers = offsets.split()
+    sound = checksum == b"%08x" % crc32c(offsets) and all(one.isdigit() for one in numbers)
+    if not sound or len(numbers) not in (1, 2):
         _log.warning("start_unreadable", file=str(file), taken=otherwise)
-        return otherwise
-    return int(offset)
+        return Bounds(otherwise, otherwise)
+    return Bounds(int(numbers[0]), int(numbers[-1]))
 
 
 class StoredLog(Log):
@@ -58,7 +69,7 @@ class StoredLog(Log):
         start_offset: where it begins.
     """
 
-    __slots__ = ("_files", "_folder", "_fsync", "_refused", "_saved_start")
+    __slots__ = ("_files", "_folder", "_fsync", "_refused", "_saved_bounds")
 
     def __init__(
         self, folder: Path, config: LogConfig | None, fsync: Fsync, start_offset: int = 0
@@ -67,7 +78,7 @@ class StoredLog(Log):
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_start = saved_start(folder)
+        self._saved_bounds = saved_bounds(folder)
         self._refused = False  # by the disk, at the last append
 
     # ---- what the model does, and the files after it
@@ -119,12 +130,12 @@ class StoredLog(Log):
         super().truncate_to(offset)
         self._cut_files()
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Begin anew, in new files."""
         for file in self._files.values():
             file.remove()
         self._files.clear()
-        super().truncate_fully_and_start_at(offset)
+        super().truncate_fully_and_start_at(offset, start_offset)
         self._save_start()
 
     def delete_up_to(self, offset: int) -> bool:
@@ -133,6 +144,13 @@ class StoredLog(Log):
         if moved and self._save_start():
             self._remove_files()
         return moved
+
+    def drop_local_up_to(self, offset: int) -> bool:
+        """Drop segments that are in the remote tier, and remove their files."""
+        dropped = super().drop_local_up_to(offset)
+        if dropped and self._save_start():
+            self._remove_files()
+        return dropped
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
@@ -214,7 +232,7 @@ class StoredLog(Log):
 
     def _save_start(self) -> bool:
         """Note the log's start, so that what was deleted does not come back; say if it is noted."""
-        if self.start_offset == self._saved_start:
+        if self._bounds == self._saved_bounds:
             return True
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -223,14 +241,19 @@ class StoredLog(Log):
             # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
-        self._saved_start = self.start_offset
+        self._saved_bounds = self._bounds
         return True
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(self.start_offset, self.local_start_offset)
 
     def _write_start(self) -> None:
         new = self._folder / f"{START_FILE}.new"
-        offset = b"%d\n" % self.start_offset
+        numbers = dict.fromkeys(self._bounds)  # one, where they are the same
+        offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
         with new.open("wb") as file:
-            file.write(b"%08x %b" % (crc32c(offset), offset))
+            file.write(b"%08x %b" % (crc32c(offsets), offsets))
             if self._fsync is Fsync.ALWAYS:
                 file.flush()
                 os.fsync(file.fileno())

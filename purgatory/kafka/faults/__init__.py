@@ -22,6 +22,7 @@ from purgatory.kafka.faults.content_faults import (
     Throttle,
     TurnBackEpochs,
 )
+from purgatory.kafka.faults.delays import Distribution
 from purgatory.kafka.faults.fault import (
     KINDS,
     BrokerFault,
@@ -33,13 +34,18 @@ from purgatory.kafka.faults.fault import (
 from purgatory.kafka.faults.message_faults import (
     AnswerFault,
     DelayAnswers,
-    Distribution,
     DuplicateAnswers,
     LoseAnswers,
     MessageFault,
     RefuseProduces,
     SlowAnswers,
     TearAnswers,
+)
+from purgatory.kafka.faults.remote_faults import (
+    FailRemote,
+    RemoteFault,
+    RemoteOperation,
+    SlowRemote,
 )
 
 __all__ = [
@@ -55,6 +61,7 @@ __all__ = [
     "Distribution",
     "DuplicateAnswers",
     "ErrorFault",
+    "FailRemote",
     "Fault",
     "FreezeMetadata",
     "JumpClock",
@@ -65,9 +72,12 @@ __all__ = [
     "OneOrAllFault",
     "Pause",
     "RefuseProduces",
+    "RemoteFault",
+    "RemoteOperation",
     "ShrinkIsr",
     "SlowAnswers",
     "SlowFollower",
+    "SlowRemote",
     "StallFollower",
     "TearAnswers",
     "Throttle",
