@@ -28,6 +28,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
+    partition_of,
 )
 from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
 from purgatory.kafka.controller import Controller
@@ -245,6 +246,13 @@ class ClusterMetadata:
     def is_stopped(self, broker_id: int) -> bool:
         """Whether a broker lives and does nothing: it hasn't learned what was decided since."""
         return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
+
+    def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
+        """Return who coordinates a transactional id, None if nobody that lives does."""
+        partition = partition_of(transactional_id, self.transactions_partitions())
+        state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
+        broker = None if state is None else self.live_broker(state.leader)
+        return None if broker is None else broker.transactions
 
     def all_have_acls(self, version: int) -> bool:
         """Whether all brokers that live decide by these access control lists, or later ones."""

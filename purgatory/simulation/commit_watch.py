@@ -16,6 +16,8 @@ from purgatory.kafka.log import Log
 from purgatory.simulation.invariants import Invariants
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.messages import Batch
+from purgatory.simulation.sent_transactions import TransactionalBatch
+from purgatory.simulation.transaction_watch import TransactionWatch
 
 _ALL = -1
 _READ_BYTES = 2**62
@@ -39,10 +41,14 @@ class CommitWatch:
     Args:
         ledger: is told of each committed batch.
         invariants: is told when a high watermark goes back or a clean election loses records.
+        transactions: is told of each committed batch of a transaction, and of each marker.
     """
 
-    def __init__(self, ledger: Ledger, invariants: Invariants) -> None:
+    def __init__(
+        self, ledger: Ledger, invariants: Invariants, transactions: TransactionWatch
+    ) -> None:
         self._ledger = ledger
+        self._transactions = transactions
         self._invariants = invariants
         self._watched: dict[TopicPartition, _Watched] = {}
 
@@ -75,7 +81,7 @@ class CommitWatch:
         watched.epoch, watched.high_watermark, watched.log = epoch, high_watermark, log
         if high_watermark > watched.audited:
             for batch in _batches(log, watched.audited, high_watermark):
-                self._commit(batch)
+                self._commit(topic_partition, batch)
             watched.audited = high_watermark
 
     def elected(
@@ -100,10 +106,14 @@ class CommitWatch:
         watched = self._watched.get(topic_partition)
         return 0 if watched is None else watched.audited
 
-    def _commit(self, batch: RecordBatch) -> None:
+    def _commit(self, topic_partition: TopicPartition, batch: RecordBatch) -> None:
         tag = batch.tag
         if isinstance(tag, Batch):
             self._ledger.committed(tag)
+            if isinstance(tag, TransactionalBatch):
+                self._transactions.stored(topic_partition, tag)
+        elif batch.control is not None:
+            self._transactions.marked(topic_partition, batch)
 
     def _compare(
         self, topic_partition: TopicPartition, watched: _Watched, log: Log, clean: bool
@@ -116,9 +126,12 @@ class CommitWatch:
         kept = watched.audited
         for batch in _batches(old, begin, watched.audited):
             other = mine.get(batch.base_offset)
-            if other is not None and other.tag is batch.tag:
+            if other is not None and other.tag is batch.tag and other.control is batch.control:
                 continue
             kept = min(kept, batch.base_offset)
+            # What is gone of a transaction, of what is known of one, or of a group's offsets.
+            if batch.transactional or not isinstance(batch.tag, Batch):
+                self._transactions.is_void = True
             if not isinstance(batch.tag, Batch):
                 continue
             lost = self._ledger.withdrawn(batch.tag)

@@ -9,7 +9,7 @@ Ground rules: everything runs on the engine's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from purgatory.kafka import (
@@ -112,16 +112,22 @@ class FetchSession:
 
 
 class Membership(Protocol):
-    """A consumer's part in its group, where a coordinator deals out the partitions."""
+    """What has a say in what a consumer reads: its part in a group whose coordinator deals out the
+    partitions, or the producer that sends on what it reads."""
 
     def start(self) -> None:
-        """Join the group."""
+        """Join the group, or find out from where to read."""
 
     def works_for(self, work_ns: int) -> None:
         """The consumer has read something, and is busy with it for so long."""
 
     def came_to_poll(self) -> None:
         """The consumer is through with its work."""
+
+    def was_given(
+        self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
+    ) -> None:
+        """The consumer has read what is in these batches from a position on."""
 
 
 class Consumer:
@@ -152,16 +158,18 @@ class Consumer:
         if self.member is not None:
             self.member.start()
         else:
-            mine = self.group.topic_partitions[self.number :: self.group.section.count]
-            self.assign(dict.fromkeys(mine, 0))
+            self.assign(dict.fromkeys(self.own_partitions(), 0))
+
+    def own_partitions(self) -> Sequence[TopicPartition]:
+        """Those that are dealt out to it, if they are once and for all."""
+        return self.group.topic_partitions[self.number :: self.group.section.count]
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from here, and no others any more."""
         self.assignment += 1
         self.positions = dict(positions)
         self.processed = dict(positions)
-        leader_of = self.group.controller.leader_of
-        self._leaders = {place: leader_of(place.partition) for place in positions}
+        self._leaders = {place: self.group.leader_of(place) for place in positions}
         for place, leader in self._leaders.items():
             if leader < 0:
                 self._look_later(place)
@@ -215,7 +223,7 @@ class Consumer:
         for topic_partition, response in answer.items():
             if response.error is ErrorCode.NONE:
                 if response.batches:
-                    self._read_batches(topic_partition, response.batches)
+                    self._read_batches(topic_partition, response)
             elif response.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._find_place(topic_partition, response)
             else:
@@ -235,7 +243,7 @@ class Consumer:
     def _look(self, topic_partition: TopicPartition, assignment: int) -> None:
         if assignment != self.assignment:
             return
-        leader = self.group.controller.leader_of(topic_partition.partition)
+        leader = self.group.leader_of(topic_partition)
         if leader < 0:
             self._look_later(topic_partition)
             return
@@ -260,12 +268,17 @@ class Consumer:
             self.positions[topic_partition] = max(0, response.high_watermark)
 
     def _read_batches(
-        self, topic_partition: TopicPartition, batches: tuple[RecordBatch, ...]
+        self, topic_partition: TopicPartition, response: PartitionFetchResponse
     ) -> None:
         group, write = self.group, self.group.write
+        batches: Sequence[RecordBatch] = response.batches
+        next_offset = batches[-1].next_offset
+        if group.reads_committed:
+            batches = group.transactions.visible(batches, response.aborted_transactions)
         position = self.positions[topic_partition]
         read_before = group.read_until.get(topic_partition, 0)
         time_us = group.engine.now_ns() // NS_PER_US
+        applies_again = not (group.section.deduplicates or group.sends_on)
         topic, partition = topic_partition
         for record_batch in batches:
             batch = record_batch.tag
@@ -287,9 +300,11 @@ class Consumer:
                                 offset,
                                 message.value_id,
                                 time_us,
-                                offset >= read_before or not group.section.deduplicates,
+                                offset >= read_before or applies_again,
                             )
                         )
                 offset += 1
-        self.positions[topic_partition] = batches[-1].next_offset
-        group.read_until[topic_partition] = max(read_before, batches[-1].next_offset)
+        self.positions[topic_partition] = next_offset
+        group.read_until[topic_partition] = max(read_before, next_offset)
+        if self.member is not None:
+            self.member.was_given(topic_partition, position, batches)

@@ -16,6 +16,7 @@ from purgatory.simulation.invariants import Invariants
 from purgatory.simulation.network import Connection, Server
 from purgatory.simulation.scenario import ConsumersSection, Scenario
 from purgatory.simulation.simulated_controller import SimulatedController
+from purgatory.simulation.transaction_watch import TransactionWatch
 from purgatory.trace.table_rows import ReadRow
 
 _ISOLATION = {
@@ -55,6 +56,7 @@ class ConsumerGroup:
         controller: tells who leads.
         brokers: all brokers, by number.
         invariants: is told if the group breaks its promises.
+        transactions: knows which of them are committed.
         write: takes rows of the trace's `reads`; None writes none.
     """
 
@@ -66,6 +68,7 @@ class ConsumerGroup:
         controller: SimulatedController,
         brokers: Sequence[Server],
         invariants: Invariants,
+        transactions: TransactionWatch,
         write: Callable[[ReadRow], None] | None,
     ) -> None:
         self.section = section
@@ -86,13 +89,17 @@ class ConsumerGroup:
         self.interval_ns = sampler(section.poll_interval_ms, stream(*name, "interval"), NS_PER_MS)
         self.stay_ns = sampler(section.stay_ms, stream(*name, "stay"), NS_PER_MS)
         self.away_ns = sampler(section.away_ms, stream(*name, "away"), NS_PER_MS)
-        self.topic_partitions = controller.topic_partitions
+        self.topic_partitions = controller.partitions_of[section.topic or scenario.topic.name]
         self.read_until: dict[TopicPartition, int] = {}
         """How far any of the consumers has read."""
         self.watch = GroupWatch(section.group, invariants)
+        self.transactions = transactions
+        self.sends_on = False
+        """Whether producers make other records of what it reads, in transactions."""
+        self.reads_committed = section.isolation == "read_committed"
 
-    def coordinator_of(self, place: TopicPartition) -> int:
-        """The broker that coordinates the group, or -1."""
+    def leader_of(self, place: TopicPartition) -> int:
+        """The broker that leads a partition, or -1."""
         return self.controller.assignment_of(place).leader
 
     def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:

@@ -152,6 +152,9 @@ class GroupMember:
         if wanted is not None:
             wanted()
 
+    def was_given(self, *_: object) -> None:
+        """The consumer has read something: it commits later what it worked through."""
+
     def _when_idle(self, function: Callable[[], object]) -> None:
         """Call this now, or when the consumer is through with its work."""
         if self.consumer.works:
@@ -304,7 +307,7 @@ class GroupMember:
         content: Mapping[Any, Any] = NO_CONTENT,
         timeout_ms: int = 0,
     ) -> None:
-        coordinator = self.group.coordinator_of(self.place)
+        coordinator = self.group.leader_of(self.place)
         turn = self._turn
         if coordinator < 0:
             self._engine.after(_BACKOFF_NS, self._answered, turn, answered, None)

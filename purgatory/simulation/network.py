@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
+from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition, TransactionCoordinator
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.network_faults import NetworkFaults
 
@@ -31,6 +31,8 @@ class Server(Protocol):
     """How many processes it has had, this one included."""
     manager: ReplicaManager
     groups: BrokerGroups | None
+    transactions: TransactionCoordinator | None
+    coordinator_of: Callable[[str], TransactionCoordinator | None]
     faults: NetworkFaults
     connections: list[Connection]
 
@@ -234,6 +236,13 @@ class Connection:
             request.fail()
         if self._on_break is not None:
             self._on_break()
+
+    def close(self) -> None:
+        """Have done with it: what is in flight fails nobody."""
+        self.generation += 1
+        self.queue.clear()
+        self.in_flight.clear()
+        self.broker.connections.remove(self)
 
     def _arrive(self, request: Request) -> None:
         if request.generation == self.generation:

@@ -24,7 +24,7 @@ from purgatory.trace.table_rows import OperationRow
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """What an operation can be counted as; `pending`: open at the end of the run."""
 
-KINDS = ("producer", "follower", "consumer", "admin", "member")
+KINDS = ("producer", "follower", "consumer", "admin", "member", "transaction", "coordinator")
 """Who asked."""
 
 WaitsKey = tuple[str, str, int, str]
@@ -89,18 +89,23 @@ class OperationRecorder:
             keys, timeout_ms = request.watch_keys, request.timeout_ms
             self._write_row(broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys)
 
-    def group_wait(
-        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
+    def coordinated_wait(
+        self,
+        broker: int,
+        purgatory: str,
+        kind: str,
+        operation: DelayedOperation,
+        outcome: str,
+        wait_ns: int,
     ) -> None:
-        """Note what members of groups waited for: for each other, or for a sign of life."""
+        """Note what members of groups waited for (each other, a sign of life), or transactions
+        (their markers, their time to be up)."""
         end_ns = self._now_ns()
         start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US
-        self._note(broker, purgatory, "member", outcome, end_us - start_us)
+        self._note(broker, purgatory, kind, outcome, end_us - start_us)
         if self._write is not None:
             keys, timeout_ms = operation._op_keys, operation.delay_ms
-            self._write_row(
-                broker, purgatory, "member", outcome, start_us, end_us, timeout_ms, keys
-            )
+            self._write_row(broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys)
 
     def _note(self, broker: int, purgatory: str, kind: str, outcome: str, wait_us: int) -> None:
         key = (purgatory, kind, broker, outcome)

@@ -15,7 +15,9 @@ Answer = dict[TopicPartition, PartitionProduceResponse]
 class Sender(Protocol):
     """The producer that a request comes from."""
 
-    group: ProducerGroup
+    @property
+    def group(self) -> ProducerGroup:
+        """What it shares with others."""
 
     def answered(self, request: ProduceRequest, answer: Answer) -> None:
         """The broker's answer arrived."""

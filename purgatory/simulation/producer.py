@@ -20,12 +20,11 @@ from __future__ import annotations
 from functools import partial
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse
-from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.messages import FOREVER_NS, Batch, Message, PartitionQueue
 from purgatory.simulation.network import Connection
 from purgatory.simulation.produce_request import Answer, ProduceRequest
 from purgatory.simulation.producer_group import ProducerGroup
-from purgatory.trace.table_rows import SendRow
+from purgatory.simulation.sent_attempts import DISCONNECTED, maybe_stored, write_attempt
 
 _ACKNOWLEDGED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _LOST_NUMBERS = frozenset(
@@ -43,11 +42,6 @@ _RETRIABLE = _LOST_NUMBERS | {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
-_MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
-
-DISCONNECTED = "DISCONNECTED"
-"""The error of an attempt whose connection broke before the answer came."""
 
 
 class Producer:
@@ -204,7 +198,7 @@ class Producer:
         if group.acks == 0:
             connection.send(request)
             for batch in batches:
-                self._settled(batch, "unknown", None, None, -1)
+                write_attempt(self.group, batch, "unknown", None, None)
                 group.ledger.acknowledged(batch)
             return
         for batch in batches:
@@ -295,7 +289,7 @@ class Producer:
         for batch in request.batches:
             batch.queue.in_flight -= 1
             batch.queue.attempted.pop(batch, None)
-            self._settled(batch, "unknown", DISCONNECTED, now_ns, -1)
+            write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
             self.group.latencies.broke(batch, now_ns)
             batch.sent_unsure = True
             self._again(batch, DISCONNECTED)
@@ -305,17 +299,15 @@ class Producer:
     ) -> None:
         group = self.group
         now_ns = group.engine.now_ns()
-        self._settled(batch, "ok", None, now_ns, response.base_offset, request)
+        write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
         group.latencies.answered(request, batch, now_ns)
         group.latencies.acknowledged(group.ledger.acknowledged(batch), now_ns)
 
     def _refused(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
-        stored = error in _MAYBE_STORED or (
-            error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.group.acks != 1
-        )
+        stored = maybe_stored(error, self.group.acks)
         outcome = "unknown" if stored else "fail"
         now_ns = self.group.engine.now_ns()
-        self._settled(batch, outcome, error.name, now_ns, -1, request)
+        write_attempt(self.group, batch, outcome, error.name, now_ns, -1, request)
         self.group.latencies.answered(request, batch, now_ns)
         batch.sent_unsure = batch.sent_unsure or stored
         queue = batch.queue
@@ -368,50 +360,7 @@ class Producer:
         if group.idempotence:
             batch.queue.must_renumber = True
 
-    def _settled(
-        self,
-        batch: Batch,
-        outcome: str,
-        error: str | None,
-        answer_ns: int | None,
-        offset: int,
-        answered: ProduceRequest | None = None,
-    ) -> None:
-        """Write one attempt of each of a batch's messages into the trace."""
-        write = self.group.write
-        if write is None:
-            return
-        group, queue, attempt = self.group, batch.queue, batch.attempt
-        send_us = batch.sent_ns // NS_PER_US
-        answer_us = None if answer_ns is None else answer_ns // NS_PER_US
-        at_broker_us: tuple[int | None, ...] = (None, None, None)
-        if answered is not None:
-            times_ns = (answered.arrived_ns, answered.received_ns, answered.settled_ns)
-            at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
-        for index, message in enumerate(batch.messages):
-            write(
-                SendRow(
-                    group.name,
-                    self.number,
-                    message.sequence,
-                    attempt,
-                    message.key,
-                    message.value_id,
-                    group.acks,
-                    outcome,
-                    error,
-                    send_us,
-                    answer_us,
-                    queue.topic_partition.topic,
-                    queue.partition,
-                    None if offset < 0 else offset + index,
-                    message.size_bytes,
-                    message.created_ns // NS_PER_US,
-                    *at_broker_us,
-                )
-            )
-
     def write_unsettled(self) -> None:
         """Write the attempts that are open at the end of the run: nobody knows their outcome."""
         for batch in self.unsettled_batches():
-            self._settled(batch, "unknown", None, None, -1)
+            write_attempt(self.group, batch, "unknown", None, None)

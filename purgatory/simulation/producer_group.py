@@ -20,6 +20,7 @@ from purgatory.simulation.distributions import (
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.group_books import GroupBooks, GroupCounts
 from purgatory.simulation.ledger import Ledger
+from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Server
 from purgatory.simulation.scenario import ProducersSection, Scenario
 from purgatory.simulation.simulated_controller import SimulatedController
@@ -72,7 +73,8 @@ class ProducerGroup:
         self.linger_ns = section.linger_ms * NS_PER_MS
         self.backoff_ns = max(1, section.retry_backoff_ms * NS_PER_MS)
         self.delivery_ns = section.delivery_timeout_ms * NS_PER_MS
-        self.topic_partitions = controller.topic_partitions
+        topic = section.transactions and section.transactions.writes
+        self.topic_partitions = controller.partitions_of[topic or scenario.topic.name]
         self.first_leaders = [
             controller.assignment_of(place).leader for place in controller.topic_partitions
         ]
@@ -100,6 +102,10 @@ class ProducerGroup:
             return lambda: int(chance() * mean_ns), lambda: round(mean_ns)
         gap_ns = table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
         return gap_ns, gap_ns
+
+    def transaction_of(self, _batch: Batch) -> tuple[Any, ...]:
+        """What the trace says of the transaction in which a batch is sent: here, of none."""
+        return ()
 
     def connect(self, broker_id: int, on_break: Callable[[], None]) -> Connection:
         """A connection from one of the producers to a broker."""

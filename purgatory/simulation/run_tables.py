@@ -27,6 +27,8 @@ def print_report(summary: Mapping[str, Any], console: Console) -> None:
     latencies = _latencies(summary)
     if latencies.row_count:
         console.print(latencies)
+    if "transactions" in summary:
+        console.print(_transactions(summary))
     if summary["consumers"]:
         console.print(_consumers(summary))
     groups = _groups(summary)
@@ -44,7 +46,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
 def _table(title: str, first: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in first:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for column in numbers:
         table.add_column(column, justify="right")
     return table
@@ -96,6 +98,17 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _transactions(summary: Mapping[str, Any]) -> Table:
+    columns = ("begun", "committed", "aborted", "fenced", "failed", "zombies")
+    times = ("p50", "p99", "max")
+    table = _table("Transactions (times of commits in ms)", ("group",), (*columns, *times))
+    for row in summary["transactions"]:
+        counts = (f"{row[name]:,}" for name in columns)
+        waits = (_milliseconds(row["commit_us"][name]) for name in times)
+        table.add_row(row["group"], *counts, *waits)
+    return table
+
+
 def _consumers(summary: Mapping[str, Any]) -> Table:
     columns = ("polls", "empty polls", "records", "skipped")
     table = _table("Consumers", ("group",), columns)
@@ -122,6 +135,11 @@ def _remarks(summary: Mapping[str, Any]) -> list[str]:
             f"faults: {summary['faults']}; leaders elected: {summary['elections']}, "
             f"of which unclean: {summary['unclean_elections']}"
         )
+    for row in summary.get("transactions", ()):
+        if row["unsettled"]:
+            remarks.append(
+                f"{row['group']}: {row['unsettled']:,} transactions were open at the end"
+            )
     for row in summary["producers"]:
         if row["unsettled"]:
             remarks.append(f"{row['group']}: {row['unsettled']:,} records were open at the end")

@@ -8,7 +8,7 @@ reaper of its own on the machine's clock.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,9 @@ PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
 GROUP_PURGATORIES = ("Rebalance", "Sync", "Heartbeat")
 """Those that it has besides where there are consumer groups."""
 
+TRANSACTION_PURGATORIES = ("TransactionMarker", "TransactionTimeout")
+"""Those that it has besides where there are transactions."""
+
 
 class Process:
     """A broker's running process: its clock and purgatories.
@@ -31,7 +34,8 @@ class Process:
     Args:
         clock: the process's time.
         timer: the timer of all its purgatories; None when each has its own.
-        purgatories: Produce, Fetch and DeleteRecords, and those of groups, if there are any.
+        purgatories: Produce, Fetch and DeleteRecords, and those of groups and of transactions, if
+            there are any.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Runtime(ABC):
         self.timer_wheel_size = 20
         self.topic_partitions: Sequence[TopicPartition] = ()
         self.has_groups = False
+        self.has_transactions = False
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
 
@@ -154,12 +159,19 @@ class VirtualRuntime(Runtime):
                 timer=timer,
                 broker_id=broker_id,
                 reaper_enabled=False,
-                on_settled=partial(self.recorder.group_wait, broker_id, purgatory),
+                on_settled=partial(self.recorder.coordinated_wait, broker_id, purgatory, kind),
             )
-            for purgatory in (GROUP_PURGATORIES if self.has_groups else ())
+            for purgatory, kind in self._coordinating()
         ]
         self.engine.attach(timer)
         return Process(clock, timer, purgatories)
+
+    def _coordinating(self) -> Iterator[tuple[str, str]]:
+        """The purgatories of coordinators, and who waits in each."""
+        if self.has_groups:
+            yield from ((name, "member") for name in GROUP_PURGATORIES)
+        if self.has_transactions:
+            yield from ((name, "transaction") for name in TRANSACTION_PURGATORIES)
 
     def _end_process(self, process: Process) -> None:
         assert process.timer is not None

@@ -147,6 +147,31 @@ class ArrivalsSection(Section):
     """Whether a bad row stops the run; else bad rows are skipped, counted and named."""
 
 
+class TransactionsSection(Section):
+    """What producers do who send their records in transactions, each under an id of its own."""
+
+    requests: int = Field(default=10, ge=1, le=100_000)
+    """After how many produce requests, one after the other, a transaction is ended."""
+    interval_ms: PositiveMilliseconds = 100
+    """How long after its first request it is ended, if it had no more to send until then."""
+    timeout_ms: int = Field(default=60_000, ge=1, le=900_000)
+    """How long a transaction may last until its coordinator aborts it."""
+    aborted: float = Field(default=0.0, ge=0, le=1)
+    """The share of the transactions that their producer aborts."""
+    zombies: float = Field(default=0.0, ge=0, le=1)
+    """The share of the transactions in whose midst the producer stands still for `zombie_ms`."""
+    zombie_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
+    """How long it stands still. Then it goes on, and may have been fenced meanwhile."""
+    successor_ms: PositiveMilliseconds | None = None
+    """After how long of that another instance with the same id takes its place; without it, only
+    after the first one was fenced."""
+    reads: Name | None = None
+    """A group of consumers, as many as there are producers: each producer sends a record for each
+    that its consumer reads, and the offsets with them."""
+    writes: Name | None = None
+    """Another topic to which they write, with as many partitions; without it, that of `[topic]`."""
+
+
 class ProducersSection(Section):
     """A group of producers that are alike."""
 
@@ -160,6 +185,8 @@ class ProducersSection(Section):
     """Whether records come at random (exponential gaps) or evenly."""
     arrivals: ArrivalsSection | None = None
     """A recorded log instead of `rate`; its rows go round the group's producers."""
+    transactions: TransactionsSection | None = None
+    """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_no_bool)] = "all"
     """0: no answer; 1: the leader has it; "all": the whole in-sync set has it."""
     timeout_ms: Milliseconds = 1_500
@@ -199,6 +226,8 @@ class ConsumersSection(Section):
 
     group: Name
     """The group's name in the tables and the trace."""
+    topic: Name | None = None
+    """The topic that it reads: one that transactions write to; without it, that of `[topic]`."""
     count: int = Field(default=1, ge=1, le=10_000)
     """How many consumers the group has; partitions are dealt out in turn."""
     min_bytes: int = Field(default=1, ge=1)
@@ -261,8 +290,21 @@ class Scenario(Section):
 
     @property
     def has_groups(self) -> bool:
-        """Whether any consumers join a group."""
-        return any(section.membership != "none" for section in self.consumers)
+        """Whether any consumers join a group, or offsets are committed in transactions."""
+        return self.has_transactions or any(
+            section.membership != "none" for section in self.consumers
+        )
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any producers send their records in transactions."""
+        return any(section.transactions is not None for section in self.producers)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that clients write and read, that of `[topic]` first."""
+        written = (one.transactions.writes for one in self.producers if one.transactions)
+        return list(dict.fromkeys([self.topic.name, *filter(None, written)]))
 
     @property
     def run_id(self) -> str:

@@ -34,6 +34,11 @@ CLIENT_APIS = (
     "leave_group",
     "offset_commit",
     "offset_fetch",
+    "init_producer_id",
+    "add_partitions_to_txn",
+    "add_offsets_to_txn",
+    "txn_offset_commit",
+    "end_txn",
 )
 """What simulated clients ask."""
 

@@ -224,7 +224,12 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
+        if producers.transactions is not None:
+            yield from _check_transactions(f"producers[{index}]", producers, scenario)
     for index, consumers in enumerate(scenario.consumers):
+        if consumers.topic not in (None, *scenario.topics):
+            right = f"there is no such topic; {', '.join(scenario.topics)}"
+            yield Problem(f"consumers[{index}].topic", consumers.topic, right)
         if consumers.request_timeout_ms <= consumers.max_wait_ms:
             right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
@@ -243,7 +248,8 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
         right = "there are no clients; give at least one [[producers]] or [[consumers]]"
         yield Problem("producers", ABSENT, right)
     recorded = [group for group in scenario.producers if group.arrivals is not None]
-    if scenario.duration_ms is None and len(recorded) < max(1, len(scenario.producers)):
+    arriving = [group for group in scenario.producers if _reads(group) is None]
+    if scenario.duration_ms is None and len(recorded) < max(1, len(arriving)):
         right = "this key is missing: only a run whose arrivals are all recorded ends by itself"
         yield Problem("duration_ms", ABSENT, right)
     yield from _check_names(scenario)
@@ -251,8 +257,11 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
-    if (group.rate is None) == (group.arrivals is None):
+    given = [group.rate, group.arrivals, _reads(group)]
+    if given.count(None) != 2:
         right = "give exactly one of rate (records per second) and arrivals (a recorded log)"
+        if group.transactions is not None:
+            right += " and transactions.reads (what consumers read)"
         yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, right)
     if not group.idempotence:
         return
@@ -263,6 +272,51 @@ def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
         yield Problem(f"{key}.max_in_flight", group.max_in_flight, right)
     if group.retries == 0:
         yield Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
+
+
+def _reads(group: ProducersSection) -> str | None:
+    return None if group.transactions is None else group.transactions.reads
+
+
+def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -> Iterator[Problem]:
+    settings = group.transactions
+    assert settings is not None
+    if not group.idempotence:
+        yield Problem(f"{key}.idempotence", False, "must be true with transactions")
+    if settings.interval_ms >= settings.timeout_ms:
+        right = f"must be below timeout_ms, which is {settings.timeout_ms}"
+        yield Problem(f"{key}.transactions.interval_ms", settings.interval_ms, right)
+    if (settings.zombies > 0) != (settings.zombie_ms.p50 > 0):
+        right = "zombies and zombie_ms go together: both above 0, or neither"
+        yield Problem(f"{key}.transactions.zombies", settings.zombies, right)
+    if settings.successor_ms is not None and not settings.zombies:
+        right = "it goes with zombies above 0"
+        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, right)
+    if (settings.writes or "").startswith("__"):
+        right = "topics whose names begin with __ are the cluster's own"
+        yield Problem(f"{key}.transactions.writes", settings.writes, right)
+    if settings.reads is None:
+        return
+    written = settings.writes or scenario.topic.name
+    read = [one for one in scenario.consumers if one.group == settings.reads]
+    if not read:
+        groups = ", ".join(one.group for one in scenario.consumers) or "there is none"
+        right = f"there is no such group of consumers; {groups}"
+        yield Problem(f"{key}.transactions.reads", settings.reads, right)
+        return
+    [consumers] = read[:1]
+    if consumers.count != group.count:
+        right = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
+        yield Problem(f"{key}.count", group.count, right)
+    if consumers.membership != "none":
+        right = f'the consumers of {settings.reads} must have membership = "none"'
+        yield Problem(f"{key}.transactions.reads", settings.reads, right)
+    if (consumers.topic or scenario.topic.name) == written:
+        right = f"must be another topic than the one that {settings.reads} reads"
+        yield Problem(f"{key}.transactions.writes", written, right)
+    if [_reads(one) for one in scenario.producers].count(settings.reads) > 1:
+        right = "another group of producers reads from this one; give each its own"
+        yield Problem(f"{key}.transactions.reads", settings.reads, right)
 
 
 def _check_names(scenario: Scenario) -> Iterator[Problem]:
@@ -285,7 +339,7 @@ def _check_faults(scenario: Scenario) -> Iterator[Problem]:
         "broker": range(scenario.cluster.brokers),
         "a": range(scenario.cluster.brokers),
         "b": range(scenario.cluster.brokers),
-        "topic": [topic.name],
+        "topic": scenario.topics,
         "partition": range(topic.partitions),
         "client_id": clients,
         "api": CLIENT_APIS,

@@ -26,6 +26,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[network]", scenario.NetworkSection),
     ("[[producers]]", scenario.ProducersSection),
     ("arrivals, in [[producers]]", scenario.ArrivalsSection),
+    ("transactions, in [[producers]]", scenario.TransactionsSection),
     ("[[consumers]]", scenario.ConsumersSection),
     ("[delete_records]", scenario.DeleteRecordsSection),
     *(

@@ -1,4 +1,4 @@
-"""A simulated broker: a replica manager and its three purgatories, in a process that can fail.
+"""A simulated broker: replica manager, coordinators, purgatories, in a process that can fail.
 
 A broker runs, or is paused (it does nothing: requests pile up, timeouts fire late), or is dead (its
 connections are broken, its waiting requests are gone; its logs stay, as a process that dies leaves
@@ -15,7 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition
+from purgatory.kafka import (
+    BrokerGroups,
+    ReplicaManager,
+    TopicPartition,
+    TransactionCoordinator,
+    TransactionRecord,
+)
+from purgatory.kafka.groups.broker_groups import OnEnded
 from purgatory.kafka.log import Log, LogConfig
 from purgatory.kafka.topic_state import LogEnd
 from purgatory.simulation.commit_watch import CommitWatch
@@ -27,6 +34,7 @@ from purgatory.simulation.runtime import Process, Runtime
 from purgatory.simulation.scenario import Scenario
 from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.simulated_groups import simulated_groups
+from purgatory.simulation.simulated_transactions import SimulatedMarkers, simulated_transactions
 
 
 class Broker:
@@ -58,6 +66,15 @@ class Broker:
         self.change_isr: Callable[[TopicPartition, int, tuple[int, ...]], bool]
         """Asks the controller for another in-sync set of a partition that it leads."""
         self.groups: BrokerGroups | None = None
+        self.transactions: TransactionCoordinator | None = None
+        self.coordinator_of: Callable[[str], TransactionCoordinator | None]
+        """Says who coordinates a transactional id, if anybody that lives does."""
+        self.markers: SimulatedMarkers | None = None
+        """Brings markers to other brokers; None: there are no transactions."""
+        self.new_producer_id: Callable[[], int]
+        self.on_record: Callable[[str, TransactionRecord], object] | None = None
+        self.on_offset_ended: OnEnded | None = None
+        """These two take what the trace tells of transactions."""
         self.faults: NetworkFaults
         self.followers: Followers
         self.manager: ReplicaManager
@@ -96,7 +113,13 @@ class Broker:
         )
         self._logs = {}
         if self._scenario.has_groups:
-            self.groups = simulated_groups(self._scenario, self._engine, process, self.manager)
+            self.groups = simulated_groups(
+                self._scenario, self._engine, process, self.manager, self.on_offset_ended
+            )
+        if self.markers is not None:
+            self.transactions = simulated_transactions(
+                self, process, self._engine, self.markers, self.new_producer_id, self.on_record
+            )
         self.followers.start()
         self.alive, self.paused = True, False
         number = self.process_number
@@ -193,6 +216,13 @@ class Broker:
             self._respond(request, answer)
         else:
             self._runtime.handed_over(self._respond, request, answer)
+
+    def coordinate(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
+        """Begin, or cease, to coordinate those whose records are in a partition."""
+        if self.groups is not None:
+            self.groups.take_role(topic_partition, leads)
+        if self.transactions is not None:
+            self.transactions.take_role(topic_partition, leads, leader_epoch)
 
     def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Have the commit watch look at partitions whose high watermark may have moved."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from purgatory.kafka import OFFSETS_TOPIC, TopicPartition
+from purgatory.kafka import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.topic_state import PartitionState
 from purgatory.simulation.commit_watch import CommitWatch
@@ -16,6 +16,7 @@ from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import Scenario
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_groups import OFFSETS_PARTITIONS
+from purgatory.simulation.simulated_transactions import TRANSACTIONS_PARTITIONS
 
 
 class SimulatedController:
@@ -54,20 +55,33 @@ class SimulatedController:
         for link in self._links:
             self._controller.broker_up(link.broker.id, link)
         topic, count = scenario.topic, len(brokers)
-        self._controller.create_assigned_topic(
-            topic.name,
-            [
-                tuple((index + step) % count for step in range(topic.replication_factor))
-                for index in range(topic.partitions)
-            ],
-            {},
-        )
-        self.topic_partitions = [place for place, _ in self._controller.partitions()]
-        """The partitions that clients write and read."""
-        self._by_number = [state for _, state in self._controller.partitions()]
+        for name in scenario.topics:
+            self._controller.create_assigned_topic(
+                name,
+                [
+                    tuple((index + step) % count for step in range(topic.replication_factor))
+                    for index in range(topic.partitions)
+                ],
+                {},
+            )
+        places = [place for place, _ in self._controller.partitions()]
+        self.partitions_of = {
+            name: [place for place in places if place.topic == name] for name in scenario.topics
+        }
+        """The partitions that clients write and read, by their topic."""
+        self.topic_partitions = self.partitions_of[topic.name]
+        states = dict(self._controller.partitions())
+        self._by_number = [states[place] for place in self.topic_partitions]
         if scenario.has_groups:
             self._controller.create_topic(
                 OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor, internal=True
+            )
+        if scenario.has_transactions:
+            self._controller.create_topic(
+                TRANSACTIONS_TOPIC,
+                TRANSACTIONS_PARTITIONS,
+                topic.replication_factor,
+                internal=True,
             )
         self.assignments = dict(self._controller.partitions())
 
@@ -86,7 +100,8 @@ class SimulatedController:
         return self.assignments[topic_partition]
 
     def leader_of(self, partition: int) -> int:
-        """The broker that leads a partition, or -1: what a client learns when it asks."""
+        """The broker that leads a partition of the first topic, or -1: what a client learns when
+        it asks."""
         return self._by_number[partition].leader
 
     def set_up(self) -> None:
@@ -232,12 +247,11 @@ class _Link:
                 self._lead(topic_partition, state)
                 broker.look((topic_partition,))
             return
-        if broker.groups is not None and state.leader != broker.id:
-            broker.groups.take_role(topic_partition, leads=False)
+        if state.leader != broker.id:
+            broker.coordinate(topic_partition, False, state.leader_epoch)
         if state.leader == broker.id:
             self._lead(topic_partition, state)
-            if broker.groups is not None:
-                broker.groups.take_role(topic_partition, leads=True)
+            broker.coordinate(topic_partition, True, state.leader_epoch)
             led = broker.manager.partition(topic_partition)
             assert led is not None, "who leads a partition hosts it"
             self._watch.elected(topic_partition, state.leader_epoch, led.log, clean=state.is_clean)

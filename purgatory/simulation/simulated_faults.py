@@ -110,3 +110,5 @@ class SimulatedFaults(NetworkFaults):
     def _changed(self, begun: BegunFault) -> None:
         for broker in self._brokers:
             broker.followers.faults_changed()
+            if broker.markers is not None:
+                broker.markers.faults_changed()

@@ -22,6 +22,7 @@ from purgatory.kafka import (
     partition_of,
 )
 from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopic
+from purgatory.kafka.groups.broker_groups import OnEnded
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.runtime import Process
 from purgatory.simulation.scenario import Scenario
@@ -36,7 +37,11 @@ def offsets_partition_of(group_id: str) -> TopicPartition:
 
 
 def simulated_groups(
-    scenario: Scenario, engine: Engine, process: Process, manager: ReplicaManager
+    scenario: Scenario,
+    engine: Engine,
+    process: Process,
+    manager: ReplicaManager,
+    on_ended: OnEnded | None,
 ) -> BrokerGroups:
     """Return what coordinates groups in a broker's process."""
     numbers = count(1)
@@ -55,6 +60,7 @@ def simulated_groups(
         offsets_partitions=lambda: OFFSETS_PARTITIONS,
         is_known=lambda _: True,
         known_topics=_NoTopics(),
+        on_ended=on_ended,
     )
 
 

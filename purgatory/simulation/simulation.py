@@ -30,7 +30,7 @@ from purgatory.simulation.operation_recorder import OperationRecorder
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
-from purgatory.simulation.scenario import arrivals_path
+from purgatory.simulation.scenario import ProducersSection, arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_controller import SimulatedController
@@ -41,11 +41,16 @@ from purgatory.simulation.summary import (
     consumers_summary,
     operations_summary,
     producers_summary,
+    transactions_summary,
 )
 from purgatory.simulation.trace_configuration import (
     consumers_configuration,
     producers_configuration,
 )
+from purgatory.simulation.transaction_roles import TransactionRoles
+from purgatory.simulation.transaction_watch import TransactionWatch
+from purgatory.simulation.transactional_group import TransactionalGroup
+from purgatory.simulation.transactional_producer import TransactionalProducer
 from purgatory.trace.trace_tables import AllOf, Tables
 from purgatory.trace.trace_writer import TraceWriter
 
@@ -113,13 +118,15 @@ class Simulation:
         self.runtime = make_runtime(self.recorder)
         if self.runtime.threaded and scenario.has_groups:
             raise ScenarioError(
-                f"{loaded.source}: consumers with a membership: groups are coordinated on one "
-                "thread, so they are simulated in virtual time only"
+                f"{loaded.source}: consumers with a membership, or transactions: groups and "
+                "transactions are coordinated on one thread, so they are simulated in virtual "
+                "time only"
             )
         self.engine = self.runtime.engine
         self.invariants = Invariants(scenario.seed, self.now_ns)
         self.ledger = Ledger(self.invariants)
-        self.watch = CommitWatch(self.ledger, self.invariants)
+        self.transactions = TransactionWatch(self.invariants)
+        self.watch = CommitWatch(self.ledger, self.invariants, self.transactions)
         self._build_brokers()
         self._build_clients()
         self._on_event = on_event
@@ -182,6 +189,7 @@ class Simulation:
         runtime.timer_tick_ms = scenario.cluster.timer_tick_ms
         runtime.timer_wheel_size = scenario.cluster.timer_wheel_size
         runtime.has_groups = scenario.has_groups
+        runtime.has_transactions = scenario.has_transactions
         self.brokers = [
             Broker(number, scenario, runtime, self.watch, self.invariants)
             for number in range(scenario.cluster.brokers)
@@ -196,27 +204,58 @@ class Simulation:
         for broker in self.brokers:
             broker.change_isr = self.controller.change_isr
             broker.followers = Followers(broker, self.brokers, self.engine, scenario)
+        self._roles: TransactionRoles | None = None
+        if scenario.has_transactions:
+            self._roles = TransactionRoles(
+                scenario, self.engine, self.brokers, self.controller, self._rows
+            )
 
     def _build_clients(self) -> None:
-        scenario, trace = self.scenario, self._rows
+        self._build_consumers()
         self.producer_groups: list[ProducerGroup] = []
-        self.producers: dict[str, list[Producer]] = {}
+        self.producers: dict[str, list[Producer] | list[TransactionalProducer]] = {}
         """By the name of their group."""
         numbers = count()
-        for section in scenario.producers:
-            group = ProducerGroup(
-                section,
-                scenario,
-                self.engine,
-                self.controller,
-                self.brokers,
-                self.ledger,
-                None if trace is None else trace.send,
-            )
-            self.producer_groups.append(group)
-            self.producers[group.name] = [
+        for section in self.scenario.producers:
+            self._build_producers(section, numbers)
+
+    def _build_producers(self, section: ProducersSection, numbers: Iterator[int]) -> None:
+        trace = self._rows
+        shared = (
+            section,
+            self.scenario,
+            self.engine,
+            self.controller,
+            self.brokers,
+            self.ledger,
+            None if trace is None else trace.send,
+        )
+        if section.transactions is None:
+            group = ProducerGroup(*shared)
+            self.producers[section.group] = [
                 Producer(group, next(numbers)) for _ in range(section.count)
             ]
+        else:
+            settings = section.transactions
+            assert self._roles is not None, "brokers coordinate them"
+            group = sharing = TransactionalGroup(
+                settings, self.transactions, self._roles.traced, *shared
+            )
+            read: list[Consumer] | list[None] = [None] * section.count
+            if settings.reads is not None:
+                read = [one for one in self.consumers if one.group.name == settings.reads]
+            self.producers[section.group] = transactional = [
+                TransactionalProducer(sharing, next(numbers), index, consumer)
+                for index, consumer in enumerate(read)
+            ]
+            for consumer, producer in zip(read, transactional, strict=True):
+                if consumer is not None:
+                    consumer.member = producer
+                    consumer.group.sends_on = True
+        self.producer_groups.append(group)
+
+    def _build_consumers(self) -> None:
+        scenario, trace = self.scenario, self._rows
         self.consumer_groups = [
             ConsumerGroup(
                 section,
@@ -225,6 +264,7 @@ class Simulation:
                 self.controller,
                 self.brokers,
                 self.invariants,
+                self.transactions,
                 None if trace is None else trace.read,
             )
             for section in scenario.consumers
@@ -250,6 +290,12 @@ class Simulation:
         for broker in self.brokers:
             broker.faults = self.faults
         for group in self.producer_groups:
+            if isinstance(group, TransactionalGroup):
+                if group.settings.reads is not None:
+                    continue  # their consumers begin
+                for one in self.producers[group.name]:
+                    assert isinstance(one, TransactionalProducer), "of such a group"
+                    one.start()
             if group.section.arrivals is None:
                 self._start_rate(group)
             else:
@@ -272,7 +318,7 @@ class Simulation:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size
         end_ns = self.duration_ms * NS_PER_MS
 
-        def arrive(producer: Producer, time_ns: int) -> None:
+        def arrive(producer: Producer | TransactionalProducer, time_ns: int) -> None:
             producer.arrive(size())
             time_ns += gap_ns()
             if time_ns < end_ns:
@@ -338,7 +384,17 @@ class Simulation:
     def _check_end(self) -> None:
         for broker in self.brokers:
             broker.check_answers()
+        if self._drained and self.scenario.has_transactions:
+            self._check_transactions()
         self.invariants.raise_if_violated()
+
+    def _check_transactions(self) -> None:
+        self.transactions.check_end()
+        read = {group.name: group.counts for group in self.consumer_groups}
+        for group in self.producer_groups:
+            if isinstance(group, TransactionalGroup) and group.settings.reads is not None:
+                counts = read[group.settings.reads]
+                self.transactions.check_transformed(group.name, counts.records - counts.reread)
 
     def _finish(self) -> dict[str, Any]:
         for broker in self.brokers:
@@ -349,6 +405,8 @@ class Simulation:
             counts = group.counts
             settled = counts.acknowledged + counts.unanswered + counts.failed
             counts.unsettled = counts.records - settled
+        if self._roles is not None:
+            self._roles.finish()
         summary = self.summary()
         if self.trace is not None:
             self.trace.finish(self.now_ns() // NS_PER_MS, summary)
@@ -365,6 +423,7 @@ class Simulation:
             "brokers": brokers_summary(self.recorder.waits),
             "producers": producers_summary(self.producer_groups, self.arrivals),
             "consumers": consumers_summary(self.consumer_groups),
+            **transactions_summary(self.producer_groups),
             "elections": self.controller.elections,
             "unclean_elections": self.controller.unclean_elections,
             "faults": self.faults.begun,

@@ -10,10 +10,17 @@ from purgatory.simulation.arrivals import Arrivals
 from purgatory.simulation.consumer_group import ConsumerGroup
 from purgatory.simulation.operation_recorder import OUTCOMES, WaitsKey
 from purgatory.simulation.producer_group import ProducerGroup
-from purgatory.simulation.runtime import GROUP_PURGATORIES, PURGATORIES
+from purgatory.simulation.runtime import (
+    GROUP_PURGATORIES,
+    PURGATORIES,
+    TRANSACTION_PURGATORIES,
+)
+from purgatory.simulation.transactional_group import TransactionalGroup
 from purgatory.simulation.wait_counts import Waits
 
 _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+_COORDINATED = (*GROUP_PURGATORIES, *TRANSACTION_PURGATORIES)
 
 TABLE_ROWS = (
     ("Produce", ("producer",)),
@@ -40,9 +47,8 @@ def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any
     rows = []
     known = {(purgatory, kind) for purgatory, kinds in TABLE_ROWS for kind in kinds}
     asked = {(key[0], key[1]) for key in recorded} - known
-    in_order = sorted(
-        asked, key=lambda row: ((*PURGATORIES, *GROUP_PURGATORIES).index(row[0]), row)
-    )
+    names = (*PURGATORIES, *_COORDINATED)
+    in_order = sorted(asked, key=lambda row: (names.index(row[0]), row))
     for purgatory, kinds in (*TABLE_ROWS, *((name, (kind,)) for name, kind in in_order)):
         chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
         rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
@@ -53,7 +59,7 @@ def brokers_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
     """The same per broker and purgatory, over all kinds."""
     rows = []
     for broker in sorted({key[2] for key in recorded}):
-        present = {key[0] for key in recorded if key[0] in GROUP_PURGATORIES}
+        present = {key[0] for key in recorded if key[0] in _COORDINATED}
         for purgatory in (*PURGATORIES, *sorted(present)):
             chosen = {
                 key: waits
@@ -111,3 +117,19 @@ def producers_summary(
 def consumers_summary(groups: Iterable[ConsumerGroup]) -> list[dict[str, Any]]:
     """Per consumer group: polls and records."""
     return [{"group": group.name, **asdict(group.counts)} for group in groups]
+
+
+def transactions_summary(groups: Iterable[ProducerGroup]) -> dict[str, list[dict[str, Any]]]:
+    """Per group of transactional producers: what became of their transactions; without such a
+    group, nothing."""
+    rows = [
+        {
+            "group": group.name,
+            **asdict(group.transaction_counts),
+            "commit_us": waits_summary(group.commit_waits),
+            "transaction_us": waits_summary(group.whole_waits),
+        }
+        for group in groups
+        if isinstance(group, TransactionalGroup)
+    ]
+    return {"transactions": rows} if rows else {}

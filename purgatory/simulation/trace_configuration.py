@@ -34,13 +34,17 @@ def producers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
 def consumers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
     """One entry for each consumer group.
 
-    Its consumers share the partitions once and for all (`assign`), or a coordinator does it again
-    and again (`subscribe`).
+    Its consumers read the partitions that they are given once and for all (`assign`), or go back to
+    what is committed: where a coordinator deals the partitions out, or where transactions are
+    aborted in which other records are made of what they read (`subscribe`).
     """
+    sent_on = {one.transactions.reads for one in scenario.producers if one.transactions}
     return [
         {
             "group": section.group,
-            "assignment": "assign" if section.membership == "none" else "subscribe",
+            "assignment": "assign"
+            if section.membership == "none" and section.group not in sent_on
+            else "subscribe",
             "isolation": section.isolation,
         }
         for section in scenario.consumers

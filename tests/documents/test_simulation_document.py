@@ -115,3 +115,17 @@ def test_the_table_of_the_rebalance_storm_is_what_its_run_prints() -> None:
     names = ("joins", "rebalances", "expelled", "commits", "reread")
     ran = {row["group"]: [f"{row[name]:,}" for name in names] for row in summary["consumers"]}
     assert {group: [one.strip() for one in cells.split("│")] for group, cells in shown} == ran
+
+
+def test_the_table_of_transactions_is_what_its_run_prints() -> None:
+    shown = re.findall(r"^    │ (shop|billing) +│(.*)│$", TEXT, re.MULTILINE)
+    summary = Simulation(load_scenario("transactions")).run()
+    names = ("begun", "committed", "aborted", "fenced", "failed", "zombies")
+    ran = {
+        row["group"]: [
+            *(f"{row[name]:,}" for name in names),
+            *(f"{row['commit_us'][name] / 1_000:,.2f}" for name in ("p50", "p99", "max")),
+        ]
+        for row in summary["transactions"]
+    }
+    assert {group: [one.strip() for one in cells.split("│")] for group, cells in shown} == ran

@@ -125,6 +125,49 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ['faults[0].api = "find_coordinator"', "there is no such one"],
         ),
         ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),
+        ("transactions = {}", ["producers[0].idempotence = false", "true with transactions"]),
+        (
+            "idempotence = true\ntransactions = { zombies = 0.5, successor_ms = 5 }",
+            ["producers[0].transactions.zombies = 0.5", "zombie_ms go together"],
+        ),
+        (
+            "idempotence = true\ntransactions = { timeout_ms = 100 }",
+            ["producers[0].transactions.interval_ms = 100", "below timeout_ms, which is 100"],
+        ),
+        (
+            "idempotence = true\ntransactions = { successor_ms = 5 }",
+            ["producers[0].transactions.successor_ms = 5", "zombies above 0"],
+        ),
+        (
+            "idempotence = true\ntransactions = { timeout = 5 }",
+            ["producers[0].transactions.timeout = 5", 'did you mean "timeout_ms"?'],
+        ),
+        (
+            "idempotence = true\ntransactions = { aborted = 1.5, timeout_ms = 900_001 }",
+            ["transactions.aborted = 1.5", "transactions.timeout_ms = 900001", "to 900000"],
+        ),
+        (
+            'idempotence = true\ntransactions = { reads = "x" }',
+            ["producers[0].rate = 10.0", "transactions.reads", "there is none"],
+        ),
+        (
+            'idempotence = true\ntransactions = { writes = "__consumer_offsets" }',
+            ["transactions.writes", "begin with __"],
+        ),
+        (
+            '[[producers]]\ngroup = "b"\nidempotence = true\ncount = 2\n'
+            'transactions = { reads = "x" }\n'
+            '[[consumers]]\ngroup = "x"\nmembership = "dynamic"',
+            [
+                "producers[1].count = 2",
+                'consumers of x must have membership = "none"',
+                'producers[1].transactions.writes = "events"',
+            ],
+        ),
+        (
+            '[[consumers]]\ngroup = "x"\ntopic = "no"',
+            ['consumers[0].topic = "no"', "there is no such topic; events"],
+        ),
         ('[faults]\nkind = "kill"', ["faults = ", "begin each with [[faults]]"]),
     ],
 )

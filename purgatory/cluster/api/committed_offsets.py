@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from purgatory.cluster.api.answer_of import answer_of
-from purgatory.cluster.api.verification import PASSING, verified
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
@@ -18,6 +17,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     TopicPartition,
 )
+from purgatory.kafka.transactions.transaction_verification import PASSING, verified
 
 _SEVERAL_GROUPS_SINCE = 8
 _NOTHING = CommittedOffset(-1, -1, "")
@@ -84,7 +84,8 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     offsets = _asked_offsets(body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     place = broker.groups.place_of(body.group_id)
-    code = verified(broker, body.transactional_id, producer, [place])[place]
+    coordinator_of = broker.cluster.coordinator_of
+    code = verified(body.transactional_id, producer, [place], coordinator_of)[place]
     if code in PASSING or not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)

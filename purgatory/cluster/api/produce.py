@@ -13,7 +13,6 @@ from crc32c import crc32c
 from purgatory.cluster.api.access import asked_by
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.api.leaders_now import leader_hints
-from purgatory.cluster.api.verification import refused_outside
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import produce_answer
@@ -31,6 +30,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.security.acl import Operation
 from purgatory.kafka.topic_state import Topic
+from purgatory.kafka.transactions.transaction_verification import refused_outside
 
 _ALL = -1
 _HEADER_BYTES = 61
@@ -80,7 +80,9 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 )
     try:
         if any(batches[0].transactional for batches in entries.values()):
-            outside = refused_outside(broker, body.transactional_id, entries)
+            outside = refused_outside(
+                broker.manager, body.transactional_id, entries, broker.cluster.coordinator_of
+            )
             for topic_partition, why_outside in outside.items():
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = why_outside

@@ -1,0 +1,423 @@
+"""One instance of a transactional producer: it begins transactions, sends, and ends them.
+
+What Kafka's producer does, one step after the other: it is given its id and epoch, which fences
+whoever had the transactional id before; it takes partitions into the transaction before it sends to
+them, sends batches to several partitions at once, hands in offsets, and commits or aborts. What is
+refused for the moment, or isn't answered, is asked again after the back-off. Who is fenced stops.
+
+    beginning -> idle -> sending -> ending -> idle
+    sending   -> giving up -> beginning   a batch can't be delivered: it aborts, raises its epoch
+    (any)     -> stopped                  it is fenced
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    InitAnswer,
+    PartitionProduceResponse,
+    ProducerIdentity,
+    TopicPartition,
+)
+from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.instance_steps import FENCED, PASSING, InstanceSteps
+from purgatory.simulation.messages import Message, PartitionQueue
+from purgatory.simulation.produce_request import Answer, ProduceRequest
+from purgatory.simulation.sent_attempts import DISCONNECTED, maybe_stored, write_attempt
+from purgatory.simulation.sent_transactions import (
+    SentTransaction,
+    TransactionalBatch,
+    TransformedMessage,
+)
+from purgatory.simulation.simulated_groups import offsets_partition_of
+from purgatory.simulation.transactional_group import TransactionalGroup
+from purgatory.simulation.transactional_requests import (
+    AddOffsets,
+    AddPartitions,
+    EndTxn,
+    FetchOffsets,
+    InitProducerId,
+    TransactionalProduce,
+    TxnOffsetCommit,
+)
+
+_COMMIT, _ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+_DONE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+
+class Application(Protocol):
+    """What has records to send, by one instance or another."""
+
+    group: TransactionalGroup
+    transactional_id: str
+
+    def take(self, instance: Instance) -> Sequence[Message]:
+        """Hand out what is to be sent next, together; nothing, if there is nothing to send or
+        another instance has taken its place."""
+
+    def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
+        """An instance has an id, and knows how far what it reads was transformed."""
+
+    def ended(
+        self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """A transaction is committed with these offsets of what it read, or aborted."""
+
+    def stopped(self, instance: Instance) -> None:
+        """An instance was fenced, and does nothing any more."""
+
+    def stands_still(self, instance: Instance) -> None:
+        """An instance does nothing for a while."""
+
+
+class Instance:
+    """One instance.
+
+    Args:
+        application: whose records it sends.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.group = application.group
+        self.transaction: SentTransaction | None = None
+        self.is_stopped = False
+        self.is_still = False
+        self._application = application
+        self._settings = application.group.settings
+        self._engine = application.group.engine
+        self._steps = InstanceSteps(application.group, application.transactional_id, self._fenced)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._offsets: dict[TopicPartition, int] = {}
+        self._unsent: dict[TransactionalBatch, None] = {}
+        """Batches of the request under way that are not stored yet."""
+        self._tried: dict[TransactionalBatch, None] = {}
+        """Those of them that are in flight."""
+        self._requests = 0
+        self._still_after: int | None = None
+        self._is_resting = False
+        self._is_given_up = False
+        self._asked_ns = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has begun, and is in no transaction; or it has stopped."""
+        return self.is_stopped or (self._is_resting and self.transaction is None)
+
+    # Beginning.
+
+    def start(self) -> None:
+        """Ask for an id and an epoch."""
+        self.group.transaction_counts.instances += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._is_given_up = False
+        make = partial(InitProducerId, timeout_ms=self._settings.timeout_ms)
+        self._steps.ask(make, self._initialized, error_of=lambda answer: answer.error)
+
+    def _initialized(self, answer: InitAnswer) -> None:
+        if answer.error is not ErrorCode.NONE:
+            self._steps.producer = None  # what it was is known no more
+            self._steps.later(self._begin)
+            return
+        self._steps.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._sequences = {}
+        reads = self._settings.reads
+        if reads is None:
+            self._ready({})
+        else:
+            make = partial(FetchOffsets, group_id=reads)
+            self._steps.ask(make, self._offsets_known, offsets_partition_of(reads))
+
+    def _offsets_known(self, answer: Mapping[TopicPartition, int] | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            self._steps.later(self._begin)
+        else:
+            self._ready(answer)
+
+    def _ready(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._is_resting = True
+        self._application.begun_anew(self, offsets)
+        self.look()
+
+    # Sending.
+
+    def look(self) -> None:
+        """There may be something to send."""
+        if self._is_resting:
+            messages = self._application.take(self)
+            if messages:
+                self._is_resting = False
+                self._send_together(messages)
+
+    def _send_together(self, messages: Sequence[Message]) -> None:
+        transaction = self.transaction
+        if transaction is None:
+            transaction = self._open_transaction()
+        by_queue: dict[PartitionQueue, list[Message]] = defaultdict(list)
+        for message in messages:
+            by_queue[message.queue].append(message)
+        for queue, together in by_queue.items():
+            batch = TransactionalBatch(queue, together, transaction)
+            sequence = self._sequences.get(queue.topic_partition, 0)
+            batch.number(transaction.producer.producer_epoch, sequence)
+            self._sequences[queue.topic_partition] = sequence + len(together)
+            self._unsent[batch] = None
+        self._offsets.update(_read_until(messages))
+        if self._still_after == self._requests:
+            self._stand_still(self._add_partitions)
+        else:
+            self._add_partitions()
+
+    def _open_transaction(self) -> SentTransaction:
+        assert self._steps.producer is not None, "it has begun"
+        now_ns = self._engine.now_ns()
+        transactional_id = self._application.transactional_id
+        self.transaction = transaction = SentTransaction(
+            transactional_id, self._steps.producer, now_ns
+        )
+        self.group.transaction_counts.begun += 1
+        self._requests = 0
+        self._offsets = {}
+        self._still_after = self.group.still_after()
+        due_ns = now_ns + self._settings.interval_ms * NS_PER_MS
+        self._engine.at(due_ns, self._interval_over, transaction)
+        return transaction
+
+    def _add_partitions(self) -> None:
+        assert self.transaction is not None, "it is in one"
+        added = self.transaction.partitions
+        new = {batch.queue.topic_partition for batch in self._unsent} - added
+        if not new:
+            self._send_all()
+            return
+
+        def taken_in(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                added.update(new)
+                self._send_all()
+            else:
+                self._give_up()
+
+        self._steps.ask(partial(AddPartitions, partitions=sorted(new)), taken_in)
+
+    def _send_all(self) -> None:
+        for batch in list(self._unsent):
+            self._send(batch)
+
+    def _send(self, batch: TransactionalBatch) -> None:
+        leader = self.group.leader_of(batch.queue.topic_partition)
+        if leader < 0:
+            self._send_later(batch)
+            return
+        now_ns = self._engine.now_ns()
+        batch.attempt += 1
+        batch.sent_ns = now_ns
+        self.group.counts.requests += 1
+        self.group.counts.retries += batch.attempt > 1
+        self._tried[batch] = None
+        connection = self._steps.connection(leader, coordinates=False)
+        connection.send(TransactionalProduce(self, connection, batch))
+
+    def _send_later(self, batch: TransactionalBatch) -> None:
+
+        def send() -> None:
+            first = batch.messages[0]
+            if self._is_given_up or first.created_ns + self.group.delivery_ns <= (
+                self._engine.now_ns()
+            ):
+                self._not_stored(batch)
+            else:
+                self._send(batch)
+
+        self._steps.later(send)
+
+    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+        """A leader's answer arrived."""
+        [batch] = request.batches
+        assert isinstance(batch, TransactionalBatch), "it sends no others"
+        response = answer[batch.queue.topic_partition]
+        self._tried.pop(batch, None)
+        if response.error in _DONE:
+            self._stored(request, batch, response)
+            return
+        group, now_ns = self.group, self._engine.now_ns()
+        unsure = maybe_stored(response.error, group.acks)
+        batch.sent_unsure = batch.sent_unsure or unsure
+        outcome = "unknown" if unsure else "fail"
+        write_attempt(group, batch, outcome, response.error.name, now_ns, -1, request)
+        group.latencies.answered(request, batch, now_ns)
+        if response.error in FENCED:
+            self._fenced()
+        elif response.error in PASSING and not self._is_given_up:
+            self._send_later(batch)
+        else:
+            self._not_stored(batch)
+
+    def disconnected(self, request: ProduceRequest) -> None:
+        """The connection broke before the answer came."""
+        [batch] = request.batches
+        assert isinstance(batch, TransactionalBatch), "it sends no others"
+        self._tried.pop(batch, None)
+        now_ns = self._engine.now_ns()
+        write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
+        self.group.latencies.broke(batch, now_ns)
+        batch.sent_unsure = True
+        if not self.is_stopped:
+            self._send_later(batch)
+
+    def _stored(
+        self, request: ProduceRequest, batch: TransactionalBatch, response: PartitionProduceResponse
+    ) -> None:
+        group, now_ns = self.group, self._engine.now_ns()
+        write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
+        group.latencies.answered(request, batch, now_ns)
+        group.latencies.acknowledged(group.ledger.acknowledged(batch), now_ns)
+        self._settled(batch)
+
+    def _not_stored(self, batch: TransactionalBatch) -> None:
+        self._is_given_up = True
+        self.group.lose(batch)
+        self._settled(batch)
+
+    def _settled(self, batch: TransactionalBatch) -> None:
+        self._unsent.pop(batch, None)
+        if self._unsent or self.is_stopped:
+            return
+        self._requests += 1
+        if self._is_given_up:
+            self._end(_ABORT)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what there is, or end the transaction, or wait for either."""
+        transaction = self.transaction
+        assert transaction is not None, "it is in one"
+        if self._requests >= self._settings.requests or self._is_over(transaction):
+            self._finish()
+        else:
+            self._is_resting = True
+            self.look()
+
+    def _is_over(self, transaction: SentTransaction) -> bool:
+        due_ns = transaction.begun_ns + self._settings.interval_ms * NS_PER_MS
+        return self._engine.now_ns() >= due_ns
+
+    def _interval_over(self, transaction: SentTransaction) -> None:
+        if transaction is self.transaction and self._is_resting:
+            self._finish()
+
+    # Ending.
+
+    def _finish(self) -> None:
+        self._is_resting = False
+        if self._still_after is not None:
+            self._stand_still(self._finish)
+        elif self._settings.reads is not None:
+            self._hand_in_offsets(self._settings.reads)
+        else:
+            self._end(self.group.next_end())
+
+    def _hand_in_offsets(self, group_id: str) -> None:
+        def taken_in(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                self._give_up()
+                return
+            make = partial(TxnOffsetCommit, group_id=group_id, offsets=dict(self._offsets))
+            self._steps.ask(make, handed_in, offsets_partition_of(group_id))
+
+        def handed_in(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                self._end(self.group.next_end())
+            else:
+                self._give_up()
+
+        self._steps.ask(partial(AddOffsets, group_id=group_id), taken_in)
+
+    def _give_up(self) -> None:
+        """Abort, for this transaction can't be what it was to be; then begin anew."""
+        self._is_given_up = True
+        for batch in self._unsent:
+            self.group.lose(batch)
+        self._unsent.clear()
+        self._end(_ABORT)
+
+    def _end(self, how: EndTransaction) -> None:
+        assert self.transaction is not None, "it is in one"
+        self.transaction.asked = how
+        self._asked_ns = self._engine.now_ns()
+        self._steps.ask(partial(EndTxn, how=how), self._ended)
+
+    def _ended(self, code: ErrorCode) -> None:
+        transaction = self.transaction
+        assert transaction is not None and transaction.asked is not None, "it asked for its end"
+        how, counts = transaction.asked, self.group.transaction_counts
+        self.transaction = None
+        self._still_after = None
+        if code is ErrorCode.NONE:
+            self.group.watch.told(transaction, how)
+            self.group.note_end(transaction, how, self._asked_ns)
+        else:
+            counts.failed += 1
+        if code is not ErrorCode.NONE or self._is_given_up:
+            self._begin()
+            return
+        self._is_resting = True
+        self._application.ended(self, how, self._offsets)
+        self.look()
+
+    def _fenced(self) -> None:
+        """Somebody else has the transactional id now: stop."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
+        if self.transaction is not None:
+            self.group.transaction_counts.fenced += 1
+        for batch in self._unsent:
+            self.group.lose(batch)
+            if batch in self._tried:
+                write_attempt(self.group, batch, "unknown", None, None)
+        self._unsent.clear()
+        self._tried.clear()
+        self._steps.stop()
+        self._application.stopped(self)
+
+    def write_unsettled(self) -> None:
+        """Write the attempts that are open at the end of the run."""
+        self.group.transaction_counts.unsettled += self.transaction is not None and (
+            not self.is_stopped
+        )
+        for batch in self._tried:
+            write_attempt(self.group, batch, "unknown", None, None)
+
+    # Standing still.
+
+    def _stand_still(self, then: Callable[[], object]) -> None:
+        self._still_after = None
+        self.group.transaction_counts.zombies += 1
+        self.is_still = True
+        self._steps.later(partial(self._wake, then), self.group.zombie_ns())
+        self._application.stands_still(self)
+
+    def _wake(self, then: Callable[[], object]) -> None:
+        self.is_still = False
+        then()
+
+
+def _read_until(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """Up to where is read what these records were made of."""
+    until = {}
+    for message in messages:
+        if isinstance(message, TransformedMessage):
+            place, offset = message.source
+            until[place] = offset + 1
+    return until

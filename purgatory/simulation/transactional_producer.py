@@ -1,0 +1,180 @@
+"""A transactional producer: what it has to send, and the instances that do it one after another.
+
+Its records arrive at a rate, or are made of what a consumer reads. In that case its offsets are
+committed with its transactions: after an abort, and where another instance takes over, the consumer
+reads again from where the last committed transaction ended.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from purgatory.kafka import EndTransaction, RecordBatch, TopicPartition
+from purgatory.simulation.consumer import Consumer
+from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.messages import Batch, Message, PartitionQueue
+from purgatory.simulation.sent_transactions import TransformedMessage
+from purgatory.simulation.transactional_group import TransactionalGroup
+from purgatory.simulation.transactional_instance import Instance
+
+
+class _Read(NamedTuple):
+    """What was read, where and when."""
+
+    message: Message
+    source: tuple[TopicPartition, int]
+    time_ns: int
+
+
+class TransactionalProducer:
+    """One transactional id.
+
+    Args:
+        group: its group.
+        number: its number in the run.
+        index: its number in the group.
+        consumer: what it reads from; None: its records arrive.
+    """
+
+    def __init__(
+        self, group: TransactionalGroup, number: int, index: int, consumer: Consumer | None
+    ) -> None:
+        self.group = group
+        self.number = number
+        self.transactional_id = f"{group.name}-{index}"
+        self._consumer = consumer
+        self._queues: dict[int, PartitionQueue] = {}
+        self._waiting: deque[Message | _Read] = deque()
+        self._next_message = 0
+        self._committed: dict[TopicPartition, int] = {}
+        self._current: Instance
+        self._instances: dict[Instance, None] = {}
+
+    def start(self) -> None:
+        """Begin with a first instance."""
+        self._current = instance = Instance(self)
+        self._instances[instance] = None
+        instance.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, and no instance is in a transaction. O(partitions)."""
+        if self._waiting or not all(instance.is_idle for instance in self._instances):
+            return False
+        if self._consumer is None:
+            return True
+        read_until = self._consumer.group.read_until
+        return all(
+            position >= read_until.get(place, 0)
+            for place, position in self._consumer.positions.items()
+        )
+
+    def arrive(self, size_bytes: int) -> None:
+        """A record arrives that has to be delivered."""
+        group = self.group
+        sequence, key = self._next_number(), group.next_key()
+        queue = self._queue(group.partition_of(key, sequence, self.number))
+        message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
+        group.counts.records += 1
+        self._waiting.append(message)
+        self._current.look()
+
+    def _next_number(self) -> int:
+        self._next_message += 1
+        return self._next_message - 1
+
+    def _queue(self, partition: int) -> PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            place = self.group.topic_partitions[partition]
+            queue = self._queues[partition] = PartitionQueue(self.number, self.group.books, place)
+        return queue
+
+    def write_unsettled(self) -> None:
+        """Write the attempts that are open at the end of the run."""
+        for instance in self._instances:
+            instance.write_unsettled()
+
+    # What the consumer tells.
+
+    def works_for(self, work_ns: int) -> None:
+        """The consumer is busy: what it has read is sent meanwhile."""
+
+    def came_to_poll(self) -> None:
+        """The consumer is through with its work."""
+
+    def was_given(
+        self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
+    ) -> None:
+        """The consumer has read something: make a record of each that is there."""
+        now_ns = self.group.engine.now_ns()
+        for record_batch in batches:
+            if not isinstance(record_batch.tag, Batch):
+                continue
+            for offset, read in enumerate(record_batch.tag.messages, record_batch.base_offset):
+                if offset < position:
+                    continue
+                self._waiting.append(_Read(read, (topic_partition, offset), now_ns))
+        self._current.look()
+
+    def _transformed(self, read: _Read) -> TransformedMessage:
+        """Make a record of what was read: not before it is sent, for it may be read again."""
+        sequence = self._next_number()
+        partition = self.group.partition_of(read.message.key, sequence, self.number)
+        self.group.counts.records += 1
+        return TransformedMessage(
+            self._queue(partition), sequence, read.message, read.time_ns, read.source
+        )
+
+    # What its instances ask and tell.
+
+    def take(self, instance: Instance) -> Sequence[Message]:
+        """As `Application` says."""
+        if instance is not self._current:
+            return ()
+        count = min(len(self._waiting), self.group.batch_size)
+        taken = [self._waiting.popleft() for _ in range(count)]
+        return [self._transformed(one) if isinstance(one, _Read) else one for one in taken]
+
+    def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
+        """As `Application` says."""
+        if instance is self._current and self._consumer is not None:
+            mine = self._consumer.own_partitions()
+            self._committed = {place: offsets.get(place, 0) for place in mine}
+            self._read_again()
+
+    def ended(
+        self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """As `Application` says."""
+        if instance is not self._current or self._consumer is None:
+            return
+        if how is EndTransaction.COMMIT:
+            self._committed.update(offsets)
+        else:
+            self._read_again()
+
+    def _read_again(self) -> None:
+        assert self._consumer is not None, "it reads"
+        self._waiting.clear()
+        self._consumer.assign(self._committed)
+
+    def stopped(self, instance: Instance) -> None:
+        """As `Application` says: another instance takes its place, if none has."""
+        del self._instances[instance]
+        if instance is self._current:
+            self.group.engine.after(self.group.backoff_ns, self._succeed, instance)
+
+    def stands_still(self, instance: Instance) -> None:
+        """As `Application` says."""
+        after_ms = self.group.settings.successor_ms
+        if after_ms is not None:
+            self.group.engine.after(after_ms * NS_PER_MS, self._succeed, instance)
+
+    def _succeed(self, instance: Instance) -> None:
+        if instance is self._current and (instance.is_stopped or instance.is_still):
+            self.start()

@@ -1,0 +1,276 @@
+"""What transactional producers ask coordinators and leaders, on its way there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from purgatory.kafka import (
+    BrokerGroups,
+    CommittedOffset,
+    EndTransaction,
+    ErrorCode,
+    GroupRefusal,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionCoordinator,
+)
+from purgatory.kafka.transactions.transaction_verification import (
+    PASSING,
+    refused_outside,
+    verified,
+)
+from purgatory.simulation.network import Connection, Request, Server
+from purgatory.simulation.produce_request import ProduceRequest, Sender
+from purgatory.simulation.sent_transactions import TransactionalBatch
+from purgatory.simulation.simulated_groups import offsets_partition_of
+from purgatory.simulation.simulated_transactions import transactions_partition_of
+
+_WRITE_TIMEOUT_MS = 5_000
+_MARKERS_TIMEOUT_MS = 2 * _WRITE_TIMEOUT_MS
+"""The decision is replicated, then the markers are written."""
+
+Answered = Callable[[Any], object]
+
+
+class AskedBy(NamedTuple):
+    """Who asks: a producer that has, or doesn't have yet, an id and an epoch."""
+
+    transactional_id: str
+    producer: ProducerIdentity | None
+
+
+class TransactionRequest(Request):
+    """A producer's request about its transaction.
+
+    Args:
+        asked_by: who asks.
+        connection: to the coordinator.
+        answered: takes the answer; None if the connection broke before it came.
+    """
+
+    __slots__ = ("_answered", "asked_by")
+    purgatory = "Produce"
+    kind = "transaction"
+    longest_ms = _WRITE_TIMEOUT_MS
+    waits_for_replicas = True
+
+    def __init__(self, asked_by: AskedBy, connection: Connection, answered: Answered) -> None:
+        super().__init__(connection)
+        self.asked_by = asked_by
+        self._answered = answered
+        self.may_wait = self.waits_for_replicas
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition whose leader is asked."""
+        return transactions_partition_of(self.asked_by.transactional_id)
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.longest_ms
+
+    @property
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return (self.place,)
+
+    def deliver(self, answer: Any) -> None:
+        self._answered(answer)
+
+    def fail(self) -> None:
+        self._answered(None)
+
+    @property
+    def _producer(self) -> ProducerIdentity:
+        assert self.asked_by.producer is not None, "only the first request is asked without an id"
+        return self.asked_by.producer
+
+
+class InitProducerId(TransactionRequest):
+    """Ask who one is from now on."""
+
+    __slots__ = ("_transaction_timeout_ms",)
+    api = "init_producer_id"
+    longest_ms = _MARKERS_TIMEOUT_MS
+    waits_for_replicas = False
+
+    def __init__(
+        self, asked_by: AskedBy, connection: Connection, answered: Answered, timeout_ms: int
+    ) -> None:
+        super().__init__(asked_by, connection, answered)
+        self._transaction_timeout_ms = timeout_ms
+
+    def execute(self, broker: Server) -> None:
+        transactional_id, producer = self.asked_by
+        _transactions(broker).init_producer_id(
+            transactional_id, self._transaction_timeout_ms, producer, self.respond
+        )
+
+
+class AddPartitions(TransactionRequest):
+    """Take partitions into a transaction: answered with one error for all."""
+
+    __slots__ = ("_partitions",)
+    api = "add_partitions_to_txn"
+
+    def __init__(
+        self,
+        asked_by: AskedBy,
+        connection: Connection,
+        answered: Answered,
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        super().__init__(asked_by, connection, answered)
+        self._partitions = partitions
+
+    def execute(self, broker: Server) -> None:
+        _transactions(broker).add_partitions(
+            self.asked_by.transactional_id,
+            self._producer,
+            self._partitions,
+            lambda codes: self.respond(_one_of(codes)),
+        )
+
+
+class AddOffsets(AddPartitions):
+    """Take the offsets of a group into a transaction."""
+
+    __slots__ = ()
+    api = "add_offsets_to_txn"
+
+    def __init__(
+        self, asked_by: AskedBy, connection: Connection, answered: Answered, group_id: str
+    ) -> None:
+        super().__init__(asked_by, connection, answered, [offsets_partition_of(group_id)])
+
+
+class _OfGroup(TransactionRequest):
+    """A request to the coordinator of a group."""
+
+    __slots__ = ("group_id",)
+
+    def __init__(
+        self, asked_by: AskedBy, connection: Connection, answered: Answered, group_id: str
+    ) -> None:
+        super().__init__(asked_by, connection, answered)
+        self.group_id = group_id
+
+    @property
+    def place(self) -> TopicPartition:
+        return offsets_partition_of(self.group_id)
+
+
+class TxnOffsetCommit(_OfGroup):
+    """Commit offsets that hold with the transaction: answered with one error for all."""
+
+    __slots__ = ("_offsets",)
+    api = "txn_offset_commit"
+
+    def __init__(
+        self,
+        asked_by: AskedBy,
+        connection: Connection,
+        answered: Answered,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        super().__init__(asked_by, connection, answered, group_id)
+        self._offsets = offsets
+
+    def execute(self, broker: Server) -> None:
+        place = self.place
+        asked = verified(
+            self.asked_by.transactional_id, self._producer, [place], broker.coordinator_of
+        )
+        code = asked[place]
+        if code is not ErrorCode.NONE:
+            self.respond(ErrorCode.COORDINATOR_NOT_AVAILABLE if code in PASSING else code)
+            return
+        _groups(broker).commit_in_transaction(
+            self.group_id,
+            self._producer,
+            -1,
+            "",
+            None,
+            {at: CommittedOffset(offset, -1, "") for at, offset in self._offsets.items()},
+            lambda codes: self.respond(_one_of(codes)),
+        )
+
+
+class FetchOffsets(_OfGroup):
+    """Ask what a group has committed: the offsets by partition, or an error while a transaction
+    may yet change them."""
+
+    __slots__ = ()
+    api = "offset_fetch"
+    waits_for_replicas = False
+
+    def execute(self, broker: Server) -> None:
+        groups = _groups(broker)
+        try:
+            committed = groups.committed(self.group_id)
+            is_stable = not groups.pending(self.group_id)
+        except GroupRefusal as refusal:
+            self.respond(refusal.code)
+            return
+        offsets = {place: one.offset for place, one in committed.items()}
+        self.respond(offsets if is_stable else ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+class EndTxn(TransactionRequest):
+    """Commit or abort."""
+
+    __slots__ = ("_how",)
+    api = "end_txn"
+    purgatory = "TransactionMarker"
+    longest_ms = _MARKERS_TIMEOUT_MS
+    waits_for_replicas = False
+
+    def __init__(
+        self, asked_by: AskedBy, connection: Connection, answered: Answered, how: EndTransaction
+    ) -> None:
+        super().__init__(asked_by, connection, answered)
+        self._how = how
+
+    def execute(self, broker: Server) -> None:
+        _transactions(broker).end(
+            self.asked_by.transactional_id, self._producer, self._how, self.respond
+        )
+
+
+class TransactionalProduce(ProduceRequest):
+    """A produce request with one batch of a transaction: the leader asks whether it is open."""
+
+    __slots__ = ()
+
+    def __init__(self, producer: Sender, connection: Connection, batch: TransactionalBatch) -> None:
+        super().__init__(producer, connection, [batch])
+
+    def execute(self, broker: Server) -> None:
+        [batch] = self.batches
+        assert isinstance(batch, TransactionalBatch), "it was made of one"
+        refused = refused_outside(
+            broker.manager,
+            batch.transaction.transactional_id,
+            {batch.queue.topic_partition: [batch.record_batch()]},
+            broker.coordinator_of,
+        )
+        if refused:
+            self.respond(refused)
+        else:
+            super().execute(broker)
+
+
+def _transactions(broker: Server) -> TransactionCoordinator:
+    assert broker.transactions is not None, "brokers coordinate transactions where there are any"
+    return broker.transactions
+
+
+def _groups(broker: Server) -> BrokerGroups:
+    assert broker.groups is not None, "brokers coordinate groups where there are transactions"
+    return broker.groups
+
+
+def _one_of(codes: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
+    """The first error, if there is any."""
+    return next((code for code in codes.values() if code), ErrorCode.NONE)
