@@ -51,6 +51,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
         ]
     return {
         "throttle_time": 0,
+        "error_code": 0,
         "brokers": _brokers(cluster, connection.listener),
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),

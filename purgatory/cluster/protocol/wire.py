@@ -37,7 +37,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     0: (3, 13),  # Produce
     1: (4, 18),  # Fetch
     2: (1, 11),  # ListOffsets
-    3: (1, 12),  # Metadata
+    3: (1, 13),  # Metadata
     8: (2, 9),  # OffsetCommit
     9: (1, 9),  # OffsetFetch
     10: (0, 6),  # FindCoordinator
@@ -48,7 +48,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     15: (0, 6),  # DescribeGroups
     16: (0, 5),  # ListGroups
     17: (0, 1),  # SaslHandshake: after version 0, what follows comes without a header
-    18: (0, 3),  # ApiVersions
+    18: (0, 4),  # ApiVersions
     19: (2, 7),  # CreateTopics
     20: (1, 6),  # DeleteTopics
     21: (0, 2),  # DeleteRecords
