@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterator
 
 from crc32c import crc32c
 
-from purgatory.cluster.record_contents import compressed, raw_records, records_of
+from purgatory.cluster.record_contents import (
+    codec_of,
+    compressed,
+    raw_records,
+    records_data,
+    records_of,
+)
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.kafka import RecordBatch
 from purgatory.kafka.compaction import KeyedRecord
@@ -58,6 +64,20 @@ class StoredContents:
     def max_timestamp_ms(self, batch: RecordBatch) -> int:
         """Return the latest time of its records, -1 for none."""
         return max_timestamp_ms(batch)
+
+
+def recompressed(batch: RecordBatch, codec: int, level: int | None) -> RecordBatch:
+    """Return a batch compressed by a codec, or itself where it is already. O(bytes).
+
+    Raises:
+        ValueError: the batch can't be decompressed.
+    """
+    was = codec_of(batch)
+    if was == codec:
+        return batch
+    header = list(_HEADER.unpack_from(batch.to_bytes()))
+    header[5] += codec - was  # the attributes' lowest bits
+    return _batch(header, compressed(codec, records_data(batch), level))
 
 
 def _batch(header: list[int], records: bytes) -> RecordBatch:

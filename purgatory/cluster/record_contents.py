@@ -77,9 +77,32 @@ def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
         at = begin + length
 
 
-def compressed(attributes: int, records: bytes) -> bytes:
-    """Return records compressed as a batch's attributes say. O(bytes)."""
-    return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records))
+def codec_of(batch: RecordBatch) -> int:
+    """Return by which of Kafka's codecs a batch is compressed, 0 for none."""
+    (attributes,) = struct.unpack_from(">h", batch.to_bytes(), _ATTRIBUTES_AT)
+    return int(attributes & _CODEC_BITS)
+
+
+def records_data(batch: RecordBatch) -> bytes:
+    """Return the bytes of a batch's records, decompressed. O(bytes).
+
+    Raises:
+        ValueError: as for ``records_of``.
+    """
+    payload = batch.to_bytes()
+    return _decompressed(codec_of(batch), payload[_RECORDS_AT:])
+
+
+def compressed(attributes: int, records: bytes, level: int | None = None) -> bytes:
+    """Return records compressed as a batch's attributes say. O(bytes).
+
+    Args:
+        attributes: their lowest bits are the codec.
+        records: their bytes.
+        level: how hard the codec tries, where it has levels; None: as it does by default.
+    """
+    levels = () if level is None else (level,)
+    return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records, *levels))
 
 
 def _records_data(batch: RecordBatch, payload: bytes, attributes: int) -> bytes:

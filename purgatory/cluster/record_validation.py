@@ -1,4 +1,5 @@
-"""What a leader checks of a client's records before it appends them, and the time it gives them.
+"""What a leader checks of a client's records before it appends them, and makes of them: the time
+and the compression that their topic has.
 
 Most topics need none of it: nobody looks into the records then.
 """
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
+from purgatory.cluster.batch_contents import recompressed
 from purgatory.cluster.record_contents import Record, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
@@ -43,6 +45,11 @@ def validated(
             )
         if checks_records:
             _check_records(batch, config, to, now_ms())
+    if config.codec is not None:
+        try:
+            batches = [recompressed(one, config.codec, config.codec_level) for one in batches]
+        except ValueError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if config.appends_time:
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]

@@ -99,8 +99,9 @@ def cleanable_segments(
 ) -> Sequence[Segment]:
     """Return the segments to be compacted now, oldest first; none, where it isn't worth it.
 
-    It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or where tombstones
-    may go. O(segments, and the batches of those that are young).
+    It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or the oldest of
+    these for longer than ``max_compaction_lag_ms``, or where tombstones may go. O(segments,
+    and the batches of those that are young).
 
     Args:
         log: of a replica.
@@ -124,11 +125,14 @@ def cleanable_segments(
             break
         segments.append(segment)
     total_bytes = sum(segment.size_bytes for segment in segments)
-    dirty_bytes = sum(
-        segment.size_bytes for segment in segments if segment.end_offset > cleaning.cleaned_until
-    )
+    dirty = [segment for segment in segments if segment.end_offset > cleaning.cleaned_until]
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
     if dirty_bytes and dirty_bytes >= config.min_dirty_ratio * total_bytes:
         return segments
+    if dirty and config.max_compaction_lag_ms is not None:
+        oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
+        if oldest_ms <= now_ms - config.max_compaction_lag_ms:
+            return segments
     below = cleaning.tombstones_go_below(now_ms, config.delete_retention_ms)
     return [segment for segment in segments if segment.base_offset < below] if below else ()
 

@@ -31,6 +31,10 @@ from purgatory.kafka.segment import Segment
 _SNAPSHOTS_KEPT = 2
 
 
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+"""What batches may be compressed by, by Kafka's numbers."""
+
+
 class LogConfig(NamedTuple):
     """The settings of a log, with Kafka's defaults.
 
@@ -46,12 +50,16 @@ class LogConfig(NamedTuple):
             size alone.
         min_dirty_ratio: compact once such a part of the bytes was never looked at.
         min_compaction_lag_ms: records that are younger are not compacted.
+        max_compaction_lag_ms: compact records that are older, however few they are; None: never for
+            their age.
         delete_retention_ms: so long tombstones stay after they were first looked at.
         is_tiered: whether segments are copied to the remote tier. Here they stay as the local
             settings say, and never go before they are copied.
         local_retention_bytes, local_retention_ms: likewise, of what is kept here of a tiered log;
             None keeps what is kept at all.
         copies: whether more segments of a tiered log are copied.
+        codec: of `CODECS`, the one by which batches are compressed; None: as they come.
+        codec_level: how hard it tries; None: there are no levels.
         most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
             as far as it likes.
 
@@ -71,11 +79,14 @@ class LogConfig(NamedTuple):
     segment_ms: int | None = None
     min_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
     delete_retention_ms: int = 24 * 60 * 60 * 1000
     is_tiered: bool = False
     local_retention_bytes: int | None = None
     local_retention_ms: int | None = None
     copies: bool = True
+    codec: int | None = None
+    codec_level: int | None = None
 
     @property
     def limits_times(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log import LogConfig
+from purgatory.kafka.log import CODECS, LogConfig
 
 OfBroker = Callable[[str], str | None]
 """Returns what a broker has of its own for a setting of topics, or None."""
@@ -27,6 +27,7 @@ _NUMBERS = (_INT, _LONG, _DOUBLE)
 
 _APPEND_TIME = "LogAppendTime"
 _TRUTHS = ("false", "true")
+_AS_PRODUCED = "producer"
 
 
 class Setting(NamedTuple):
@@ -57,6 +58,22 @@ def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
 
 
 _FOLLOWED: Mapping[str, Setting] = {
+    "compression.type": Setting(
+        _AS_PRODUCED,
+        _STRING,
+        "compression.type",
+        "How batches are compressed; by default, as their producer did it.",
+        choices=(_AS_PRODUCED, *CODECS),
+    ),
+    "compression.gzip.level": Setting(
+        "-1", _INT, "compression.gzip.level", "How hard gzip tries to be small.", -1, 9
+    ),
+    "compression.lz4.level": Setting(
+        "9", _INT, "compression.lz4.level", "How hard lz4 tries to be small.", 1, 17
+    ),
+    "compression.zstd.level": Setting(
+        "3", _INT, "compression.zstd.level", "How hard zstd tries to be small.", -131072, 22
+    ),
     "cleanup.policy": Setting(
         "delete",
         LIST,
@@ -131,6 +148,13 @@ _FOLLOWED: Mapping[str, Setting] = {
         "How old records are at least that are compacted.",
         0,
     ),
+    "max.compaction.lag.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "How old records become at most before compaction looks at them.",
+        1,
+    ),
     "segment.ms": Setting(
         NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
     ),
@@ -177,12 +201,6 @@ _FOLLOWED: Mapping[str, Setting] = {
 }
 
 _AS_IT_IS: Mapping[str, Setting] = {
-    "compression.type": _fixed(
-        "producer", _STRING, "compression.type", "Batches are kept as the producer compressed them."
-    ),
-    "file.delete.delay.ms": _fixed(
-        "0", _LONG, "log.segment.delete.delay.ms", "Files go at once; their readers read on."
-    ),
     "flush.messages": _fixed(
         NEVER,
         _LONG,
@@ -196,12 +214,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
         "", LIST, None, "No replication is throttled."
     ),
     "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replication is throttled."),
-    "max.compaction.lag.ms": _fixed(
-        NEVER,
-        _LONG,
-        "log.cleaner.max.compaction.lag.ms",
-        "When a log is compacted is a matter of min.cleanable.dirty.ratio alone.",
-    ),
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
@@ -221,14 +233,12 @@ _AS_IT_IS: Mapping[str, Setting] = {
 }
 
 _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
-    "compression.gzip.level": Setting(
-        "-1", _INT, "compression.gzip.level", "Nothing is compressed here.", -1, 9
-    ),
-    "compression.lz4.level": Setting(
-        "9", _INT, "compression.lz4.level", "Nothing is compressed here.", 1, 17
-    ),
-    "compression.zstd.level": Setting(
-        "3", _INT, "compression.zstd.level", "Nothing is compressed here.", -131072, 22
+    "file.delete.delay.ms": Setting(
+        "60000",
+        _LONG,
+        "log.segment.delete.delay.ms",
+        "Files go at once; their readers read on.",
+        0,
     ),
     "index.interval.bytes": Setting(
         "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
@@ -300,7 +310,9 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
 
 
 def _words(setting: Setting, value: str) -> list[str]:
-    return [value.lower()] if setting.kind == _BOOLEAN else value.split(",")
+    if setting.kind == LIST:
+        return value.split(",")
+    return [value.lower() if setting.kind == _BOOLEAN else value]
 
 
 def _why_no_number(setting: Setting, value: str) -> str | None:
@@ -339,6 +351,13 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         return limit(f"local.{name}") if int(value(f"local.{name}")) != -2 else limit(name)
 
     policy = value("cleanup.policy").split(",")
+    compression = value("compression.type")
+    level = f"compression.{compression}.level"
+    most_lag_ms = limit("max.compaction.lag.ms")
+    segment_ms = limit("segment.ms")
+    if "compact" in policy and most_lag_ms is not None:
+        # What the active segment has is compacted only once it is closed.
+        segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
     return LogConfig(
         segment_bytes=int(value("segment.bytes")),
         retention_bytes=limit("retention.bytes"),
@@ -349,14 +368,17 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         appends_time=value("message.timestamp.type") == _APPEND_TIME,
         most_behind_ms=limit("message.timestamp.before.max.ms"),
         most_ahead_ms=limit("message.timestamp.after.max.ms"),
-        segment_ms=limit("segment.ms"),
+        segment_ms=segment_ms,
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
         min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=most_lag_ms,
         delete_retention_ms=int(value("delete.retention.ms")),
         is_tiered=value("remote.storage.enable").lower() == "true",
         local_retention_bytes=local("retention.bytes"),
         local_retention_ms=local("retention.ms"),
         copies=value("remote.log.copy.disable").lower() != "true",
+        codec=None if compression == _AS_PRODUCED else CODECS.index(compression),
+        codec_level=int(value(level)) if level in SETTINGS else None,
     )
 
 
@@ -373,9 +395,14 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
         "segment.ms": config.segment_ms,
         "min.cleanable.dirty.ratio": config.min_dirty_ratio,
         "min.compaction.lag.ms": config.min_compaction_lag_ms,
+        "max.compaction.lag.ms": config.max_compaction_lag_ms,
         "delete.retention.ms": config.delete_retention_ms,
     }
     settings = {name: str(number) for name, number in numbers.items() if number is not None}
     settings["cleanup.policy"] = ",".join(policy) or "delete"
+    if config.codec is not None:
+        settings["compression.type"] = codec = CODECS[config.codec]
+        if config.codec_level is not None:
+            settings[f"compression.{codec}.level"] = str(config.codec_level)
     settings["message.timestamp.type"] = _APPEND_TIME if config.appends_time else "CreateTime"
     return {name: value for name, value in settings.items() if value != SETTINGS[name].default}

@@ -13,6 +13,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import LogDirNotFoundError, NoError, UnknownTopicOrPartitionError
+from kafka.structs import TopicPartitionReplica
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.kafka import TopicPartition
@@ -54,6 +56,19 @@ def test_kafka_python_moves_a_partition_with_its_records(
     client.produce(name, [b"after"], acks="all")
     described = admin.describe_log_dirs()
     assert name not in str([one for one in described if one.get("broker") == before])
+
+
+def test_a_replica_moves_to_the_folder_where_it_is_and_to_no_other(
+    cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    described = admin.describe_log_dirs()
+    folders = {one["broker"]: one["log_dirs"][0]["log_dir"] for one in described}
+    here = TopicPartitionReplica(name, 0, 1)
+    absent = TopicPartitionReplica(name, 7, 1)
+    moved = admin.alter_replica_log_dirs({here: folders[1], absent: folders[1]})
+    assert (moved[here], moved[absent]) == (NoError, UnknownTopicOrPartitionError)
+    assert admin.alter_replica_log_dirs({here: "/elsewhere"})[here] is LogDirNotFoundError
 
 
 def test_kafka_python_elects_the_preferred_leader(

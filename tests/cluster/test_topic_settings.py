@@ -128,10 +128,11 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
     ("name", "value", "said"),
     [
         ("message.timestamp.type", "Now", "it is one of CreateTime, LogAppendTime"),
-        ("compression.type", "zstd", "here it is 'producer' and nothing else"),
+        ("message.timestamp.type", "CreateTime,LogAppendTime", "it is one of CreateTime, Log"),
+        ("compression.type", "lz4,zstd", "it is one of producer, uncompressed, gzip, snappy"),
         ("unclean.leader.election.enable", "true", "here it is 'false' and nothing else"),
         ("segment.ms", "0", "it is at least 1"),
-        ("max.compaction.lag.ms", "600000", f"here it is '{NEVER}' and nothing else"),
+        ("max.compaction.lag.ms", "0", "it is at least 1"),
         ("flush.messages", "1", f"here it is '{NEVER}' and nothing else"),
         ("flush.ms", "1000", "Nothing is forced onto the disk by time"),
         ("remote.storage.enable", "yes", "it is one of false, true"),

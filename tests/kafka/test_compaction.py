@@ -196,6 +196,19 @@ def test_what_is_young_or_undecided_or_not_dirty_enough_is_left() -> None:
     assert not _compact(_log_of(*values, config=LogConfig(segment_bytes=300)), LogCleaning(), 1)
 
 
+def test_records_that_are_too_old_are_compacted_however_few_they_are() -> None:
+    config = _CONFIG._replace(min_dirty_ratio=1.0, max_compaction_lag_ms=100)
+    log, cleaning = _log_of((b"a", b"1"), (b"b", b"2"), config=config), LogCleaning()
+    assert _compact(log, cleaning, 1)
+    _append(log, [(b"a", b"3")])
+    log.roll()
+    written_ms = 2  # times are offsets here
+    assert not _compact(log, cleaning, written_ms + 99)
+    assert _compact(log, cleaning, written_ms + 100)
+    assert _contents(log) == [(1, b"b", b"2"), (2, b"a", b"3")]
+    assert not _compact(log, cleaning, written_ms + 500), "nothing has come since"
+
+
 def test_a_log_that_is_not_committed_to_the_end_of_a_segment_is_compacted_before_it() -> None:
     log = _log_of(*[(b"a", b"%d" % number) for number in range(20)])
     log.high_watermark = log.segment_bases[2]

@@ -63,7 +63,8 @@ def test_one_change(
         ([("retention.ms", None, _SET)], 42, "retention.ms is set to null"),
         ([("retention.ms", "1", 4)], 42, "operation 4; there are 0 to 3"),
         ([("retention.ms", "1", _SET), ("retention.ms", "2", _SET)], 42, "is named 2 times"),
-        ([("compression.type", "gzip", _SET)], 40, "here it is 'producer' and nothing else"),
+        ([("compression.type", "lzma", _SET)], 40, "it is one of producer, uncompressed, gzip"),
+        ([("preallocate", "true", _SET)], 40, "here it is 'false' and nothing else"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_name(

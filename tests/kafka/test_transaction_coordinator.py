@@ -311,7 +311,7 @@ def test_leaders_can_ask_what_is_in_a_transaction(world: World, client: Transact
         OUT[1]: ErrorCode.TRANSACTION_ABORTABLE,
     }
     assert verify("t", ProducerIdentity(client.producer.producer_id, 9), OUT[:1]) == {
-        OUT[0]: ErrorCode.PRODUCER_FENCED
+        OUT[0]: ErrorCode.INVALID_PRODUCER_EPOCH
     }
 
 

@@ -67,6 +67,7 @@ HANDLERS: Mapping[int, Handler] = {
     31: acls.delete_acls,
     32: configs.describe_configs,
     33: configs.alter_configs,
+    34: log_dirs.alter_replica_log_dirs,
     35: log_dirs.describe_log_dirs,
     36: sasl.authenticate,
     37: topics.create_partitions,

@@ -33,7 +33,7 @@ from purgatory.kafka.topic_settings import SETTINGS, OfBroker
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
 _OF_GROUP = 8
-_BOOLEAN, _INT = 1, 3
+_BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
 
 _Known = tuple[int, str, str]
@@ -152,6 +152,13 @@ def _of_group(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str, Any
 def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
     id_known = [(_OF_BROKER, "broker.id", name)]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
+    places = ",".join(
+        f"{one.name}://{place.host}:{place.port}"
+        for one in cluster.config.all_listeners
+        for place in [cluster.brokers[int(name)].place(one)]
+    )
+    listeners_known = [(_OF_BROKER, "advertised.listeners", places)]
+    yield _config("advertised.listeners", listeners_known, _STRING, "Where clients come.", True)
     for own, value in cluster.broker_settings().items():
         kind = _BOOLEAN if value in ("true", "false") else _INT
         yield _config(own, [(_OF_BROKER, own, value)], kind, "As in Kafka.", True)
@@ -208,10 +215,14 @@ def _config(
 
 
 async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself."""
+    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself.
+
+    Of a setting that is named twice, the latter value counts, as in Kafka.
+    """
 
     def change(asked: Any, settings: _Settings) -> dict[str, str]:
-        changes = [ConfigChange(config.name, config.value) for config in asked.configs]
+        values = {config.name: config.value for config in asked.configs}
+        changes = [ConfigChange(name, value) for name, value in values.items()]
         return changed_settings({}, changes, settings.of, settings.of_broker)
 
     return _altered(broker, request, change)

@@ -1,14 +1,21 @@
-"""DescribeLogDirs: what the replicas of a broker take, and how much room there is."""
+"""DescribeLogDirs: what the replicas of a broker take, and how much room there is.
+
+AlterReplicaLogDirs: a broker has one folder, to which a replica moves by staying where it is.
+"""
 
 from __future__ import annotations
 
 import shutil
 from typing import Any
 
+from purgatory.cluster.api.access import asked_by
+from purgatory.cluster.api.access.codes import CLUSTER_REFUSED
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import Partition, TopicPartition
+from purgatory.kafka.error_numbers import ERROR_NUMBERS
+from purgatory.kafka.security.acl import Operation
 
 _IN_MEMORY = "memory"
 
@@ -28,7 +35,7 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
         "results": [
             {
                 "error_code": 0,
-                "log_dir": _IN_MEMORY if broker.folder is None else str(broker.folder),
+                "log_dir": _folder(broker),
                 "topics": [{"name": name, "partitions": told} for name, told in topics.items()],
                 "total_bytes": total_bytes,
                 "usable_bytes": usable_bytes,
@@ -36,6 +43,42 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
             }
         ],
     }
+
+
+async def alter_replica_log_dirs(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Agree to the folder where a replica is already, and to no other."""
+    ask = asked_by(broker, request, connection)
+    is_allowed = ask is None or ask.may_cluster(Operation.ALTER)
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for folder in request.body.dirs:
+        for topic in folder.topics:
+            for number in topic.partitions:
+                code = (
+                    _why_it_stays(broker, folder.path, TopicPartition(topic.name, number))
+                    if is_allowed
+                    else CLUSTER_REFUSED
+                )
+                told = {"partition_index": number, "error_code": code}
+                topics.setdefault(topic.name, []).append(told)
+    return {
+        "throttle_time": 0,
+        "results": [{"topic_name": name, "partitions": told} for name, told in topics.items()],
+    }
+
+
+def _why_it_stays(broker: Broker, folder: str, replica: TopicPartition) -> int:
+    if folder != _folder(broker):
+        return ERROR_NUMBERS["LOG_DIR_NOT_FOUND"]
+    if broker.cluster.controller.state_of(replica) is None:
+        return ERROR_NUMBERS["UNKNOWN_TOPIC_OR_PARTITION"]
+    is_here = broker.manager.partition(replica) is not None
+    return 0 if is_here else ERROR_NUMBERS["REPLICA_NOT_AVAILABLE"]
+
+
+def _folder(broker: Broker) -> str:
+    return _IN_MEMORY if broker.folder is None else str(broker.folder)
 
 
 def _size(broker: Broker, partition: Partition) -> dict[str, Any]:

@@ -344,13 +344,16 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
     ) -> Codes:
         """Say whether partitions are in a producer's transaction, as leaders ask before they append
-        its records. What is not in it is answered with TRANSACTION_ABORTABLE."""
+        its records. What is not in it is answered with TRANSACTION_ABORTABLE, a producer that was
+        fenced with INVALID_PRODUCER_EPOCH, as clients know it from answers to produces."""
         try:
             record = self._of_producer(transactional_id, producer).record
             if record.state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         except TransactionRefusal as refusal:
-            return dict.fromkeys(partitions, refusal.code)
+            is_fenced = refusal.code is ErrorCode.PRODUCER_FENCED
+            code = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else refusal.code
+            return dict.fromkeys(partitions, code)
         return {
             one: ErrorCode.NONE if one in record.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for one in partitions

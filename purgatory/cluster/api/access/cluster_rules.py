@@ -56,8 +56,8 @@ CLUSTER_RULES: Mapping[int, Rule] = {
     32: Rule(parts=[Parts("resources", _unless_settings(Operation.DESCRIBE_CONFIGS))]),
     # AlterConfigs
     33: Rule(parts=[Parts("resources", _unless_settings(Operation.ALTER_CONFIGS))]),
-    # AlterReplicaLogDirs
-    34: _by_cluster(Operation.ALTER),
+    # AlterReplicaLogDirs refuses by itself: it is asked by folders, and answers by topics.
+    34: _ANYBODY,
     # DescribeLogDirs
     35: _by_cluster(Operation.DESCRIBE),
     # SaslAuthenticate

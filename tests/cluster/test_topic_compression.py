@@ -1,0 +1,80 @@
+"""A topic's compression.type: whatever a producer sends, the log has it in the topic's codec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Producer
+from crc32c import crc32c
+
+from purgatory.cluster import ThreadedCluster
+from purgatory.cluster.batch_contents import recompressed
+from purgatory.cluster.record_contents import codec_of, records_of
+from purgatory.kafka import RecordBatch, TopicPartition
+from tests.cluster.kafka_client import TIMEOUT_S, KafkaClient
+from tests.cluster.wire_values import record_batch
+
+CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+_VALUES = [b"%d of some values that look alike" % number for number in range(50)]
+
+
+def _codecs_in(cluster: ThreadedCluster, topic: str) -> set[int]:
+    def look() -> set[int]:
+        (broker, *_) = cluster.running.brokers.values()
+        partition = broker.manager.partition(TopicPartition(topic, 0))
+        assert partition is not None
+        log = partition.log
+        return {codec_of(one) for one in log.read(0, 10**9)}
+
+    return set(cluster.call(look))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_client_reads_what_any_producer_sent(
+    cluster: ThreadedCluster, client: KafkaClient, codec: str, name: str
+) -> None:
+    cluster.create_topic(name, settings={"compression.type": codec})
+    sent: list[bytes] = []
+    for sent_with in ("none", "gzip", "snappy", "lz4", "zstd"):
+        values = [sent_with.encode() + value for value in _VALUES]
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "compression.type": sent_with,
+                "enable.idempotence": True,
+            }
+        )
+        for value in values:
+            producer.produce(name, value)
+        assert producer.flush(TIMEOUT_S) == 0
+        sent += values
+    read = client.read(name, 0, len(sent))
+    assert [record.value for record in read] == sent
+    assert _codecs_in(cluster, name) == {CODECS.index(codec)}
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_a_batch_is_compressed_with_all_else_as_it_was(codec: int) -> None:
+    batch = RecordBatch.from_bytes(record_batch(_VALUES, 7, 3, 2, transactional=True))
+    other = recompressed(batch, codec, None)
+    assert other.size_bytes < batch.size_bytes
+    assert list(records_of(other)) == list(records_of(batch))
+    assert _identity(other) == _identity(batch)
+    assert recompressed(other, codec, None) is other
+    back = recompressed(other, 0, None)
+    assert back.to_bytes() == batch.to_bytes()
+
+
+def _identity(batch: RecordBatch) -> Sequence[object]:
+    producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional)
+    return (*producer, batch.record_count, batch.base_offset)
+
+
+def test_a_batch_that_is_none_is_refused() -> None:
+    batch = RecordBatch.from_bytes(record_batch(_VALUES))
+    data = bytearray(recompressed(batch, 4, 9).to_bytes())
+    data[61:] = b"\xff" * (len(data) - 61)
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    with pytest.raises(ValueError, match="decompress"):
+        recompressed(RecordBatch.from_bytes(bytes(data)), 0, None)
