@@ -126,6 +126,8 @@ class ReplicaManager:
                 self._partitions, remote.fetches, remote.tier, remote.fetch_max_wait_ms
             )
             offsets = RemoteOffsets(self._partitions, remote.list_offsets, remote.tier)
+        self.remote_fetches = fetches
+        """Reads what is in the remote tier; None: there is none."""
         self.remote_offsets = offsets
         """Looks for offsets in the remote tier; None: there is none."""
         self._fetches = FetchRequests(

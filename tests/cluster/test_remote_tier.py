@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -90,6 +91,39 @@ def test_a_lookup_by_time_finds_what_is_in_the_tier_alone(cluster: ThreadedClust
     for number in (0, 7, 123, 299):
         found = client.read_from_time("t", times_ms[number] - 5, 1)
         assert (found[0].offset, found[0].value) == (number, _VALUES[number])
+
+
+def test_a_share_consumer_reads_what_is_in_the_tier_alone(cluster: ThreadedCluster) -> None:
+    from confluent_kafka import AcknowledgeType, ShareConsumer
+    from confluent_kafka.cimpl import KafkaException
+
+    create(cluster, "t")
+    fill(cluster, "t")
+    settings = {"share.auto.offset.reset": "earliest"}
+    cluster.call(lambda: cluster.running.controller.change_group_settings("g", settings))
+    consumer = ShareConsumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "g",
+            "share.acknowledgement.mode": "explicit",
+        }
+    )
+    consumer.subscribe(["t"])
+    read: set[bytes] = set()
+    failing = cluster.fault.fail_remote(operation="read", count=1)
+    try:
+        end_s = time.monotonic() + TIMEOUT_S
+        while read != set(_VALUES):
+            assert time.monotonic() < end_s, f"{len(read)} records came"
+            for message in consumer.poll(0.1):
+                if message.error() is None:
+                    read.add(message.value() or b"")
+                    consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+            with contextlib.suppress(KafkaException):
+                consumer.commit_sync(5.0)
+    finally:
+        consumer.close()
+    assert not failing.active
 
 
 def test_a_transaction_that_was_aborted_stays_unread(cluster: ThreadedCluster) -> None:
@@ -189,6 +223,46 @@ def test_a_new_replica_begins_where_the_leader_s_own_log_does_and_may_lead(
         until(lambda: cluster.call(state).leader == second)
         records = ConfluentClient(cluster.bootstrap_servers).read("t", 0, len(_VALUES))
         assert [record.value for record in records] == _VALUES
+
+
+def test_brokers_that_die_and_a_tier_that_fails_lose_no_record(
+    cluster: ThreadedCluster,
+) -> None:
+    """Produced with acks=all while one broker after the other dies; then read from the start."""
+    from confluent_kafka import Producer
+
+    create(cluster, "t", min_insync_replicas="1")
+    cluster.fault.fail_remote(share=0.3, seed=1)
+    cluster.fault.slow_remote(by_ms=5, distribution="lognormal", p75_ms=20, seed=2)
+    acknowledged: set[bytes] = set()
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            acknowledged.add(message.value())
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1, **_SMALL})
+    number = 0
+    for round_ in range(6):
+        until(lambda: all(len(state.isr) == 2 for state in _states(cluster)))
+        with cluster.fault.kill(1 + round_ % 2):
+            for _ in range(200):
+                producer.produce("t", b"%06d" % number * 20, partition=0, on_delivery=delivered)
+                producer.poll(0.002)
+                number += 1
+        producer.poll(0.2)
+    producer.flush(TIMEOUT_S)
+    assert len(acknowledged) > 1_000
+    cluster.fault.end_all()
+    until(lambda: all(log.local_start_offset > 1_000 for log in logs(cluster, "t")))
+    [end] = {log.end_offset for log in logs(cluster, "t")}
+    records = ConfluentClient(cluster.bootstrap_servers).read("t", 0, end)
+    assert [record.offset for record in records] == list(range(end))
+    assert acknowledged <= {record.value for record in records}
+
+
+def _states(cluster: ThreadedCluster) -> list[Any]:
+    found: list[Any] = cluster.call(lambda: cluster.running.controller.topics["t"].partitions)
+    return found
 
 
 def _alter(admin: AdminClient, name: str, settings: Mapping[str, str]) -> None:

@@ -5,13 +5,14 @@ Ground rules: those of `remote_tasks`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.kafka.delayed_fetch import RespondFetch
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition_reads import isolation_of, read_partitions
+from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import (
     AbortedTransaction,
     FetchIsolation,
@@ -72,20 +73,7 @@ class DelayedRemoteFetch(DelayedRemoteTasks):
     def _answer(self, read: RemoteRead, now: PartitionFetchResponse) -> PartitionFetchResponse:
         if now.error is not ErrorCode.NONE or not is_remote(now) or not read.is_done:
             return now
-        if read.error is not ErrorCode.NONE:
-            return now._replace(error=read.error)
-        size_bytes = sum(batch.size_bytes for batch in read.batches)
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if read.batches and isolation_of(self._params) is FetchIsolation.TXN_COMMITTED:
-            end = read.batches[-1].next_offset
-            aborted = tuple(
-                one
-                for one in read.segment.aborted
-                if one.last_offset >= read.offset and one.first_offset < end
-            )
-        return now._replace(
-            batches=read.batches, size_bytes=size_bytes, aborted_transactions=aborted
-        )
+        return with_records(now, read, read.offset, read.max_bytes, isolation_of(self._params))
 
     def on_failure(self, error: BaseException) -> None:
         if self._answered:
@@ -101,6 +89,41 @@ class DelayedRemoteFetch(DelayedRemoteTasks):
 def is_remote(answer: PartitionFetchResponse) -> bool:
     """Whether what was asked for is in the remote tier alone."""
     return answer.local_start_offset >= 0
+
+
+def with_records(
+    answer: PartitionFetchResponse,
+    read: RemoteRead,
+    offset: int,
+    max_bytes: int,
+    isolation: FetchIsolation,
+) -> PartitionFetchResponse:
+    """Return the answer with what was read, from the batch with ``offset`` on, or its error.
+
+    At least one batch comes. O(batches).
+    """
+    if read.error is not ErrorCode.NONE:
+        return answer._replace(error=read.error)
+    batches: list[RecordBatch] = []
+    size_bytes = 0
+    for batch in read.batches:
+        if batch.next_offset <= offset:
+            continue
+        if batches and size_bytes + batch.size_bytes > max_bytes:
+            break
+        batches.append(batch)
+        size_bytes += batch.size_bytes
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if batches and isolation is FetchIsolation.TXN_COMMITTED:
+        end = batches[-1].next_offset
+        aborted = tuple(
+            one
+            for one in read.segment.aborted
+            if one.last_offset >= offset and one.first_offset < end
+        )
+    return answer._replace(
+        batches=tuple(batches), size_bytes=size_bytes, aborted_transactions=aborted
+    )
 
 
 class RemoteFetches:
@@ -124,6 +147,21 @@ class RemoteFetches:
         self._purgatory = purgatory
         self._tier = tier
         self.max_wait_ms = max_wait_ms
+
+    def begin_read(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        on_done: Callable[[TopicPartition], object],
+    ) -> RemoteRead | None:
+        """Begin to read for whoever waits elsewhere; None where no segment has the offset."""
+        segment = self._tier.log_of(topic_partition).segment_of(offset)
+        if segment is None:
+            return None
+        read = RemoteRead(topic_partition, on_done, segment, offset, max_bytes)
+        self._tier.begin(read)
+        return read
 
     def fetch(
         self,
