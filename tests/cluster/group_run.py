@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
@@ -18,7 +21,8 @@ class Worker:
     """One member of a group, in a process of its own.
 
     ``owned`` are the partitions it was given last; ``reads`` are (partition, offset) in the order
-    in which it read them, with None wherever partitions were given.
+    in which it read them, with None wherever partitions were given. ``holdings`` are what it had
+    from when on, by the clock that all processes have.
     """
 
     def __init__(self, run: GroupRun, client: str, *arguments: str) -> None:
@@ -28,6 +32,7 @@ class Worker:
         self.reads: list[tuple[int, int] | None] = []
         self.errors: list[str] = []
         self.counts = True
+        self.holdings: list[tuple[float, tuple[int, ...]]] = []
         self._run = run
         self.process = subprocess.Popen(
             [
@@ -52,7 +57,9 @@ class Worker:
             listener.start()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process."""
+        """Send a signal to the process; one that ends it takes from it what it has."""
+        if number in (signal.SIGTERM, signal.SIGKILL):
+            self.holdings.append((time.monotonic(), ()))
         self.process.send_signal(number)
 
     def wait(self) -> int:
@@ -84,8 +91,13 @@ class Worker:
                 self._run.changed.notify_all()
 
     def _take(self, kind: str, rest: str) -> None:
-        if kind == "assigned":
-            self.owned = tuple(int(number) for number in rest.split(",") if number)
+        if kind == "revoked":
+            self.owned = ()
+            self.holdings.append((float(rest), ()))
+        elif kind == "assigned":
+            numbers, _, at_s = rest.partition(" ")
+            self.owned = tuple(int(number) for number in numbers.split(",") if number)
+            self.holdings.append((float(at_s), self.owned))
             self.assignments += 1
             self.reads.append(None)
         elif kind == "read":
@@ -154,6 +166,22 @@ class GroupRun:
                     found.append(f"{worker.client}: {partition}@{offset}, not {after[partition]}")
                 after[partition] = offset + 1
         return found
+
+    def doubles(self) -> list[str]:
+        """Return where two members had a partition at the same time."""
+        spans: dict[int, list[tuple[float, float, str]]] = {}
+        for number, worker in enumerate(self.workers):
+            ends = [*(at_s for at_s, _ in worker.holdings[1:]), time.monotonic()]
+            for (at_s, owned), end_s in zip(worker.holdings, ends, strict=True):
+                for partition in owned:
+                    name = f"{worker.client} {number}"
+                    spans.setdefault(partition, []).append((at_s, end_s, name))
+        return [
+            f"{partition}: {one} and {other}"
+            for partition, those in spans.items()
+            for one, other in pairwise(sorted(those))
+            if one[2] != other[2] and other[0] < one[1]
+        ]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -38,7 +39,7 @@ def _interrupt(*_: object) -> None:
 
 def _tell_assigned(partitions: Iterable[Any]) -> None:
     numbers = sorted(partition.partition for partition in partitions)
-    print("assigned", ",".join(map(str, numbers)), flush=True)
+    print("assigned", ",".join(map(str, numbers)), time.monotonic(), flush=True)
 
 
 def _tell_read(partition: int, offset: int, value: bytes) -> None:
@@ -63,7 +64,11 @@ def run_confluent(
     if instance_id is not None:
         settings["group.instance.id"] = instance_id
     consumer = Consumer(settings)
-    consumer.subscribe([topic], on_assign=lambda _, partitions: _tell_assigned(partitions))
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda _, partitions: _tell_assigned(partitions),
+        on_revoke=lambda *_: print("revoked", time.monotonic(), flush=True),
+    )
     _read_with_confluent(consumer)
 
 

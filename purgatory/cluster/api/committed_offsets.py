@@ -20,6 +20,7 @@ from purgatory.kafka import (
 from purgatory.kafka.transactions.transaction_verification import PASSING, verified
 
 _SEVERAL_GROUPS_SINCE = 8
+_EPOCHS_SINCE = 9
 _NOTHING = CommittedOffset(-1, -1, "")
 
 
@@ -37,6 +38,7 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
                 body.member_id,
                 getattr(body, "group_instance_id", None),
                 offsets,
+                knows_epochs=request.api_version >= _EPOCHS_SINCE,
             )
         )
     if not broker.cluster.is_saved():

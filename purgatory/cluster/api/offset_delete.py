@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Mapping
 
 from purgatory.cluster.api.answer_of import answer_of
@@ -10,10 +9,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode, Group, TopicPartition
-
-_CONSUMER = "consumer"
-_HEAD = struct.Struct(">hi")  # the version, the number of topics
-_SHORT = struct.Struct(">h")
+from purgatory.kafka.consumer_groups.embedded_protocol import CONSUMER, subscription_of
 
 _Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
@@ -54,24 +50,13 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
 
 def subscribed_topics(group: Group) -> Collection[str] | None:
     """Return the topics that the members of a group of consumers read; None if that isn't known."""
-    if group.protocol_type != _CONSUMER:
+    if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
     try:
         for member in group.members.values():
             for _, metadata in member.joined.protocols:
-                topics.update(_topics(metadata))
-    except (struct.error, UnicodeDecodeError):
+                topics.update(subscription_of(metadata).topic_names)
+    except ValueError:
         return None
-    return topics
-
-
-def _topics(subscription: bytes) -> Collection[str]:
-    """Return the topics of a subscription, as consumers write it since Kafka 0.9."""
-    _, count = _HEAD.unpack_from(subscription)
-    at, topics = _HEAD.size, []
-    for _ in range(count):
-        begin = at + _SHORT.size
-        at = begin + _SHORT.unpack_from(subscription, at)[0]
-        topics.append(subscription[begin:at].decode())
     return topics

@@ -85,6 +85,8 @@ class ConsumerGroupCoordinator:
         self._max_size = max_size
         self._session_timeout_ms = session_timeout_ms
         self.groups: dict[str, ConsumerGroup] = {}
+        self.became_classic: Callable[[ConsumerGroup], bool] = lambda _: False
+        """Called when a member is gone: whether those who are left are a classic group now."""
         self._known_topics = known_topics
         self._heartbeats = heartbeats
         self._new_member_id = new_member_id
@@ -99,7 +101,7 @@ class ConsumerGroupCoordinator:
         group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
-            self._watch_session(group, member)
+            self.watch_session(group, member)
             self._watch_revocation(group, member)
         return group
 
@@ -160,14 +162,11 @@ class ConsumerGroupCoordinator:
         _check_pattern(asked.topic_regex)
         former = self._known(group, asked)
         if former is not None and _has_no_news(group, former, asked):
-            self._watch_session(group, former)
+            self.watch_session(group, former)
             return ConsumerHeartbeatAnswer(ErrorCode.NONE, former.member_id, asked.epoch)
-        self.groups[group.group_id] = group
-        member = self._updated(group, former, asked)
-        is_new = former is None or not _wants_the_same(former.subscription, member.subscription)
-        self._assign_if_needed(group, is_new)
-        member = self._reconcile(group, member, asked.owned)
-        self._watch_session(group, member)
+        subscription = asked.subscription(Subscription() if former is None else former.subscription)
+        member_id = asked.member_id or self._new_member_id()
+        member = self.admit(group, former, member_id, subscription, asked.owned)
         news = (
             asked.epoch == JOIN_EPOCH
             or asked.tells_all
@@ -182,6 +181,30 @@ class ConsumerGroupCoordinator:
             member.current.epoch,
             member.current.assigned if news else None,
         )
+
+    def admit(
+        self,
+        group: ConsumerGroup,
+        former: ConsumerMember | None,
+        member_id: str,
+        subscription: Subscription,
+        owned: Partitions | None,
+    ) -> ConsumerMember:
+        """Take in what a member says, and take it a step further on its way to its target.
+
+        Args:
+            group: whose it is, or will be.
+            former: the member as it was, or the one whose place it takes; None if it is new.
+            member_id, subscription: who it is, and what it says of itself now.
+            owned: what it says it owns; None where it doesn't say.
+        """
+        self.groups[group.group_id] = group
+        member = self._put(group, former, member_id, subscription)
+        is_new = former is None or not _wants_the_same(former.subscription, member.subscription)
+        self.assign_if_needed(group, is_new)
+        member = self._reconcile(group, member, owned)
+        self.watch_session(group, member)
+        return member
 
     def _known(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember | None:
         """Return who asks: a member, the one whose place it takes, or None if it is new.
@@ -198,7 +221,7 @@ class ConsumerGroupCoordinator:
             return member
         holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
         if holder is not None and holder is not member:
-            if holder.is_away:
+            if holder.is_away or holder.is_classic:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -228,12 +251,14 @@ class ConsumerGroupCoordinator:
             and asked.owned <= current.assigned
         )
 
-    def _updated(
-        self, group: ConsumerGroup, former: ConsumerMember | None, asked: ConsumerHeartbeat
+    def _put(
+        self,
+        group: ConsumerGroup,
+        former: ConsumerMember | None,
+        member_id: str,
+        subscription: Subscription,
     ) -> ConsumerMember:
         """Take in who is new, or comes in the place of another one, and what it says of itself."""
-        subscription = asked.subscription(Subscription() if former is None else former.subscription)
-        member_id = asked.member_id or self._new_member_id()
         if former is None:
             member = ConsumerMember(member_id, subscription)
         elif former.member_id == member_id and not former.is_away:
@@ -249,7 +274,7 @@ class ConsumerGroupCoordinator:
             group.put(member)
         return member
 
-    def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
+    def assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
         """Begin an epoch if members or topics changed, and have the assignor decide for it."""
         changed = is_new
         if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
@@ -301,8 +326,9 @@ class ConsumerGroupCoordinator:
         """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
-        group.bump_epoch()
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
+        if not self.became_classic(group):
+            group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """A member gave no sign of life, or didn't give up partitions, in time: it is out."""
@@ -312,13 +338,23 @@ class ConsumerGroupCoordinator:
 
     # Offsets.
 
-    def check_commit(self, group_id: str, member_id: str, epoch: int) -> None:
+    def check_commit(
+        self, group_id: str, member_id: str, epoch: int, knows_epochs: bool = True
+    ) -> None:
         """Whether offsets may be committed: by members of this epoch; or, where the group has none,
         by who is in no group: "" and -1.
 
+        Args:
+            group_id, member_id, epoch: whose, and by whom.
+            knows_epochs: whether the request is of a version that has epochs.
+
         Raises:
-            GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+            GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION where the member
+                speaks the classic protocol, or UNSUPPORTED_VERSION where it doesn't.
         """
+        member = self.groups[group_id].members.get(member_id)
+        if member is not None and not knows_epochs and not member.is_classic:
+            raise GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
         if epoch >= 0 or self.groups[group_id].members:
             self._check_member(group_id, member_id, epoch)
 
@@ -336,15 +372,22 @@ class ConsumerGroupCoordinator:
         if member is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         if epoch != member.current.epoch:
-            raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
+            raise GroupRefusal(
+                ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+            )
 
     # Waiting.
 
-    def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+    def watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for the next sign of life, from now on."""
         key = group.session_key(member.member_id)
         self._heartbeats.cancel_for_key(key)
-        delay_ms = self._session_timeout_ms(group.group_id)
+        classic = member.subscription.classic
+        delay_ms = (
+            self._session_timeout_ms(group.group_id)
+            if classic is None
+            else classic.session_timeout_ms
+        )
         waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
         self._heartbeats.try_complete_else_watch(waiting, [key])
 
@@ -357,8 +400,8 @@ class ConsumerGroupCoordinator:
             self._heartbeats.try_complete_else_watch(waiting, [key])
 
     def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
-        self._heartbeats.cancel_for_key(group.session_key(member_id))
-        self._heartbeats.cancel_for_key(group.rebalance_key(member_id))
+        for key in (group.session_key, group.rebalance_key, group.step_key):
+            self._heartbeats.cancel_for_key(key(member_id))
 
 
 def _check_pattern(regex: str | None) -> None:

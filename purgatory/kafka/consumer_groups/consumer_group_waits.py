@@ -1,4 +1,5 @@
-"""What a consumer group waits for: signs of life, and partitions to be given up.
+"""What a consumer group waits for: signs of life, partitions to be given up, and members of the
+classic protocol to join again or to sync.
 
 Ground rules: each of them tells the coordinator, on the thread that calls both.
 """
@@ -60,3 +61,21 @@ class DelayedRevocation(DelayedOperation):
 
     def on_expiration(self) -> None:
         self.events.member_expired(self.group, self.member_id, "partitions not given up in time")
+
+
+class DelayedClassicStep(DelayedOperation):
+    """Waits for a member of the classic protocol to join again, or to sync."""
+
+    def __init__(
+        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
+    ) -> None:
+        super().__init__(delay_ms)
+        self.group = group
+        self.member_id = member_id
+        self.events = events
+
+    def try_complete(self) -> bool:
+        return self.member_id not in self.group.awaited and self.force_complete()
+
+    def on_expiration(self) -> None:
+        self.events.member_expired(self.group, self.member_id, "did not join or sync in time")

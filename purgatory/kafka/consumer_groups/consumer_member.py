@@ -86,6 +86,11 @@ class ConsumerMember(NamedTuple):
     current: CurrentAssignment = CurrentAssignment()
 
     @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.subscription.classic is not None
+
+    @property
     def is_away(self) -> bool:
         """Whether it is a static member that left for a while."""
         return self.current.epoch == STATIC_LEAVE_EPOCH

@@ -6,21 +6,14 @@ Ground rules: those of `GroupCoordinator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.kafka.consumer_groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
-    RespondHeartbeat,
 )
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
-)
-from purgatory.kafka.consumer_groups.consumer_member import JOIN_EPOCH
-from purgatory.kafka.consumer_groups.group_record import GroupRecord
 from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import (
@@ -28,17 +21,15 @@ from purgatory.kafka.groups.committed_offset import (
     CommittedOffset,
     OffsetKey,
     OffsetsCodec,
-    partition_of,
 )
 from purgatory.kafka.groups.group import Group, GroupState
 from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.groups.group_offsets import GroupOffsets, Respond
 from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
+from purgatory.kafka.groups.mixed_groups import MixedGroups
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.share_groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MOST_METADATA_BYTES = 4096
@@ -47,7 +38,7 @@ OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
 """Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
 
-class BrokerGroups(GroupCoordinator):
+class BrokerGroups(MixedGroups):
     """Coordinates groups and their offsets, and refuses those that another broker coordinates.
 
     Args:
@@ -79,36 +70,21 @@ class BrokerGroups(GroupCoordinator):
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
-        super().__init__(config, new_purgatory, new_member_id)
-        self.offsets = GroupOffsets(manager, codec, now_ms)
-        self._offsets_partitions = offsets_partitions
+        offsets = GroupOffsets(manager, codec, now_ms)
+        by_default = GroupSettings(defaults_of_groups(config))
+        super().__init__(
+            config,
+            new_purgatory,
+            new_member_id,
+            offsets,
+            offsets_partitions,
+            known_topics,
+            settings_of or (lambda _: by_default),
+        )
         self._is_known = is_known
         self._on_ended = on_ended
-        by_default = GroupSettings(defaults_of_groups(config))
-        settings = settings_of or (lambda _: by_default)
-        self.consumers = ConsumerGroupCoordinator(
-            config.max_size,
-            lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
-            known_topics,
-            self.heartbeats,
-            lambda: new_member_id("consumer"),
-            self._write,
-        )
-        self.shares = ShareGroupCoordinator(
-            config.share_max_size,
-            lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
-            known_topics,
-            self.heartbeats,
-            lambda: new_member_id("share"),
-            self._write,
-        )
-        self._coordinators = (self.consumers, self.shares)
 
     # Which groups are coordinated here.
-
-    def place_of(self, group_id: str) -> TopicPartition:
-        """Return the partition whose leader coordinates a group."""
-        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._offsets_partitions()))
 
     def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Coordinate the groups of a partition, or no more; all other topics are passed over.
@@ -133,15 +109,6 @@ class BrokerGroups(GroupCoordinator):
                 for coordinator in self._coordinators:
                     coordinator.forget(group_id)
 
-    def check_coordinated(self, group_id: str) -> None:
-        """Refuse what is no group's name, or a group that another broker coordinates.
-
-        Raises:
-            GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
-        """
-        self._partition(group_id)
-        super().check_coordinated(group_id)
-
     def delete_topic(self, topic: str) -> None:
         """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
         self.offsets.delete_topic(topic)
@@ -156,6 +123,7 @@ class BrokerGroups(GroupCoordinator):
         instance_id: str | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+        knows_epochs: bool = True,
     ) -> None:
         """Commit offsets.
 
@@ -165,10 +133,12 @@ class BrokerGroups(GroupCoordinator):
             offsets: what.
             respond: takes what became of each, once they are replicated; it is never called if this
                 broker was killed just now.
+            knows_epochs: whether the request is of a version that has member epochs: members of the
+                consumer protocol are refused else.
         """
         try:
             partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id)
+            self.check_commit(group_id, generation, member_id, instance_id, knows_epochs)
         except GroupRefusal as refusal:
             respond(dict.fromkeys(offsets, refusal.code))
             return
@@ -206,7 +176,12 @@ class BrokerGroups(GroupCoordinator):
         self._commit_what_may_be(offsets, commit, respond)
 
     def check_commit(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        knows_epochs: bool = True,
     ) -> None:
         """As `GroupCoordinator` does; in a group of the consumer protocol by the member's epoch.
 
@@ -215,7 +190,7 @@ class BrokerGroups(GroupCoordinator):
         """
         if group_id in self.consumers.groups:
             self.check_coordinated(group_id)
-            self.consumers.check_commit(group_id, member_id, generation)
+            self.consumers.check_commit(group_id, member_id, generation, knows_epochs)
         elif group_id in self.shares.groups:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
@@ -282,79 +257,6 @@ class BrokerGroups(GroupCoordinator):
             self.consumers.check_fetch(group_id, member_id, epoch)
         return self.offsets.of_group(group_id)
 
-    # Groups of the consumer protocol, and share groups.
-
-    def consumer_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a sign of life of a member of a group of the consumer protocol.
-
-        Args:
-            asked: by whom, and what has changed.
-            respond: takes the answer once that is replicated; it is never called if this broker was
-                killed just now.
-        """
-        self._take_sign(self.consumers, asked, respond)
-
-    def share_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
-        self._take_sign(self.shares, asked, respond)
-
-    def _take_sign(
-        self,
-        coordinator: ConsumerGroupCoordinator,
-        asked: ConsumerHeartbeat,
-        respond: RespondHeartbeat,
-    ) -> None:
-        try:
-            if asked.group_id:
-                self.check_coordinated(asked.group_id)
-                self._check_may_tell(asked.group_id)
-                self._make_way(coordinator, asked)
-        except GroupRefusal as refusal:
-            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
-            return
-        coordinator.heartbeat(asked, respond)
-
-    def _make_way(self, coordinator: ConsumerGroupCoordinator, asked: ConsumerHeartbeat) -> None:
-        """Have a group of another kind that nobody is in be no more, where one is to begin."""
-        group_id = asked.group_id
-        classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
-        if other is not None and group_id in coordinator.groups:
-            other = None
-        has_members = (classic and (classic.members or classic.pending_members)) or (
-            other and other.members
-        )
-        if has_members or ((classic or other) and asked.epoch != JOIN_EPOCH):
-            raise GroupRefusal(
-                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
-            )
-        if classic is not None:
-            self.forget(group_id)
-        if other is not None:
-            self._forget_empty(group_id)
-
-    def check_joining(self, group_id: str) -> None:
-        """Have a group of another kind that nobody is in be no more, where a classic one is to
-        begin.
-
-        Raises:
-            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
-        """
-        group = self._group_of_epochs(group_id)
-        if group is None:
-            return
-        if group.members:
-            raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        self._forget_empty(group_id)
-
-    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
-        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
-        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
-
-    def _forget_empty(self, group_id: str) -> None:
-        for coordinator in self._coordinators:
-            coordinator.forget(group_id)
-        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
-
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
         """Return a group of the consumer protocol.
 
@@ -377,14 +279,6 @@ class BrokerGroups(GroupCoordinator):
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no {kind} {group_id}"
             )
         return group
-
-    def _write(
-        self,
-        group_id: str,
-        records: Sequence[GroupRecord],
-        respond: Callable[[ErrorCode], object],
-    ) -> None:
-        self.offsets.write(self.place_of(group_id).partition, records, respond)
 
     # Looking at groups.
 
@@ -497,23 +391,3 @@ class BrokerGroups(GroupCoordinator):
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-
-    def _check_may_tell(self, group_id: str) -> None:
-        """Refuse while a new coordinator may have read what will not be replicated."""
-        if not self.offsets.may_tell(self._partition(group_id)):
-            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-    def _partition(self, group_id: str) -> int:
-        """Return the partition of the offsets' topic that a group belongs to, if it is led here.
-
-        Raises:
-            GroupRefusal: another broker coordinates the group.
-        """
-        partition = self.place_of(group_id).partition
-        if not self.offsets.leads(partition):
-            raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition
-
-
-def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""

@@ -129,10 +129,7 @@ class GroupCoordinator:
     ) -> None:
         self.check_coordinated(group_id)
         self.check_joining(group_id)
-        config = self.config
-        shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
-        if not shortest <= joined.session_timeout_ms <= longest:
-            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
+        self.check_session_timeout(joined)
         group = self.groups.get(group_id)
         if group is None:
             if member_id:
@@ -155,6 +152,17 @@ class GroupCoordinator:
             respond(group.join_answer(member))
         else:
             self._wait_to_join(group, member, respond)
+
+    def check_session_timeout(self, joined: Joining) -> None:
+        """Refuse a member whose session may not be so long or short.
+
+        Raises:
+            GroupRefusal: INVALID_SESSION_TIMEOUT.
+        """
+        config = self.config
+        shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
+        if not shortest <= joined.session_timeout_ms <= longest:
+            raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
         """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
