@@ -71,7 +71,7 @@ class FakeTopics:
 class ConsumerWorld:
     """A coordinator, what it wrote, its purgatory and its time."""
 
-    def __init__(self, **options: int) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
         self.timer = SystemTimer("groups", clock=self.clock, executor=InlineExecutor())
         self.config = GroupConfig(**options)

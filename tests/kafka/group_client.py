@@ -76,8 +76,12 @@ class TagCodec:
 class GroupWorld:
     """A coordinator, its purgatories and their time."""
 
-    def __init__(self, **options: int) -> None:
-        limits = {"initial_rebalance_delay_ms": DELAY_MS, "min_session_timeout_ms": 100, **options}
+    def __init__(self, **options: Any) -> None:
+        limits: dict[str, Any] = {
+            "initial_rebalance_delay_ms": DELAY_MS,
+            "min_session_timeout_ms": 100,
+            **options,
+        }
         self.clock = ManualClock()
         self.timer = SystemTimer("groups", clock=self.clock, executor=InlineExecutor())
         self._numbers = itertools.count(1)

@@ -279,6 +279,19 @@ def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(make: Ma
     assert len(here.groups.consumers.groups["g"].members) == 4
 
 
+def test_a_group_that_is_about_to_begin_makes_way(make: Make) -> None:
+    here = make()
+    here.config = here.config._replace(initial_rebalance_delay_ms=3_000)
+    here.begin()
+    here.lead(2)
+    first = here.join()
+    assert not first.given
+    assert here.consume("m").error is NONE
+    assert first.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert here.join().code is NONE
+    assert here.kinds == ["consumer"]
+
+
 def test_a_classic_member_is_refused_as_kafka_refuses_it(make: Make) -> None:
     here = make()
     one, _ = here.classic_group()

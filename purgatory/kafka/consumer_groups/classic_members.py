@@ -169,7 +169,7 @@ class ClassicMembers:
                 assignment_of(member.assignment)
         except (GroupRefusal, ValueError):
             return False
-        return group.protocol_type == CONSUMER
+        return True
 
     def upgraded(self, group: Group) -> list[ConsumerMember]:
         """Return a classic group's members as those of a consumer group. O(bytes).

@@ -157,9 +157,9 @@ class MixedGroups(GroupCoordinator):
         if classic is not None and joins and is_consumer and self._may_be_upgraded(classic):
             self._upgrade(classic)
             return
-        has_members = (classic and (classic.members or classic.pending_members)) or (
-            other and other.members
-        )
+        # Members that were only given their ids lose nothing: they come with others.
+        waits = classic and classic.pending_members and not self.config.migration_policy.upgrades
+        has_members = (classic and classic.members) or waits or (other and other.members)
         if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
@@ -257,12 +257,8 @@ class MixedGroups(GroupCoordinator):
     # How a group becomes one of another kind.
 
     def _may_be_upgraded(self, group: Group) -> bool:
-        return (
-            self.config.migration_policy.upgrades
-            and bool(group.members)
-            and bool(group.generation)
-            and self._classic.may_be_upgraded(group)
-        )
+        upgrades = self.config.migration_policy.upgrades
+        return upgrades and bool(group.members) and self._classic.may_be_upgraded(group)
 
     def _upgrade(self, classic: Group) -> None:
         """Have a classic group be a consumer group; who waits in it is to join again."""

@@ -65,7 +65,7 @@ class FakeStore:
 class ShareWorld:
     """The share partition `KEY`, whose partition a broker leads alone."""
 
-    def __init__(self, broker: Broker, start: str = "earliest", **config: int) -> None:
+    def __init__(self, broker: Broker, start: str = "earliest", **config: Any) -> None:
         self.broker = broker
         self.store = FakeStore()
         self.members: set[str] = set()
