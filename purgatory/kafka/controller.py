@@ -23,6 +23,8 @@ from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
 from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
 
+_UNCLEAN = "unclean.leader.election.enable"
+
 _log = Logger("purgatory.kafka")
 
 
@@ -50,7 +52,8 @@ class Controller:
 
     Args:
         broker_ids: all that there may be; none is alive at first.
-        unclean: whether a replica that is not in sync may lead when no other is left.
+        unclean: whether a replica that is not in sync may lead when no other is left, where neither
+            its topic nor all brokers were set to anything (``unclean.leader.election.enable``).
         new_topic_id: makes an id that no topic had before; None: they are numbered.
     """
 
@@ -148,6 +151,7 @@ class Controller:
             return False
         for member in list(self.live.values()):
             member.take_settings(name)
+        self._elect_where_allowed()
         return True
 
     def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
@@ -176,6 +180,7 @@ class Controller:
         for number, member in list(self.live.items()):
             if broker_id in (None, number):
                 member.take_settings(None)
+        self._elect_where_allowed()
         return True
 
     def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
@@ -301,7 +306,10 @@ class Controller:
         for topic_partition, state in self.partitions():
             if broker_id not in state.replicas:
                 continue
-            if state.leader == NO_LEADER and (self.unclean or self.live.keys() & set(state.isr)):
+            may_be_led = self._allows_unclean(topic_partition.topic) or any(
+                one in self.live for one in state.isr
+            )
+            if state.leader == NO_LEADER and may_be_led:
                 self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
             else:
@@ -336,7 +344,8 @@ class Controller:
         state.is_clean = True
         if in_sync:
             state.leader = in_sync[0]
-        elif candidates and (unclean or self.unclean):
+        elif candidates and (unclean or self._allows_unclean(topic_partition.topic)):
+            _log.warning("unclean_election", partition=str(topic_partition), leader=candidates[0])
             state.leader = candidates[0]
             state.isr = (state.leader,)
             state.is_clean = False
@@ -345,6 +354,24 @@ class Controller:
             state.leader = NO_LEADER
         self.elections += state.leader != NO_LEADER
         self.on_elected(topic_partition, state)
+
+    def _allows_unclean(self, topic: str) -> bool:
+        """Whether a replica that is not in sync may lead a topic's partitions."""
+        said = self.topics[topic].configs.get(_UNCLEAN) or self.default_settings.get(_UNCLEAN)
+        return self.unclean if said is None else said.lower() == "true"
+
+    def _elect_where_allowed(self) -> None:
+        """Have somebody lead where nobody did, and it is allowed by now. O(partitions)."""
+        elected = []
+        for topic_partition, state in self.partitions():
+            if (
+                state.leader == NO_LEADER
+                and self._allows_unclean(topic_partition.topic)
+                and any(one in self.live for one in state.replicas)
+            ):
+                self._elect(topic_partition, state)
+                elected.append((topic_partition, state))
+        self._tell(elected)
 
     def elect_preferred(self) -> None:
         """Have the first replica of each partition lead, where it lives and is in sync."""

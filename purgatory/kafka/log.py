@@ -33,6 +33,8 @@ _SNAPSHOTS_KEPT = 2
 
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 """What batches may be compressed by, by Kafka's numbers."""
+ZSTD = CODECS.index("zstd")
+"""Which not all versions of Produce and Fetch know."""
 
 
 class LogConfig(NamedTuple):

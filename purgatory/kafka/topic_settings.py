@@ -191,6 +191,13 @@ _FOLLOWED: Mapping[str, Setting] = {
         "Whether closed segments are copied to the remote tier.",
         choices=_TRUTHS,
     ),
+    "unclean.leader.election.enable": Setting(
+        "false",
+        _BOOLEAN,
+        "unclean.leader.election.enable",
+        "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
+        choices=_TRUTHS,
+    ),
     "segment.bytes": Setting(
         "1073741824",
         _INT,
@@ -224,12 +231,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
         NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
     ),
     "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
-    "unclean.leader.election.enable": _fixed(
-        "false",
-        _BOOLEAN,
-        "unclean.leader.election.enable",
-        "A replica out of sync does not lead while one in sync may come back.",
-    ),
 }
 
 _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {

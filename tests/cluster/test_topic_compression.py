@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from crc32c import crc32c
 
-from purgatory.cluster import ThreadedCluster
+from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.cluster.batch_contents import recompressed
 from purgatory.cluster.record_contents import codec_of, records_of
 from purgatory.kafka import RecordBatch, TopicPartition
 from tests.cluster.kafka_client import TIMEOUT_S, KafkaClient
+from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch
 
 CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
@@ -78,3 +82,56 @@ def test_a_batch_that_is_none_is_refused() -> None:
     data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
     with pytest.raises(ValueError, match="decompress"):
         recompressed(RecordBatch.from_bytes(bytes(data)), 0, None)
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, 76), (6, 76), (7, 0), (9, 0)])
+def test_zstd_is_refused_from_who_can_not_know_it(version: int, error: int) -> None:
+    async def main() -> None:
+        async with _one_topic() as (_, client):
+            for codec, expected in ((4, error), (3, 0)):
+                batch = recompressed(RecordBatch.from_bytes(record_batch(_VALUES)), codec, None)
+                data = [{"index": 0, "records": batch.to_bytes()}]
+                asked = {"acks": -1, "topic_data": [{"name": "t", "partition_data": data}]}
+                answer = await client.ask(0, version, asked)
+                [partition] = answer.responses[0].partition_responses
+                assert partition.error_code == expected
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("version", "error"), [(4, 76), (9, 76), (10, 0), (11, 0)])
+def test_a_topic_in_zstd_is_not_told_to_who_can_not_read_it(version: int, error: int) -> None:
+    async def main() -> None:
+        async with _one_topic() as (cluster, client):
+            data = [{"index": 0, "records": record_batch(_VALUES)}]
+            asked: dict[str, Any] = {
+                "acks": -1,
+                "topic_data": [{"name": "t", "partition_data": data}],
+            }
+            await client.ask(0, 9, asked)
+            for codec, expected in (("zstd", error), ("lz4", 0)):
+                cluster.controller.change_topic_settings("t", {"compression.type": codec})
+                partition = {
+                    "partition": 0,
+                    "partition_max_bytes": 1 << 20,
+                    "current_leader_epoch": -1,
+                }
+                fetch = {
+                    "replica_id": -1,
+                    "max_bytes": 1 << 20,
+                    "session_epoch": -1,
+                    "topics": [{"topic": "t", "partitions": [partition]}],
+                }
+                answer = await client.ask(1, version, fetch)
+                [told] = answer.responses[0].partitions
+                assert told.error_code == expected
+                assert bool(told.records) == (not expected)
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def _one_topic() -> AsyncIterator[tuple[Cluster, RawClient]]:
+    config = ClusterConfig(brokers=1, topics=[TopicSpec("t")])
+    async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+        yield cluster, client

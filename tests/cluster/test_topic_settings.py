@@ -130,7 +130,7 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
         ("message.timestamp.type", "Now", "it is one of CreateTime, LogAppendTime"),
         ("message.timestamp.type", "CreateTime,LogAppendTime", "it is one of CreateTime, Log"),
         ("compression.type", "lz4,zstd", "it is one of producer, uncompressed, gzip, snappy"),
-        ("unclean.leader.election.enable", "true", "here it is 'false' and nothing else"),
+        ("unclean.leader.election.enable", "maybe", "it is one of false, true"),
         ("segment.ms", "0", "it is at least 1"),
         ("max.compaction.lag.ms", "0", "it is at least 1"),
         ("flush.messages", "1", f"here it is '{NEVER}' and nothing else"),

@@ -17,7 +17,7 @@ from purgatory.kafka import TopicPartition
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 
-_CREATE, _DELETE, _CREATE_PARTITIONS, _ELECT = 19, 20, 37, 43
+_CREATE, _DELETE, _CREATE_PARTITIONS, _ELECT, _ALTER = 19, 20, 37, 43, 44
 _LONG = timedelta(minutes=1)
 _SHORT = timedelta(milliseconds=50)
 
@@ -182,6 +182,25 @@ def test_an_election_waits_until_the_leader_leads(ends: bool) -> None:
         }
         assert found == {"all": 0 if ends else 7, "none": 3}
         assert _outcomes(cluster, "ElectLeader") == {"completed" if ends else "expired": 1}
+
+    _run(main, topics=[TopicSpec("all", replication=3)])
+
+
+def test_a_topic_may_say_that_one_out_of_sync_leads() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        state = cluster.controller.state_of(TopicPartition("all", 0))
+        assert state is not None
+        leader, follower, other = state.replicas
+        await cluster.kill(other)
+        cluster.fault.shrink_isr("all", 0, follower)
+        await cluster.kill(leader)
+        assert state.leader == -1
+        async with await RawClient.to(cluster, follower) as another:
+            changed = {"name": "unclean.leader.election.enable", "value": "true"}
+            resource = {"resource_type": 2, "resource_name": "all", "configs": [changed]}
+            answer = await another.ask(_ALTER, 1, {"resources": [resource]})
+            assert answer.responses[0].error_code == 0
+        assert (state.leader, state.isr) == (follower, (follower,))
 
     _run(main, topics=[TopicSpec("all", replication=3)])
 

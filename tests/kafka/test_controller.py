@@ -93,6 +93,51 @@ def test_who_is_not_in_sync_does_not_lead_unless_it_is_allowed() -> None:
         assert (_state(controller).leader, _state(controller).isr) == (leader, isr)
 
 
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_all", "leader"),
+    [
+        (None, None, NO_LEADER),
+        ("true", None, 2),
+        (None, "true", 2),
+        ("false", "true", NO_LEADER),
+        ("TRUE", "false", 2),
+    ],
+)
+def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
+    of_topic: str | None, of_all: str | None, leader: int
+) -> None:
+    def said(value: str | None) -> dict[str, str]:
+        return {} if value is None else {_UNCLEAN: value}
+
+    for late in (False, True):
+        controller = _controller(2)
+        controller.create_assigned_topic("t", [(1, 2)], {} if late else said(of_topic))
+        controller.put_out_of_sync(_FIRST, 2)
+        if not late:
+            controller.change_broker_settings(None, said(of_all))
+        with capture_logs() as logs:
+            controller.broker_down(1)
+            if late:  # what was without a leader has one as soon as it is allowed
+                assert _state(controller).leader == NO_LEADER
+                controller.change_topic_settings("t", said(of_topic))
+                controller.change_broker_settings(None, said(of_all))
+        assert _state(controller).leader == leader
+        assert [log["event"] for log in logs] == ["unclean_election"] * (leader == 2)
+
+
+def test_one_out_of_sync_that_comes_first_leads_where_that_is_allowed() -> None:
+    controller = _controller(2)
+    controller.create_assigned_topic("t", [(1, 2)], {_UNCLEAN: "true"})
+    controller.put_out_of_sync(_FIRST, 2)
+    controller.broker_down(2)
+    controller.broker_down(1)
+    controller.broker_up(2, _Broker())
+    assert (_state(controller).leader, _state(controller).isr) == (2, (2,))
+
+
 def test_who_comes_back_in_sync_leads_where_nobody_does_and_else_follows() -> None:
     controller = _controller(2)
     controller.create_assigned_topic("t", [(1, 2)], {})

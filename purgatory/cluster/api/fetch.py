@@ -34,6 +34,7 @@ from purgatory.kafka.fetch_sessions import (
     FetchContext,
     SessionKey,
 )
+from purgatory.kafka.log import ZSTD
 from purgatory.kafka.read_replicas import preferred_read_replica
 from purgatory.kafka.security.acl import Operation
 
@@ -42,6 +43,8 @@ _MAX_BATCHES = 1_000
 # Of one answer, whatever the client would take: while it is made, no other client is served, and
 # while it isn't taken, it is held. There is more in the next one.
 
+_WITH_ZSTD = 10
+"""The first version of Fetch that may be answered with batches compressed by zstd."""
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
 
@@ -112,6 +115,7 @@ async def _read(
         for key, one in asked.items()
         if (
             answer := _why_refused(broker, ask, key, one)
+            or _in_zstd(broker, one, key[1], request.api_version)
             or _sent_elsewhere(broker, one, key[1], rack)
         )
     }
@@ -157,6 +161,18 @@ def _why_refused(
 
 
 _FORBIDDEN = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _in_zstd(
+    broker: Broker, asked: AskedPartition, number: int, version: int
+) -> PartitionFetchResponse | None:
+    """Refuse a topic whose batches are compressed by zstd to who can't know that."""
+    if version >= _WITH_ZSTD or asked.topic is None:
+        return None
+    partition = broker.manager.partition(TopicPartition(asked.topic, number))
+    if partition is None or partition.log.config.codec != ZSTD:
+        return None
+    return PartitionFetchResponse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def _sent_elsewhere(

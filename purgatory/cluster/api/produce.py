@@ -19,6 +19,7 @@ from purgatory.cluster.protocol.fixed_answers import produce_answer
 from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
 from purgatory.cluster.protocol.leader_hints import Key
 from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.cluster.record_contents import codec_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.record_validation import validated
 from purgatory.kafka import (
@@ -28,6 +29,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.log import ZSTD
 from purgatory.kafka.security.acl import Operation
 from purgatory.kafka.topic_state import Topic
 from purgatory.kafka.transactions.transaction_verification import refused_outside
@@ -35,6 +37,8 @@ from purgatory.kafka.transactions.transaction_verification import refused_outsid
 _ALL = -1
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
+_WITH_ZSTD = 7
+"""The first version of Produce in which batches may be compressed by zstd."""
 _NO_ID = UUID(int=0)
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
@@ -73,7 +77,9 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             )
             keys[topic_partition] = (asked, partition.index)
             try:
-                entries[topic_partition] = _validated(broker, topic_partition, partition.records)
+                entries[topic_partition] = _validated(
+                    broker, topic_partition, partition.records, request.api_version
+                )
             except KafkaError as error:
                 refused[asked, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message
@@ -123,9 +129,14 @@ def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResp
 
 
 def _validated(
-    broker: Broker, topic_partition: TopicPartition, records: bytes | None
+    broker: Broker, topic_partition: TopicPartition, records: bytes | None, version: int
 ) -> list[RecordBatch]:
     batches = split_batches(records or b"")
+    if version < _WITH_ZSTD and any(codec_of(batch) == ZSTD for batch in batches):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd is known from version {_WITH_ZSTD} of Produce on, not in {version}",
+        )
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return batches  # to be refused by why it isn't here
