@@ -116,11 +116,15 @@ def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "session_ms", "code"),
-    [({}, 5_999, 26), ({}, 6_000, 79), ({"min_session_timeout_ms": 50}, 50, 79)],
+    ("groups", "session_ms", "code"),
+    [
+        (GroupConfig(), 5_999, 26),
+        (GroupConfig(), 6_000, 79),
+        (GroupConfig(min_session_timeout_ms=50), 50, 79),
+    ],
 )
 def test_the_shortest_session_is_six_seconds_unless_it_is_set(
-    options: dict[str, int], session_ms: int, code: int
+    groups: GroupConfig, session_ms: int, code: int
 ) -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         while True:
@@ -139,7 +143,7 @@ def test_the_shortest_session_is_six_seconds_unless_it_is_set(
                         assert answered == code
                         return
 
-    _run(main, groups=GroupConfig(**options))
+    _run(main, groups=groups)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from purgatory.cluster import Cluster, ClusterConfig, ClusterError, RemoteConfig
 from purgatory.cluster.cluster_trace import ClusterTrace, start_trace
 from purgatory.cluster.storage.remote_folder import RemoteFolder
 from purgatory.kafka import Log, TopicPartition
-from purgatory.kafka.controller import Topic
+from purgatory.kafka.topic_state import Topic
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
