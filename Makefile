@@ -11,12 +11,13 @@ DEMO := build/demo
 SECONDS ?= 900
 SEED ?= 1
 HOURS ?=
+SHORT ?=
 
 # Quiet down to errors: a package index has nothing to say to the person at the terminal.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core model lint format bench soak chaos sanitize wheel pins clean FORCE
+.PHONY: help setup demo test test-all test-core model lint format bench soak chaos suites sanitize wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -94,6 +95,9 @@ soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (m
 
 chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
 	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
+
+suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests against a cluster (make suites SHORT=1)
+	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)
 
 # In a copy, whose native parts watch each access to memory. Slower by half, and not part of `make test`. What
 # looks at memory or takes processes apart is left out: the sanitizer has its own of both.

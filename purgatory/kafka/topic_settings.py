@@ -224,9 +224,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
-    "message.format.version": _fixed(
-        "3.0-IV1", _STRING, "log.message.format.version", "Format 2 alone is kept, as since 3.0."
-    ),
     "message.timestamp.difference.max.ms": _fixed(
         NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
     ),
@@ -243,6 +240,12 @@ _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
     ),
     "index.interval.bytes": Setting(
         "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
+    ),
+    "message.format.version": Setting(
+        "3.0-IV1",
+        _STRING,
+        "log.message.format.version",
+        "Format 2 alone is kept, whatever this says, as by Kafka since 3.0.",
     ),
     "segment.index.bytes": Setting(
         "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
@@ -305,7 +308,7 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
             return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS:
         return _why_no_number(setting, value)
-    elif not set(_words(setting, value)) <= set(setting.choices):
+    elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
     return None
 

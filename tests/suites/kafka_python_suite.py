@@ -1,0 +1,79 @@
+"""kafka-python's integration tests, as they are in its source distribution."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.suites.outcomes import Outcome, Verdict
+from tests.suites.sources import BUILD, KAFKA_PYTHON, ROOT, python_source
+
+NAME = f"kafka-python {KAFKA_PYTHON}"
+SHORT = "end_to_end or create_partitions or kafka_consumer__blocking or test_produce_and_consume"
+_KAFKA_VERSION = "4.3"
+"""Which Kafka the client takes the cluster for, by what it serves."""
+_OPTIONS = "-q -W ignore -p no:cacheprovider -p no:purgatory -p no:xdist --timeout 180"
+
+
+def run(only: str, short: bool) -> Iterator[Outcome]:
+    """Yield what became of each case, once all ran; those that failed are tried once more.
+
+    Args:
+        only: what pytest's option `-k` takes.
+        short: run the short selection.
+    """
+    source = python_source("kafka-python", KAFKA_PYTHON)
+    # The distribution lacks these: the file that makes it a package, and Kafka's own folder.
+    (source / "test" / "__init__.py").touch()
+    (source / "servers" / _KAFKA_VERSION / "kafka-bin").mkdir(parents=True, exist_ok=True)
+    report = BUILD / "kafka-python.xml"
+    outcomes = _run(source, report, "-k", SHORT if short else only)
+    failed = [one.case for one in outcomes.values() if one.verdict is Verdict.FAILED]
+    if failed:
+        again = _run(source, report, *failed)
+        outcomes.update({name: one._replace(tries=2) for name, one in again.items()})
+    yield from outcomes.values()
+
+
+def _run(source: Path, report: Path, *chosen: str) -> dict[str, Outcome]:
+    report.unlink(missing_ok=True)
+    where = () if "::" in chosen[-1] else ("test/integration",)
+    options = [*_OPTIONS.split(), "-p", "tests.suites.kafka_python_broker"]
+    with (BUILD / "kafka-python.log").open("w", encoding="utf-8") as output:
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", *where, *chosen],
+            cwd=source,
+            env={
+                **os.environ,
+                "KAFKA_VERSION": _KAFKA_VERSION,
+                "PYTHONPATH": f"{source}:{ROOT}",
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    return {one.case: one for one in read_report(report)}
+
+
+def read_report(report: Path) -> Iterator[Outcome]:
+    """Yield the outcomes in a report of pytest's."""
+    for case in ET.parse(report).getroot().iter("testcase"):
+        path = case.get("classname", "").replace(".", "/")
+        file, _, of_class = path.partition("/Test")
+        within = f"Test{of_class}::" if of_class else ""
+        bad = next((one for one in case if one.tag in ("failure", "error", "skipped")), None)
+        verdict = Verdict.PASSED
+        if bad is not None:
+            verdict = Verdict.SKIPPED if bad.tag == "skipped" else Verdict.FAILED
+        why = "" if bad is None else bad.get("message", "").splitlines()[:1]
+        yield Outcome(
+            NAME,
+            f"{file}.py::{within}{case.get('name')}",
+            verdict,
+            float(case.get("time", "0")),
+            "".join(why),
+        )

@@ -1,0 +1,77 @@
+"""Runs other people's suites against this cluster, and prints what became of their cases.
+
+    make suites                                        # all, three quarters of an hour
+    make suites SHORT=1                                # a selection, as in .ci/run
+    python -m tests.suites.run librdkafka --only 0103  # one
+
+The status is 1 if a case failed that `expected.toml` has no reason for, or if less than 95% of what
+a suite ran passed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from purgatory.cli.result_tables import table
+from tests.suites import kafka_python_suite, librdkafka_suite, quixstreams_suite
+from tests.suites.outcomes import Outcome, Verdict, count, read_expected
+from tests.suites.sources import AIOKAFKA, MissingError, python_source
+
+_LEAST_SHARE = 0.95
+
+_SUITES: Mapping[str, Callable[[str, bool], Iterator[Outcome]]] = {
+    "librdkafka": librdkafka_suite.run,
+    "kafka-python": kafka_python_suite.run,
+    "quixstreams": quixstreams_suite.run,
+}
+
+
+def main(
+    suites: Annotated[list[str] | None, typer.Argument(help=", ".join(_SUITES))] = None,
+    only: Annotated[str, typer.Option("--only", help="Cases with this in their names.")] = "",
+    short: Annotated[bool, typer.Option("--short", help="A selection of three minutes.")] = False,
+) -> None:
+    """Run suites, all unless some are named."""
+    # So that clusters end with it, whoever ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    console = Console(soft_wrap=True)
+    reasons = read_expected()
+    outcomes: list[Outcome] = []
+    for name in suites or _SUITES:
+        try:
+            for one in _SUITES[name](only, short):
+                outcomes.append(one)
+                _say(console, one, reasons)
+        except MissingError as error:
+            console.print(f"{name}: {error}", markup=False)
+            raise typer.Exit(1) from None
+    shown = table("Suites", ["suite"], ["passed", "failed", "expected", "skipped", "%", "s"])
+    counts = count(outcomes, reasons)
+    for suite, of_suite in counts.items():
+        passed, failed, expected, skipped, took_s = of_suite
+        numbers = map(str, (passed, failed, expected, skipped))
+        shown.add_row(suite, *numbers, f"{100 * of_suite.share:.1f}", f"{took_s:.0f}")
+    console.print(shown)
+    if not suites and not short and not any(python_source("aiokafka", AIOKAFKA).rglob("test_*.py")):
+        console.print(f"aiokafka {AIOKAFKA}: its source distribution has no tests.")
+    bad = any(each.failed or each.share < _LEAST_SHARE for each in counts.values())
+    raise typer.Exit(1 if bad or not outcomes else 0)
+
+
+def _say(console: Console, one: Outcome, reasons: Mapping[str, str]) -> None:
+    again = "" if one.tries == 1 else f" (try {one.tries})"
+    console.print(f"{one.verdict:8}{one.took_s:6.1f} s  {one.case}{again}", markup=False)
+    if one.verdict is Verdict.FAILED:
+        console.print(f"    {one.why}", markup=False)
+        if one.case in reasons:
+            console.print(f"    expected: {reasons[one.case]}", markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,135 @@
+"""Where other people's suites come from: Debian's source package, and source distributions.
+
+They lie in `build/suites`, never in the project. What is there already is taken as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "suites"
+
+LIBRDKAFKA = "2.0.2"
+KAFKA_PYTHON = "3.0.12"
+AIOKAFKA = "0.14.0"
+QUIXSTREAMS = "3.28.1"
+
+_APT_SETTINGS = Path("/etc/apt")
+_TO_BUILD = "dpkg-dev g++ libssl-dev make zlib1g-dev"
+
+
+class MissingError(Exception):
+    """Something of the system's is missing; the message says what to install."""
+
+
+def librdkafka_source() -> Path:
+    """Return the folder with librdkafka's sources.
+
+    Raises:
+        MissingError: this is no Debian, or its tools to build are missing, or its archive has
+            another version.
+    """
+    folder = BUILD / f"librdkafka-{LIBRDKAFKA}"
+    if folder.is_dir():
+        return folder
+    if any(shutil.which(tool) is None for tool in ("apt-get", "dpkg-source", "g++", "make")):
+        raise MissingError(f"on Debian or Ubuntu: apt-get install {_TO_BUILD}")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    options = _private_apt(BUILD / "apt")
+    _run(["apt-get", "-qq", *options, "update"], BUILD)
+    _run(["apt-get", "-qq", *options, "source", "librdkafka"], BUILD)
+    if not folder.is_dir():
+        there = ", ".join(one.name for one in BUILD.glob("librdkafka-*/"))
+        raise MissingError(f"the archive has {there}, and the suite is of {folder.name}")
+    return folder
+
+
+def _private_apt(folder: Path) -> list[str]:
+    """Return options by which apt asks the machine's own archives for sources, and leaves the
+    machine's lists and settings alone."""
+    for place in ("parts", "lists/partial", "cache/archives/partial"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+    for path in [_APT_SETTINGS / "sources.list", *(_APT_SETTINGS / "sources.list.d").glob("*.*")]:
+        if path.suffix in (".list", ".sources") and path.is_file():
+            text = path.read_text(encoding="utf-8")
+            as_source = re.sub(r"^Types:.*", "Types: deb-src", text, flags=re.M)
+            as_source = re.sub(r"^deb ", "deb-src ", as_source, flags=re.M)
+            (folder / "parts" / path.name).write_text(as_source, encoding="utf-8")
+    places = {
+        "Dir::Etc::sourcelist": "/dev/null",
+        "Dir::Etc::sourceparts": folder / "parts",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+    }
+    options = [option for name, place in places.items() for option in ("-o", f"{name}={place}")]
+    return [*options, "-o", "Acquire::Retries=3"]
+
+
+def python_source(package: str, version: str) -> Path:
+    """Return the folder of a Python package's source distribution.
+
+    Raises:
+        MissingError: it can't be had.
+    """
+    folder = BUILD / f"{package.replace('-', '_')}-{version}"
+    if folder.is_dir():
+        return folder
+    BUILD.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
+    _run([*pip, f"{package}=={version}"], BUILD)
+    with tarfile.open(BUILD / f"{folder.name}.tar.gz") as archive:
+        archive.extractall(BUILD, filter="data")
+    return folder
+
+
+def environment_with(package: str, version: str) -> Path:
+    """Return the Python of an environment that has a package, and not this project's.
+
+    Raises:
+        MissingError: the package can't be installed.
+    """
+    folder = BUILD / f"{package}-{version}"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        _run([sys.executable, "-m", "venv", "--clear", str(folder)], BUILD)
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
+        _run([*pip, f"{package}=={version}"], BUILD)
+        (folder / "ready").touch()
+    return python
+
+
+def build_librdkafka(source: Path) -> Path:
+    """Build the library and its tests, without optimization, and return the folder of the tests.
+
+    Raises:
+        MissingError: it can't be built.
+    """
+    tests = source / "tests"
+    if not (tests / "test-runner").is_file():
+        jobs = f"-j{os.cpu_count() or 1}"
+        _run(["./configure", "--disable-optimization", "--disable-gssapi"], source)
+        _run(["make", jobs, "libs"], source)
+        _run(["make", jobs, "-C", "tests", "test-runner"], source)
+    return tests
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode:
+        said = "\n".join(done.stdout.splitlines()[-10:])
+        raise MissingError(f"{' '.join(command)}\n{said}\nto build: apt-get install {_TO_BUILD}")

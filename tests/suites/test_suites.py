@@ -1,0 +1,94 @@
+"""What the runner of other people's suites makes of what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.suites.kafka_python_suite import read_report
+from tests.suites.librdkafka_suite import SHORT, Case, cases_in, why_not
+from tests.suites.outcomes import Count, Outcome, Verdict, count, read_expected
+
+_TEST_C = """
+    {.name = "<MAIN>", .flags = TEST_F_LOCAL},
+    _TEST(0000_unittests,
+          TEST_F_LOCAL,
+          _THRES(.ucpu = 100.0)),
+    _TEST(0001_multiobj, 0),
+    _TEST(0028_long_topicnames,
+          TEST_F_KNOWN_ISSUE,
+          TEST_BRKVER(0, 9, 0, 0),
+          .extra = "an issue"),
+    _TEST(0055_producer_latency, TEST_F_KNOWN_ISSUE_WIN32),
+#if WITH_SOCKEM
+    _TEST(0049_consume_conn_close, TEST_F_SOCKEM, TEST_BRKVER(0, 9, 0, 0)),
+#endif
+    _TEST(0107_topic_recreate,
+          0,
+          TEST_BRKVER_TOPIC_ADMINAPI,
+          .scenario = "noautocreate"),
+    _TEST(8000_idle, TEST_F_MANUAL),
+"""
+
+_REPORT = """<testsuites><testsuite name="pytest">
+<testcase classname="test.integration.test_a" name="test_x[gzip]" time="1.5"/>
+<testcase classname="test.integration.test_ssl.TestSSL" name="test_y" time="0.1">
+<error message="no broker&#10;more">text</error></testcase>
+<testcase classname="test.integration.test_a" name="test_z" time="0">
+<skipped message="not now">text</skipped></testcase>
+</testsuite></testsuites>"""
+
+
+def test_the_cases_that_talk_to_a_cluster_are_found() -> None:
+    assert cases_in(_TEST_C) == [
+        Case("0001_multiobj", "default"),
+        Case("0055_producer_latency", "default"),
+        Case("0049_consume_conn_close", "default"),
+        Case("0107_topic_recreate", "noautocreate"),
+    ]
+
+
+def test_why_a_case_failed_is_one_line() -> None:
+    said = (
+        '\x1b[31m### Test "0001" failed at a.c:7:main() at Mon Nov 23: ###\nno "such" thing\nmore\n'
+    )
+    assert why_not(said) == 'a.c:7:main() no "such" thing'
+    assert why_not("%7|SKIPPING TEST: set A_VARIABLE\nmore") == "set A_VARIABLE"
+    assert why_not("it ended") == ""
+
+
+def test_a_report_is_read_with_the_names_that_run_one_again(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(_REPORT)
+    passed, failed, skipped = read_report(report)
+    assert (passed.case, passed.verdict, passed.took_s) == (
+        "test/integration/test_a.py::test_x[gzip]",
+        Verdict.PASSED,
+        1.5,
+    )
+    assert failed.case == "test/integration/test_ssl.py::TestSSL::test_y"
+    assert (failed.verdict, failed.why) == (Verdict.FAILED, "no broker")
+    assert (skipped.verdict, skipped.why) == (Verdict.SKIPPED, "not now")
+
+
+def test_only_what_has_no_reason_counts_as_failed() -> None:
+    verdicts = [*Verdict, Verdict.FAILED]
+    outcomes = [Outcome("s", f"c{n}", verdict, 1.0) for n, verdict in enumerate(verdicts)]
+    counts = count(outcomes, {"c1": "a reason"})
+    assert counts == {"s": Count(1, 1, 1, 1, 4.0)}
+    assert counts["s"].share == pytest.approx(1 / 3)
+    assert Count(0, 0, 0, 2, 1.0).share == 1.0
+
+
+def test_each_expected_failure_has_its_reason(tmp_path: Path) -> None:
+    assert read_expected()
+    wrong = tmp_path / "wrong.toml"
+    for text in ('reason = "because"', 'reason = "it is of the environment, not ours"\n' * 1):
+        wrong.write_text(f'[[case]]\nname = "a"\n{text}\n[[case]]\nname = "a"\n{text}\n')
+        with pytest.raises(ValueError, match="a: once, and with its reason"):
+            read_expected(wrong)
+
+
+def test_no_case_of_the_short_selection_is_expected_to_fail() -> None:
+    assert not [name for name in read_expected() if name.startswith(SHORT)]
