@@ -302,6 +302,24 @@ def test_of_a_setting_that_is_named_twice_the_latter_counts() -> None:
     asyncio.run(main())
 
 
+def test_what_has_settings_is_listed_by_its_type() -> None:
+    async def main() -> None:
+        config = ClusterConfig(brokers=2, topics=[TopicSpec("t")])
+        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+
+            async def listed(version: int, *types: int) -> tuple[int, set[tuple[int, str]]]:
+                answer = await client.ask(74, version, {"resource_types": types})
+                found = {(one.resource_type, one.resource_name) for one in answer.config_resources}
+                return answer.error_code, found
+
+            assert await listed(1, 4) == (0, {(4, "1"), (4, "2")})
+            assert await listed(1, 2, 4, 4) == (0, {(2, "t"), (4, "1"), (4, "2")})
+            assert await listed(1) == await listed(1, 2, 4, 16, 32)
+            assert await listed(1, 2, 99) == (35, set())
+
+    asyncio.run(main())
+
+
 def test_a_resource_twice_or_of_another_kind_is_refused_by_itself() -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, topics=[TopicSpec("t"), TopicSpec("u")])

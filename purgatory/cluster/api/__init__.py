@@ -85,6 +85,7 @@ HANDLERS: Mapping[int, Handler] = {
     66: transaction_descriptions.list_transactions,
     68: consumer_groups.heartbeat,
     69: consumer_groups.describe,
+    74: configs.list_config_resources,
     75: topic_partitions.describe_topic_partitions,
     76: share_groups.heartbeat,
     77: share_groups.describe,

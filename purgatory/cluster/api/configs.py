@@ -7,7 +7,7 @@ force, on all brokers that live, before it is answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from purgatory.cluster.broker import Broker
@@ -22,6 +22,7 @@ from purgatory.kafka.config_changes import (
     ConfigResource,
     changed_settings,
 )
+from purgatory.kafka.error_numbers import ERROR_NUMBERS
 from purgatory.kafka.groups.group_settings import (
     GROUP_SETTINGS,
     OF_GROUPS,
@@ -30,7 +31,7 @@ from purgatory.kafka.groups.group_settings import (
 from purgatory.kafka.tiers.tier_settings import check_tiering
 from purgatory.kafka.topic_settings import SETTINGS, OfBroker
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
 _OF_GROUP = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
@@ -208,6 +209,29 @@ def _config(
         ],
         "config_type": kind,
         "documentation": doc,
+    }
+
+
+async def list_config_resources(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell what has settings: of the types that are asked for, or, from version 1 on, of all."""
+    controller = broker.cluster.controller
+    names: Mapping[int, Iterable[object]] = {
+        _TOPIC: controller.topics,
+        _BROKER: broker.cluster.brokers,
+        _CLIENT_METRICS: (),
+        _GROUP: (group for group, own in controller.group_settings.items() if own),
+    }
+    asked = getattr(request.body, "resource_types", (_CLIENT_METRICS,)) or names
+    unknown = set(asked) - set(names)
+    return {
+        "throttle_time": 0,
+        "error_code": ERROR_NUMBERS["UNSUPPORTED_VERSION"] if unknown else 0,
+        "config_resources": [
+            {"resource_name": str(name), "resource_type": kind}
+            for kind in sorted(set(asked))
+            for name in names.get(kind, ())
+            if not unknown
+        ],
     }
 
 
