@@ -25,19 +25,18 @@ Ground rules
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
-from purgatory.kafka.groups.committed_offset import partition_of
-from purgatory.kafka.keyed_records import KeyedRecords
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.replica_role import NO_LEADER
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.coordinated_ids import CoordinatedIds
 from purgatory.kafka.transactions.marker_routes import MarkerRoutes
 from purgatory.kafka.transactions.transaction import Transaction
 from purgatory.kafka.transactions.transaction_answers import (
@@ -51,7 +50,6 @@ from purgatory.kafka.transactions.transaction_answers import (
 from purgatory.kafka.transactions.transaction_config import TransactionConfig
 from purgatory.kafka.transactions.transaction_record import (
     TRANSACTIONS_TOPIC,
-    TransactionEntry,
     TransactionRecord,
     TransactionsCodec,
 )
@@ -66,7 +64,6 @@ from purgatory.kafka.transactions.transaction_steps import (
     is_ended,
     new_record,
     prepared,
-    storable,
     with_partitions,
 )
 from purgatory.kafka.transactions.transaction_waits import (
@@ -117,14 +114,8 @@ class TransactionCoordinator:
         self._routes = routes
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
-        self._state_partitions = state_partitions
         self._on_record = on_record or _pass_over
-        self._records: KeyedRecords[TransactionEntry] = KeyedRecords(
-            TRANSACTIONS_TOPIC, manager, codec, self._there
-        )
-        self._known: dict[str, Transaction] = {}
-        self._ids: dict[int, set[str]] = {}
-        self._epochs: dict[int, int] = {}
+        self._ids = CoordinatedIds(manager, codec, state_partitions)
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
@@ -135,8 +126,7 @@ class TransactionCoordinator:
 
     def place_of(self, transactional_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a transactional id."""
-        count = self._state_partitions()
-        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
+        return self._ids.place_of(transactional_id)
 
     def take_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
         """Coordinate the transactional ids of a partition, or no more; others are passed over.
@@ -148,39 +138,22 @@ class TransactionCoordinator:
         topic, partition = topic_partition
         if topic != TRANSACTIONS_TOPIC:
             return
-        known_epoch = self._epochs.get(partition)
+        known_epoch = self._ids.epoch_of(partition)
         if leads and known_epoch == leader_epoch:
             return
         if known_epoch is not None:
-            self._unload(partition)
+            for transaction in self._ids.unload(partition):
+                self._forget(transaction)
         if leads:
-            self._load(partition, leader_epoch)
+            for transaction in self._ids.load(partition, leader_epoch):
+                self._take_up(transaction)
 
-    def _load(self, partition: int, leader_epoch: int) -> None:
-        self._epochs[partition] = leader_epoch
-        records = dict(
-            entry for batch in self._records.load(partition) for entry in self._codec.entries(batch)
-        )
-        self._ids[partition] = set()
-        for transactional_id, record in records.items():
-            if record is not None:
-                self._on_record(transactional_id, record)
-                transaction = Transaction(transactional_id, record, leader_epoch)
-                self._keep(partition, transaction)
-                if record.state in DECIDED:
-                    self._try_again_soon(transaction)
-                else:
-                    self._wait_for_deadline(transaction)
-
-    def _keep(self, partition: int, transaction: Transaction) -> None:
-        self._known[transaction.transactional_id] = transaction
-        self._ids[partition].add(transaction.transactional_id)
-
-    def _unload(self, partition: int) -> None:
-        self._records.unload(partition)
-        del self._epochs[partition]
-        for transactional_id in self._ids.pop(partition):
-            self._forget(self._known.pop(transactional_id))
+    def _take_up(self, transaction: Transaction) -> None:
+        self._on_record(transaction.transactional_id, transaction.record)
+        if transaction.record.state in DECIDED:
+            self._try_again_soon(transaction)
+        else:
+            self._wait_for_deadline(transaction)
 
     def _forget(self, transaction: Transaction) -> None:
         """End all waits of a transactional id that is coordinated here no more."""
@@ -191,35 +164,13 @@ class TransactionCoordinator:
         self.markers.check_and_complete(transaction.key)
         self.timeouts.check_and_complete(transaction.key)
 
-    def _there(self, partition: int) -> Sequence[TransactionEntry]:
-        return [
-            (transactional_id, storable(self._known[transactional_id].record))
-            for transactional_id in self._ids.get(partition, ())
-        ]
-
-    def _coordinated(self, transactional_id: str) -> int:
-        """Return the partition of a transactional id, if it is coordinated here.
-
-        Raises:
-            TransactionRefusal: INVALID_REQUEST, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        if not transactional_id:
-            raise TransactionRefusal(ErrorCode.INVALID_REQUEST)
-        partition = self.place_of(transactional_id).partition
-        if not self._records.leads(partition):
-            raise TransactionRefusal(ErrorCode.NOT_COORDINATOR)
-        if not self._records.may_tell(partition):
-            raise TransactionRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return partition
-
     def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
         """Return what is known of a transactional id, for the one producer that may use it.
 
         Raises:
             TransactionRefusal: it may not.
         """
-        self._coordinated(transactional_id)
-        transaction = self._known.get(transactional_id)
+        transaction = self._ids.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         check_producer(transaction.record, producer)
@@ -264,12 +215,10 @@ class TransactionCoordinator:
     ) -> None:
         if not 0 < timeout_ms <= self.config.max_timeout_ms:
             raise TransactionRefusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        partition = self._coordinated(transactional_id)
-        transaction = self._known.get(transactional_id)
+        transaction = self._ids.find(transactional_id)
         if transaction is None:
             record = new_record(self._new_producer_id(), timeout_ms)
-            transaction = Transaction(transactional_id, record, self._epochs[partition])
-            self._keep(partition, transaction)
+            transaction = self._ids.add(transactional_id, record)
         if transaction.pending is not None:
             raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None:
@@ -395,7 +344,7 @@ class TransactionCoordinator:
         gone = record.state is TransactionState.DEAD
 
         def stored(code: ErrorCode) -> None:
-            if not self._is_known(transaction):
+            if not self._ids.is_known(transaction):
                 respond(ErrorCode.NOT_COORDINATOR)
                 return
             transaction.settle(record if code is ErrorCode.NONE else None)
@@ -406,13 +355,7 @@ class TransactionCoordinator:
                 self._wait_for_deadline(transaction)
             respond(code)
 
-        partition = self.place_of(transaction.transactional_id).partition
-        entry = transaction.transactional_id, None if gone else record
-        self._records.append(partition, [entry], stored)
-
-    def _is_known(self, transaction: Transaction) -> bool:
-        """Whether it is coordinated here still, since it was looked at."""
-        return self._known.get(transaction.transactional_id) is transaction
+        self._ids.append(transaction, None if gone else record, stored)
 
     def _decide(self, transaction: Transaction, how: EndTransaction, respond: RespondCode) -> None:
         def stored(code: ErrorCode) -> None:
@@ -429,7 +372,7 @@ class TransactionCoordinator:
         """Abort on the coordinator's own account: the producer may do nothing more."""
 
         def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._is_known(transaction):
+            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
                 self._wait_for_deadline(transaction)
             respond(code)
 
@@ -461,7 +404,7 @@ class TransactionCoordinator:
             self._go_on(transaction)
 
     def _marked(self, transaction: Transaction, answers: Codes) -> None:
-        if not self._is_known(transaction):
+        if not self._ids.is_known(transaction):
             return
         transaction.in_flight -= answers.keys()
         fenced_by = {code.name for code in answers.values() if code in _FENCED}
@@ -487,7 +430,7 @@ class TransactionCoordinator:
             return
 
         def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._is_known(transaction):
+            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
                 self._try_again_soon(transaction)
 
         self._write(transaction, completed(transaction.record, self._now_ms()), stored)
@@ -498,9 +441,9 @@ class TransactionCoordinator:
 
     def try_again(self, transaction: Transaction) -> None:
         """Send the markers that are missing, once the decision is sure to last."""
-        if not self._is_known(transaction):
+        if not self._ids.is_known(transaction):
             return
-        if self._records.may_tell(self.place_of(transaction.transactional_id).partition):
+        if self._ids.may_tell(transaction):
             self._send_markers(transaction)
         else:
             self._try_again_soon(transaction)
@@ -524,7 +467,7 @@ class TransactionCoordinator:
 
     def time_up(self, transaction: Transaction) -> None:
         """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
-        if not self._is_known(transaction):
+        if not self._ids.is_known(transaction):
             return
         if transaction.pending is not None:
             self._wait_for_deadline(transaction)
@@ -539,10 +482,8 @@ class TransactionCoordinator:
     def _expire(self, transaction: Transaction) -> None:
         def stored(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                partition = self.place_of(transaction.transactional_id).partition
-                self._ids[partition].discard(transaction.transactional_id)
-                del self._known[transaction.transactional_id]
-            elif self._is_known(transaction):
+                self._ids.drop(transaction)
+            elif self._ids.is_known(transaction):
                 self._wait_for_deadline(transaction)
 
         dead = transaction.record._replace(state=TransactionState.DEAD)
@@ -557,8 +498,7 @@ class TransactionCoordinator:
             TransactionRefusal: another broker coordinates it, or nobody knows it
                 (TRANSACTIONAL_ID_NOT_FOUND).
         """
-        self._coordinated(transactional_id)
-        transaction = self._known.get(transactional_id)
+        transaction = self._ids.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return transaction.record
@@ -567,20 +507,12 @@ class TransactionCoordinator:
         """Return the transactional ids that are coordinated here."""
         return [
             TransactionListing(transactional_id, transaction.record)
-            for transactional_id, transaction in self._known.items()
+            for transactional_id, transaction in self._ids.known.items()
         ]
 
     def _check(self) -> None:
         """Assert every invariant. O(transactional ids)."""
-        together: Mapping[str, Transaction] = {
-            transactional_id: self._known[transactional_id]
-            for ids in self._ids.values()
-            for transactional_id in ids
-        }
-        assert together == self._known
-        assert self._ids.keys() == self._epochs.keys()
-        for transaction in together.values():
-            transaction._check()
+        self._ids._check()
 
 
 def _ignore(_: object) -> None:
