@@ -1,19 +1,23 @@
 """A run in which all is in order, and exactly k of each anomaly put into it.
 
 The run has random shape: producers that own their partitions, sparse offsets, polls of any size,
-two consumer groups of which one records its effects and commits. Each injection says what it adds.
+two consumer groups of which one records its effects and commits; in some runs producers send in
+transactions, of which some are aborted. Each injection says what it adds.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from tests.analysis.audit_rows import Commit, Effect, Read, Send, SmallTrace
+from tests.analysis.audit_rows import Commit, Effect, Read, Send, SmallTrace, Transaction
 
 Added = Counter[str]
 """How many cases of each anomaly an injection put in."""
+
+_READ_US = 10**6
+"""When reading begins: all transactions are over by then."""
 
 
 class CleanRun:
@@ -23,12 +27,16 @@ class CleanRun:
         chance: from where its shape comes.
         acks: of all producers.
         effects: whether the group `readers` records effects and commits.
+
+    With `transactional`, which is set at random, producers send in transactions; each commits
+    offsets of the group `copiers`.
     """
 
     def __init__(self, chance: random.Random, acks: int = -1, effects: bool = False) -> None:
         self.chance = chance
         self.acks = acks
         self.effects = effects
+        self.transactional = chance.random() < 0.5
         self.partitions = chance.randint(1, 3)
         self.sends: dict[int, list[Send]] = {}
         self.logs: dict[int, list[tuple[int, int]]] = {}
@@ -89,7 +97,15 @@ class CleanRun:
                     left -= 1
                     if (partition, offset) not in self.skipped[group]:
                         found.append(
-                            Read(partition, poll, partition, offset, value, group, 10 * offset)
+                            Read(
+                                partition,
+                                poll,
+                                partition,
+                                offset,
+                                value,
+                                group,
+                                _READ_US + 10 * offset,
+                            )
                         )
         return found + self.more_reads
 
@@ -110,7 +126,70 @@ class CleanRun:
                     for index, (offset, _) in enumerate(log)
                 ]
                 trace.commits.append(Commit(partition, log[-1][0] + 1, 10**6))
+        if self.transactional:
+            for partition in self.logs:
+                self._transact(trace, partition)
         return trace
+
+    def _transact(self, trace: SmallTrace, partition: int) -> None:
+        """Put the sends of a partition's producer into transactions, with aborted ones between."""
+        mine = [n for n, send in enumerate(trace.sends) if send.producer == partition]
+        name, left, number, aborted, last = f"id{partition}", 0, 0, 0, -1
+        for at in sorted(mine, key=lambda n: (trace.sends[n].sequence, trace.sends[n].attempt)):
+            send = trace.sends[at]
+            if not left and send.value_id != last:
+                if self.chance.random() < 0.3:
+                    self._abort(trace, send, name, send.sequence + aborted)
+                    aborted += 1
+                left = self.chance.randint(1, 4)
+                number = self._begin(trace, name, send.send_us)
+            left, last = left - (send.value_id != last), send.value_id
+            trace.sends[at] = send._replace(
+                sequence=send.sequence + aborted,
+                transactional_id=name,
+                epoch=0,
+                transaction=number,
+            )
+            end_us = max(send.send_us, send.answer_us or 0) + 10
+            trace.transactions[number - 1] = trace.transactions[number - 1]._replace(
+                decided_us=end_us, ended_us=end_us + 10
+            )
+
+    def _begin(
+        self, trace: SmallTrace, name: str, begun_us: int, outcome: str = "committed"
+    ) -> int:
+        number = len(trace.transactions) + 1
+        trace.transactions.append(
+            Transaction(number, name, 0, outcome, epoch_us=0, begun_us=begun_us)
+        )
+        held = outcome == "committed"
+        place = 0, number, begun_us
+        trace.commits.append(Commit(*place, "copiers", transaction=number, held=held))
+        return number
+
+    def _abort(self, trace: SmallTrace, following: Send, name: str, sequence: int) -> None:
+        """Add a transaction of one record that is aborted: in the log, and read by nobody."""
+        begun_us = max(0, following.send_us - 100)
+        number = self._begin(trace, name, begun_us, "aborted")
+        log = self.logs[following.partition]
+        taken = {offset for offset, _ in log} | {send.offset for send in trace.sends}
+        free = sorted(set(range(log[0][0], log[-1][0])) - taken)
+        # Where its place isn't known, its answer was lost.
+        offset = self.chance.choice([*free, None])
+        trace.sends.append(
+            following._replace(
+                sequence=sequence,
+                value_id=70_000 + number,
+                offset=offset,
+                outcome="unknown" if offset is None else "ok",
+                attempt=1,
+                send_us=begun_us,
+                answer_us=begun_us + 1,
+                transactional_id=name,
+                epoch=0,
+                transaction=number,
+            )
+        )
 
 
 Injection = Callable[[CleanRun, int], tuple[SmallTrace, Added]]
@@ -153,6 +232,7 @@ def _lost_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     spread = [(10 * offset, value) for offset, value in log]
     run.logs[0] = spread
     run.sends[0] = [send._replace(offset=10 * (send.offset or 0)) for send in sends]
+    run.transactional = False  # a lost write is a part of a transaction that nobody saw
     for number in range(k):
         offset = run.chance.choice(spread[:-1])[0] + 1 + number % 9
         run.sends[0].append(run.send(0, len(sends) + number, offset))
@@ -217,6 +297,7 @@ def _multi_writer(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 
 def _poll_skip(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    run.transactional = False  # for who passes by a part of a transaction sees it in parts
     trace = run.trace()
     polls = sorted({(read.partition, read.poll) for read in trace.reads if read.group == "others"})
     last = dict(polls)
@@ -291,6 +372,147 @@ def _result_without_offset(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     return trace, Counter(result_without_offset=k)
 
 
+def _aborted_transaction_read(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Both groups read the records of k transactions that are aborted."""
+    trace = run.trace()
+    for partition, index in run.some(k):
+        offset, value = run.logs[partition][index]
+        trace.transactions.append(Transaction(1000 + index + 100 * partition, "x", 0, "aborted"))
+        for n, send in enumerate(trace.sends):
+            if (send.producer, send.value_id) == (partition, value):
+                trace.sends[n] = send._replace(
+                    transaction=1000 + index + 100 * partition,
+                    outcome=run.chance.choice(["ok", "unknown"]),
+                    offset=run.chance.choice([offset, offset, None]),
+                )
+    return trace, Counter(aborted_read=k)
+
+
+def _written_together(run: CleanRun, k: int) -> list[list[tuple[int, int]]]:
+    """Places of k transactions of two records each, that no others have."""
+    places = run.some(k, first=0, step=4)
+    return [[(partition, index), (partition, index + 1)] for partition, index in places]
+
+
+def _in_one(
+    trace: SmallTrace, run: CleanRun, places: Iterable[tuple[int, int]], end: Transaction
+) -> None:
+    """Put the records at some places into a transaction of their own."""
+    values = {run.logs[partition][index][1] for partition, index in places}
+    trace.transactions.append(end)
+    trace.sends[:] = [
+        send._replace(transaction=end.transaction) if send.value_id in values else send
+        for send in trace.sends
+    ]
+
+
+def _partial_transaction(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Of k transactions nobody reads the second record, which counts as lost, too."""
+    trace, added = _lost_write(run, k)
+    values = [value for _, value in run.logs[0]]
+    lost = [send for send in trace.sends if send.producer == 0 and send.value_id not in values]
+    for number, send in enumerate(lost):
+        trace.transactions.append(Transaction(1000 + number, "x", 0))
+        together = {send.value_id, values[number]}
+        trace.sends = [
+            one._replace(transaction=1000 + number) if one.value_id in together else one
+            for one in trace.sends
+        ]
+    return trace, added + Counter(partial_transaction=2 * k)
+
+
+def _early_transaction(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Both groups read k transactions with read_committed before they are decided, or ever are."""
+    trace = run.trace()
+    for number, places in enumerate(_written_together(run, k)):
+        outcome, decided_us = run.chance.choice([("open", None), ("committed", 10**9)])
+        end = Transaction(1000 + number, "x", 0, outcome, decided_us=decided_us)
+        _in_one(trace, run, places, end)
+        early = {(partition, run.logs[partition][index][0]) for partition, index in places}
+        trace.reads = [
+            read._replace(isolation="read_committed")
+            if (read.partition, read.offset) in early
+            else read
+            for read in trace.reads
+        ]
+    return trace, Counter(partial_transaction=2 * k)
+
+
+def _zombie_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """A producer sends k records more after its transactional id was given to another one."""
+    zombies = []
+    for number in range(k):
+        sent = run.send(0, len(run.sends[0]) + number, None)
+        outcome = run.chance.choice(["ok", "unknown"])
+        offset = run.append(0, sent.value_id)
+        zombies.append(sent._replace(outcome=outcome, offset=offset if outcome == "ok" else None))
+    trace = run.trace()
+    shift = max(send.sequence for send in trace.sends if send.producer == 0) + 1
+    epoch_us = zombies[0].send_us - 1
+    successor = Transaction(1000, "id0", 5, epoch_us=epoch_us, begun_us=10**9)
+    trace.transactions.append(successor)
+    for number, send in enumerate(zombies):
+        trace.sends.append(send._replace(transactional_id="id0", epoch=4, sequence=shift + number))
+    return trace, Counter(zombie_write=k)
+
+
+def _write_after_the_end(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """The last of the two records of k transactions is sent when its transaction is over."""
+    trace = run.trace()
+    for number, places in enumerate(_written_together(run, k)):
+        first, last = (run.logs[partition][index][1] for partition, index in places)
+        sent_us = {send.value_id: send.send_us for send in trace.sends}
+        ended_us = sent_us[last] - 1
+        assert sent_us[first] <= ended_us
+        _in_one(trace, run, places, Transaction(1000 + number, "x", 0, ended_us=ended_us))
+    return trace, Counter(zombie_write=k)
+
+
+def _offset_of_aborted(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Of k transactions that are aborted, or never end, the offset holds."""
+    trace = run.trace()
+    for number in range(k):
+        outcome = run.chance.choice(["aborted", "open"])
+        trace.transactions.append(Transaction(1000 + number, "x", 0, outcome))
+        trace.commits.append(Commit(0, number, 0, "copiers", transaction=1000 + number, held=True))
+    return trace, Counter(offset_without_result=k)
+
+
+def _dropped_offset(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Of k transactions that are committed, the offset is dropped."""
+    trace = run.trace()
+    for number in range(k):
+        trace.transactions.append(Transaction(1000 + number, "x", 0))
+        trace.commits.append(Commit(0, number, 0, "copiers", transaction=1000 + number, held=False))
+    return trace, Counter(result_without_offset=k)
+
+
+def _aborted_result(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """K inputs have results in transactions that are aborted, and committed offsets."""
+    trace = run.trace()
+    for number, at in enumerate(run.chance.sample(range(len(trace.effects)), k)):
+        trace.transactions.append(Transaction(1000 + number, "x", 0, "aborted"))
+        trace.effects[at] = trace.effects[at]._replace(transaction=1000 + number)
+    return trace, Counter(offset_without_result=k)
+
+
+def _result_apart(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """All results are in transactions with their offsets, but for k that are in others."""
+    trace = run.trace()
+    for one in (1000, 1001):
+        trace.transactions.append(Transaction(one, "x", 0))
+    trace.commits = [
+        commit._replace(transaction=1000) if commit.group == "readers" else commit
+        for commit in trace.commits
+    ]
+    apart = set(run.chance.sample(range(len(trace.effects)), k))
+    trace.effects = [
+        effect._replace(transaction=1001 if n in apart else 1000)
+        for n, effect in enumerate(trace.effects)
+    ]
+    return trace, Counter(result_without_offset=k)
+
+
 INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "inconsistent_offset": (_inconsistent_offset, False),
     "duplicate": (_duplicate, False),
@@ -309,8 +531,20 @@ INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "key_order_violation": (_key_order_violation, True),
     "offset_without_result": (_offset_without_result, True),
     "result_without_offset": (_result_without_offset, True),
+    "aborted_read of a transaction": (_aborted_transaction_read, False),
+    "partial_transaction": (_partial_transaction, False),
+    "partial_transaction too early": (_early_transaction, False),
+    "zombie_write": (_zombie_write, False),
+    "zombie_write after the end": (_write_after_the_end, False),
+    "offset_without_result by its transaction": (_offset_of_aborted, False),
+    "offset_without_result that counts": (_aborted_result, True),
+    "result_without_offset by its transaction": (_dropped_offset, False),
+    "result_without_offset in one transaction": (_result_apart, True),
 }
-"""How to put in k of each anomaly, and whether the run needs effects and commits for it."""
+"""How to put in k of each anomaly, and whether the run needs effects and commits for it.
+
+The first word is the anomaly's name; more words tell the ways to put it in apart.
+"""
 
 
 def injected(

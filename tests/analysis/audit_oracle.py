@@ -23,6 +23,7 @@ class Oracle:
     def __init__(self, trace: SmallTrace) -> None:
         self.trace = trace
         self.configuration = trace.configuration
+        self.ends = {one.transaction: one for one in trace.transactions}
         self.attempts: dict[int, list[Send]] = defaultdict(list)
         for send in sorted(trace.sends, key=lambda send: send.attempt):
             self.attempts[send.value_id].append(send)
@@ -33,9 +34,11 @@ class Oracle:
         for read in trace.reads:
             partition = (read.topic, read.partition)
             self.reached[partition] = max(self.reached.get(partition, read.offset), read.offset)
+        hidden = {_at(send) for send in trace.sends if self._hidden(send)}
+        self.visible = [read for read in trace.reads if _at(read) not in hidden]
         self.known = {
             partition: sorted(
-                {read.offset for read in trace.reads if (read.topic, read.partition) == partition}
+                {read.offset for read in self.visible if (read.topic, read.partition) == partition}
             )
             for partition in self.reached
         }
@@ -56,12 +59,21 @@ class Oracle:
             for case in self._of_value(value):
                 yield *case, 1
         yield from self._of_sequences()
-        for parts in (self._writers(), self._polls(), self._inputs(), self._keys()):
+        for parts in (
+            self._writers(),
+            self._polls(),
+            self._inputs(),
+            self._keys(),
+            self._partial_transactions(),
+            self._stray_commits(),
+        ):
             for one in parts:
                 yield *one, 1
 
     def _places(self, value: int) -> set[Place]:
-        held = {(read.topic, read.partition, read.offset) for read in self.readings[value]}
+        held = {
+            (read.topic, read.partition, read.offset) for read in self._undone(value, hidden=False)
+        }
         for place in self._acknowledged(value):
             if place[2] > self.reached.get(place[:2], -1):
                 held.add(place)
@@ -71,8 +83,100 @@ class Oracle:
         return [
             (send.topic, send.partition, send.offset)
             for send in self.attempts[value]
-            if send.outcome == "ok" and send.offset is not None
+            if self._outcome(send) == "ok" and send.offset is not None
         ]
+
+    # Transactions.
+
+    def _fate(self, transaction: int | None) -> str | None:
+        end = None if transaction is None else self.ends.get(transaction)
+        return None if end is None else end.outcome
+
+    def _hidden(self, send: Send) -> bool:
+        return self._fate(send.transaction) == "aborted" and send.outcome != "fail"
+
+    def _outcome(self, send: Send) -> str:
+        return "fail" if self._hidden(send) else send.outcome
+
+    def _first(self, value: int) -> Send:
+        """The send that says whose the value is: that of an aborted transaction, if no other."""
+        return min(self.attempts[value], key=lambda send: (self._hidden(send), send.attempt))
+
+    def _undone(self, value: int, hidden: bool = True) -> list[Read]:
+        """The readings of a value where a transaction with it was aborted, or elsewhere."""
+        places = {_at(send) for send in self.attempts[value] if self._hidden(send)}
+        return [read for read in self.readings[value] if (_at(read) in places) == hidden]
+
+    def _late(self, send: Send) -> bool:
+        end = None if send.transaction is None else self.ends.get(send.transaction)
+        if end is not None and end.ended_us is not None and send.send_us > end.ended_us:
+            return True
+        if send.transactional_id is None or send.epoch is None:
+            return False
+        return any(
+            other.transactional_id == send.transactional_id
+            and other.epoch > send.epoch
+            and send.send_us > (other.begun_us if other.epoch_us is None else other.epoch_us)
+            for other in self.trace.transactions
+        )
+
+    def _counts(self, transaction: int | None) -> bool:
+        return self._fate(transaction) in (None, "committed")
+
+    def _isolation(self, read: Read) -> Any:
+        return read.isolation or getattr(self._consumers(read.group), "isolation", None)
+
+    def _partial_transactions(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        for group in sorted({read.group for read in self.trace.reads}):
+            mine = [read for read in self.trace.reads if read.group == group]
+            ends: dict[tuple[str, int], int] = {}
+            for read in mine:
+                partition = (read.topic, read.partition)
+                ends[partition] = max(ends.get(partition, 0), read.offset)
+            for number, end in self.ends.items():
+                if end.outcome == "aborted":
+                    continue
+                written = {
+                    _at(send)
+                    for send in self.trace.sends
+                    if send.transaction == number
+                    and send.outcome == "ok"
+                    and send.offset is not None
+                    and send.offset <= ends.get((send.topic, send.partition), -1)
+                }
+                seen = [read for read in mine if _at(read) in written]
+                levels = {self._isolation(read) for read in seen}
+                early = [
+                    read
+                    for read in seen
+                    if self._isolation(read) == "read_committed"
+                    and (
+                        end.outcome == "open"
+                        or (end.decided_us is not None and read.time_us < end.decided_us)
+                    )
+                ]
+                split = 0 < len({_at(read) for read in seen}) < len(written)
+                if not early and (end.outcome == "open" or not split):
+                    continue
+                verdict: Verdict
+                if "read_committed" in levels:
+                    verdict = self._absent(("violation", "isolation=read_committed"))
+                elif None in levels:
+                    verdict = "indeterminate", "configuration unknown: isolation"
+                else:
+                    verdict = "permitted", "isolation=read_uncommitted"
+                yield "partial_transaction", group, verdict
+
+    def _stray_commits(self) -> Iterator[tuple[str, str | None, Verdict]]:
+        recorded = {effect.group for effect in self.trace.effects}
+        for commit in self.trace.commits:
+            fate = self._fate(commit.transaction)
+            if commit.group in recorded or fate is None or commit.held is None:
+                continue
+            if commit.held != (fate == "committed"):
+                name = "offset_without_result" if commit.held else "result_without_offset"
+                if commit.held or fate == "committed":
+                    yield name, commit.group, self._absent(("violation", None))
 
     # Verdicts.
 
@@ -157,9 +261,9 @@ class Oracle:
             self.readings[value],
             self.places[value],
         )
-        group = attempts[0].group if attempts else None
-        oks = [send for send in attempts if send.outcome == "ok"]
-        unknowns = [send for send in attempts if send.outcome == "unknown"]
+        group = self._first(value).group if attempts else None
+        oks = [send for send in attempts if self._outcome(send) == "ok"]
+        unknowns = [send for send in attempts if self._outcome(send) == "unknown"]
         lost_ack = any(
             earlier.attempt < later.attempt for earlier in unknowns for later in attempts
         )
@@ -171,28 +275,38 @@ class Oracle:
                 verdict = self._resent(group)
             else:
                 verdict = "violation", None
+            unplaced = any(self._hidden(send) and send.offset is None for send in attempts)
+            if unplaced and verdict[0] != "permitted":
+                verdict = "indeterminate", "a copy, perhaps of an aborted transaction"
             yield "duplicate", group, verdict
             if lost_ack:
                 yield "lost_ack_duplicate", group, verdict
-        if oks and not readings:
-            acknowledged = self._acknowledged(value)
-            weak = oks[0].acks in (0, 1)
-            if acknowledged and not places:
-                verdict = (
-                    ("permitted", f"acks={oks[0].acks}") if weak else ("violation", "acks=all")
-                )
+        if oks and not self._undone(value, hidden=False):
+            read_at = {_at(read) for read in readings}
+            unread = [place for place in self._acknowledged(value) if place not in read_at]
+            above = [place[2] > self.reached.get(place[:2], -1) for place in unread]
+            acks = self._first(value).acks
+            weak = acks in (0, 1)
+            if unread and not any(above):
+                verdict = ("permitted", f"acks={acks}") if weak else ("violation", "acks=all")
                 yield "lost_write", group, self._absent(verdict)
-            elif acknowledged:
+            elif unread:
                 yield "unseen", group, ("indeterminate", "readers did not get there")
             else:
                 yield "unseen", group, ("indeterminate", "its offset is not known")
-        if attempts and readings and all(send.outcome == "fail" for send in attempts):
-            yield "aborted_read", group, self._aborted(attempts[-1], readings)
+        failed = bool(attempts) and all(self._outcome(send) == "fail" for send in attempts)
+        undone = readings if failed else self._undone(value)
+        if undone:
+            yield "aborted_read", group, self._aborted(attempts, undone)
+        late = [send.outcome for send in attempts if self._late(send)]
+        timely = any(not self._late(send) and send.outcome != "fail" for send in attempts)
+        if "ok" in late or ("unknown" in late and readings and not timely):
+            yield "zombie_write", group, ("violation", None)
 
-    def _aborted(self, last: Send, readings: list[Read]) -> Verdict:
-        if last.error not in ABORTS:
+    def _aborted(self, attempts: list[Send], readings: list[Read]) -> Verdict:
+        if not any(self._hidden(send) or send.error in ABORTS for send in attempts):
             return self._absent(("violation", None))
-        levels = {getattr(self._consumers(read.group), "isolation", None) for read in readings}
+        levels = {self._isolation(read) for read in readings}
         if levels == {"read_uncommitted"}:
             return "permitted", "isolation=read_uncommitted"
         if "read_committed" in levels:
@@ -204,7 +318,8 @@ class Oracle:
         by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for value, attempts in self.attempts.items():
             if attempts:
-                by_producer[attempts[0].producer].append((attempts[0].sequence, value))
+                first = self._first(value)
+                by_producer[first.producer].append((first.sequence, value))
         for sent in by_producer.values():
             yield from self._order(sent)
             yield from self._gaps(sent)
@@ -221,10 +336,10 @@ class Oracle:
                     for place in self.places[other]
                 )
                 if behind and (len(attempts) > 1 or attempts[-1].attempt > 1):
-                    verdict = self._reordered(attempts[0].group)
-                    yield "retry_reorder", attempts[0].group, verdict, 1
+                    verdict = self._reordered(self._first(value).group)
+                    yield "retry_reorder", self._first(value).group, verdict, 1
                 elif behind:
-                    yield "nonmonotonic_send", attempts[0].group, ("violation", None), 1
+                    yield "nonmonotonic_send", self._first(value).group, ("violation", None), 1
 
     def _gaps(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
         stored = [sequence for sequence, value in sent if self.places[value]]
@@ -235,23 +350,29 @@ class Oracle:
                 continue
             values = [value for one, value in sent if one == sequence]
             if not values:
-                after = self.attempts[min(one for one in sent if one[0] > sequence)[1]][0]
+                after = self._first(min(one for one in sent if one[0] > sequence)[1])
                 verdict = ("permitted", "acks=0") if after.acks == 0 else ("violation", None)
                 yield "sequence_gap", after.group, self._absent(verdict), 1
             for value in values:
                 attempts = self.attempts[value]
-                yield "sequence_gap", attempts[0].group, self._gap_verdict(attempts), 1
+                if all(
+                    send.error in ABORTS or self._fate(send.transaction) == "aborted"
+                    for send in attempts
+                ):
+                    continue
+                told = self._gap_verdict(self._first(value), attempts)
+                yield "sequence_gap", self._first(value).group, told, 1
 
-    def _gap_verdict(self, attempts: list[Send]) -> Verdict:
-        acks, last = attempts[0].acks, attempts[-1]
+    def _gap_verdict(self, first: Send, attempts: list[Send]) -> Verdict:
+        acks, last = first.acks, attempts[-1]
         if acks == 0:
             return "permitted", "acks=0"
-        if any(send.outcome == "ok" for send in attempts):
+        if any(self._outcome(send) == "ok" for send in attempts):
             return self._absent(("permitted", "acks=1") if acks == 1 else ("violation", "acks=all"))
-        retries = self._setting(attempts[0].group, "retries")
+        retries = self._setting(first.group, "retries")
         if retries is not None and len(attempts) > retries:
             return "permitted", f"retries={retries}"
-        if last.outcome == "unknown" and last.answer_us is None:
+        if self._outcome(last) == "unknown" and last.answer_us is None:
             return "indeterminate", "open at the end of the run"
         if not self.configuration.complete:
             return "indeterminate", "incomplete run"
@@ -295,7 +416,7 @@ class Oracle:
 
     def _polls(self) -> Iterator[tuple[str, str | None, Verdict]]:
         polls: dict[Any, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for read in self.trace.reads:
+        for read in self.visible:
             reader = (read.group, read.consumer, read.topic, read.partition)
             polls[reader][read.poll].add(read.offset)
         for (group, _, topic, partition), by_poll in polls.items():
@@ -323,12 +444,21 @@ class Oracle:
             values[place] = min(values.get(place, read.value_id), read.value_id)
             if read.group not in recorded:
                 applied[place] += read.applied
+        written_in: dict[Any, set[int]] = defaultdict(set)
         for effect in trace.effects:
-            applied[(effect.group, effect.topic, effect.partition, effect.offset)] += 1
+            if self._counts(effect.transaction):
+                place = (effect.group, effect.topic, effect.partition, effect.offset)
+                applied[place] += 1
+                if effect.transaction is not None:
+                    written_in[place].add(effect.transaction)
         committed: dict[Any, int] = {}
         for commit in trace.commits:
-            store = (commit.group, commit.topic, commit.partition)
-            committed[store] = max(committed.get(store, commit.offset), commit.offset)
+            if commit.held if commit.held is not None else self._counts(commit.transaction):
+                for store in (
+                    (commit.group, commit.topic, commit.partition),
+                    (commit.group, commit.topic, commit.partition, commit.transaction),
+                ):
+                    committed[store] = max(committed.get(store, commit.offset), commit.offset)
         committing = {commit.group for commit in trace.commits}
         for place in delivered.keys() | applied.keys():
             group = place[0]
@@ -344,13 +474,16 @@ class Oracle:
                 doubt: Verdict = ("indeterminate", "a copy, perhaps dropped as such")
                 verdict = doubt if copied else self._absent(("violation", None))
                 yield "offset_without_result", group, verdict
-            if applied[place] and not covered:
+            # Of several transactions the first one counts: in a trace they are numbered in order.
+            first = min(written_in[place], default=None)
+            with_it = first is None or committed.get((*place[:3], first), -1) > place[3]
+            if applied[place] and not (covered and with_it):
                 yield "result_without_offset", group, self._absent(("violation", None))
 
     def _keys(self) -> Iterator[tuple[str, str | None, Verdict]]:
         by_key: dict[Any, list[Any]] = defaultdict(list)
         order = sorted(
-            self.trace.effects,
+            (effect for effect in self.trace.effects if self._counts(effect.transaction)),
             key=lambda one: (one.time_us, one.partition, one.offset, one.version),
         )
         for effect in order:
@@ -376,5 +509,8 @@ class Oracle:
             for read in self.trace.reads
             if (read.topic, read.partition, read.offset) == (topic, partition, offset)
         ]
-        attempts = self.attempts[min(held)] if held else []
-        return attempts[0].group if attempts else None
+        return self._first(min(held)).group if held and self.attempts[min(held)] else None
+
+
+def _at(row: Send | Read) -> tuple[str, int, int | None]:
+    return row.topic, row.partition, row.offset

@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.analysis.auditing import RunConfiguration, audit
+from purgatory.analysis.auditing.audit import OPTIONAL
+from purgatory.trace.trace_schema import TABLES
 
 
 class Send(NamedTuple):
@@ -30,6 +32,9 @@ class Send(NamedTuple):
     send_us: int = 0
     answer_us: int | None = 1
     topic: str = "orders"
+    transactional_id: str | None = None
+    epoch: int | None = None
+    transaction: int | None = None
 
 
 class Read(NamedTuple):
@@ -44,6 +49,7 @@ class Read(NamedTuple):
     time_us: int = 0
     applied: bool = True
     topic: str = "orders"
+    isolation: str | None = None
 
 
 class Effect(NamedTuple):
@@ -57,6 +63,7 @@ class Effect(NamedTuple):
     group: str = "readers"
     consumer: int = 0
     topic: str = "orders"
+    transaction: int | None = None
 
 
 class Commit(NamedTuple):
@@ -67,6 +74,22 @@ class Commit(NamedTuple):
     time_us: int = 0
     group: str = "readers"
     topic: str = "orders"
+    transaction: int | None = None
+    held: bool | None = None
+
+
+class Transaction(NamedTuple):
+    """A transaction, as in the table `transactions`."""
+
+    transaction: int
+    transactional_id: str
+    epoch: int
+    outcome: str = "committed"
+    ended_by: str | None = "producer"
+    epoch_us: int | None = None
+    begun_us: int = 0
+    decided_us: int | None = None
+    ended_us: int | None = None
 
 
 @dataclass
@@ -77,42 +100,40 @@ class SmallTrace:
     reads: list[Read] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
     configuration: RunConfiguration = field(default_factory=RunConfiguration)
 
 
 Found = Counter[tuple[str, str | None, str, str | None]]
 """Of one run: how many cases there are by anomaly, group, verdict and setting."""
 
-_KINDS = {"group": pa.string(), "topic": pa.string(), "outcome": pa.string(), "error": pa.string()}
-_INTS = {"attempt", "acks", "partition"}
+_KINDS = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
-def tables(
-    spark: SparkSession, traces: Mapping[str, SmallTrace]
-) -> tuple[DataFrame, DataFrame, DataFrame, DataFrame]:
-    """The four tables of some runs as Spark has them."""
-    made = []
-    for name, kind in (("sends", Send), ("reads", Read), ("effects", Effect), ("commits", Commit)):
+def tables(spark: SparkSession, traces: Mapping[str, SmallTrace]) -> dict[str, Any]:
+    """The tables of some runs as Spark has them, by their names."""
+    made: dict[str, DataFrame] = {}
+    kinds: tuple[Any, ...] = (Send, Read, Effect, Commit, Transaction)
+    for name, kind in zip(("sends", "reads", *OPTIONAL), kinds, strict=True):
         rows = [
             {"run_id": run_id, **row._asdict()}
             for run_id, trace in traces.items()
             for row in getattr(trace, name)
         ]
         schema = pa.schema(
-            [("run_id", pa.string()), *((field, _kind(field)) for field in kind._fields)]
+            [(field, _KINDS[TABLES[name][field]]) for field in ("run_id", *kind._fields)]
         )
-        made.append(spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)))
-    sends, reads, effects, commits = made
-    return sends, reads, effects, commits
+        made[name] = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+    return made
 
 
 def audited(
     spark: SparkSession, traces: Mapping[str, SmallTrace], **options: Any
 ) -> dict[str, Found]:
     """Audit some runs in one job, and return what was found in each: rows with a count above 0."""
-    sends, reads, effects, commits = tables(spark, traces)
     configuration = {run_id: trace.configuration for run_id, trace in traces.items()}
-    with audit(sends, reads, effects, commits, configuration, **options) as result:
+    made = tables(spark, traces)
+    with audit(**made, configuration=configuration, **options) as result:
         rows = result.audit.toArrow().to_pylist()
     found: dict[str, Found] = {run_id: Counter() for run_id in traces}
     for row in rows:
@@ -121,9 +142,3 @@ def audited(
             assert key not in found[row["run_id"]], "a count has one row"
             found[row["run_id"]][key] = row["count"]
     return found
-
-
-def _kind(name: str) -> pa.DataType:
-    if name == "applied":
-        return pa.bool_()
-    return _KINDS.get(name, pa.int32() if name in _INTS else pa.int64())

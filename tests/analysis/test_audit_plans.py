@@ -20,13 +20,14 @@ _WINDOW = re.compile(r"windowspecdefinition\((.*?)(?:, specifiedwindowframe|\))"
 @pytest.fixture(scope="module")
 def result(spark: SparkSession) -> Iterator[Audit]:
     """An audit of all tables, not computed, in a session with several tasks to a shuffle."""
-    trace, _ = injected("key_order_violation", 1, seed=1)
-    sends, reads, effects, commits = tables(spark, {"run": trace})
+    traces = (injected("result_without_offset in one transaction", 1, seed)[0] for seed in range(9))
+    trace = next(one for one in traces if any(send.transaction for send in one.sends))
+    made = tables(spark, {"run": trace})
     before = spark.conf.get("spark.sql.shuffle.partitions") or "200"
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     try:
-        with audit(sends, reads, effects, commits, {"run": trace.configuration}) as made:
-            yield made
+        with audit(**made, configuration={"run": trace.configuration}) as result:
+            yield result
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
 
@@ -56,11 +57,12 @@ def test_windows_see_ranges_and_not_hot_partitions_producers_readers_or_keys(pla
     assert len(windows) >= 9
     columns = {re.sub(r"#\d+L?", "", window) for window in windows}
     whole = {window for window in columns if "range" not in window}
-    # Without a range: writers of a partition, spans of a producer's ranges, the cases of an anomaly
-    # (limited before), the events of a witness.
-    assert {window.partition(" ASC")[0] for window in whole} == {
+    # Without a range: writers of a partition, spans of a producer's ranges, epochs of a
+    # transactional id, the cases of an anomaly (limited before), the events of a witness.
+    assert {re.split(" ASC| DESC", window)[0] for window in whole} == {
         "run_id, topic, partition, start_us",
         "run_id, producer",
+        "run_id, transactional_id, epoch",
         "run_id, anomaly, _w0",
         "run_id, anomaly, rank, event",
     }

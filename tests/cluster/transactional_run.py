@@ -15,14 +15,17 @@ INPUTS, RESULTS = "inputs", "results"
 TOPICS = {INPUTS: 1, RESULTS: 2}
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 """Both the isolation of a reader of the results and its name."""
+AMID = "amid"
+"""A reader with read_committed while a transaction is under way."""
 
 PRODUCERS = [
-    {"group": name, "idempotence": True, "max_in_flight": 5, "retries": 1000, "acks": -1}
+    {"group": name, "idempotence": True, "max_in_flight": 5, "single_writer": False}
     for name in ("source", "copier", "zombie", "successor")
 ]
 CONSUMERS = [
     {"group": COMMITTED, "assignment": "assign", "isolation": COMMITTED},
     {"group": UNCOMMITTED, "assignment": "assign", "isolation": UNCOMMITTED},
+    {"group": AMID, "assignment": "assign", "isolation": COMMITTED},
     {"group": "copies", "assignment": "subscribe", "isolation": COMMITTED},
 ]
 """How the clients are configured, for the head of a trace."""
@@ -137,3 +140,20 @@ def read_results(cluster: ThreadedCluster, isolation: str) -> list[bytes]:
             else:
                 left -= 1
     return values
+
+
+def read_amid(cluster: ThreadedCluster) -> None:
+    """Read a record with read_committed while its transaction is under way, which is no cluster's
+    to show."""
+    successor = producer(cluster, "successor", **{"transactional.id": "slow"})
+    successor.begin_transaction()
+    successor.produce(RESULTS, b"not yet", partition=1)
+    successor.flush(TIMEOUT_S)
+    with closing(_consumer(cluster, AMID, COMMITTED)) as consumer:
+        consumer.assign([TopicPartition(RESULTS, 1, 0)])
+        value = None
+        while value != b"not yet":
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            value = None if message.error() else message.value()
+    successor.commit_transaction(TIMEOUT_S)

@@ -19,11 +19,15 @@ order of polls                 (run, group, consumer, topic, partition, range of
 order of a key's versions      (run, group, topic, key, range of time), stitched by the highest
                                version before each range
 writers                        (run, topic, partition), over one row per producer
+transactions                   (run, transaction); what was read of them by (run, group, topic,
+                               partition, offset)
+epochs                         (run, transactional id), over one row per epoch
 witnesses                      (run, anomaly), over the first N of each task
 =============================  ==================================================================
 
 The only joins without a shuffle of both sides are broadcasts of what stays small: settings of
-groups, one row per partition, the chosen witnesses. `tests/analysis/test_audit_plans.py` holds all
+groups, one row per partition, or per partition and group, one per epoch of a transactional id, the
+chosen witnesses. `tests/analysis/test_audit_plans.py` holds all
 plans to this.
 """
 

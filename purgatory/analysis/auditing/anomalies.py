@@ -10,7 +10,9 @@ ANOMALIES: Mapping[str, str] = {
     "lost_ack_duplicate": "a duplicate whose earlier attempt was stored, and the client never knew",
     "lost_write": "an acknowledged value below what readers reached, that nobody read",
     "unseen": "an acknowledged value above what readers reached",
-    "aborted_read": "a value was read though its send definitely failed",
+    "aborted_read": "a value was read though its send definitely failed, or was aborted",
+    "partial_transaction": "a reader saw a transaction in parts, or before it was committed",
+    "zombie_write": "a record counts though its producer was fenced, or its transaction over",
     "retry_reorder": "a record that was sent again lies behind a later one of its producer",
     "nonmonotonic_send": "a record that was sent once lies behind a later one of its producer",
     "sequence_gap": "a producer's record is missing between stored ones",
@@ -45,6 +47,7 @@ EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
 OF_ABSENCE = (
     "lost_write",
     "aborted_read",
+    "partial_transaction",
     "sequence_gap",
     "poll_skip",
     "reprocess",

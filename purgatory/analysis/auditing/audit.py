@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from types import TracebackType
 
@@ -11,20 +11,30 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.client_configuration import Configuration, settings_tables
 from purgatory.analysis.auditing.keys import key_cases
+from purgatory.analysis.auditing.partial_transactions import partial_transactions, stray_commits
 from purgatory.analysis.auditing.polls import poll_cases, poll_pieces
 from purgatory.analysis.auditing.sequences import sequence_cases
 from purgatory.analysis.auditing.single_offsets import inconsistent_offsets, input_cases
+from purgatory.analysis.auditing.transaction_fates import (
+    counted_effects,
+    settled_sends,
+    visible_reads,
+)
 from purgatory.analysis.auditing.values import value_cases, values
 from purgatory.analysis.auditing.verdicts import judged
 from purgatory.analysis.auditing.witnesses import counts
 from purgatory.analysis.auditing.witnesses import witnesses as witness_table
 from purgatory.analysis.auditing.writers import writer_cases
+from purgatory.trace.trace_schema import NULLABLE, TABLES
 
 SPLIT = 250_000
 """How many offsets, sequence numbers or polls a range holds: some tens of megabytes in a window."""
 
 SPLIT_US = 10_000_000
 """How much time a range of one key's effects holds, in microseconds."""
+
+OPTIONAL = ("effects", "commits", "transactions")
+"""The tables that a trace may lack."""
 
 WITNESSES = 10
 """How many cases of each run and anomaly are shown with their rows."""
@@ -83,6 +93,7 @@ def audit(
     configuration: Configuration = None,
     witnesses: int = WITNESSES,
     *,
+    transactions: DataFrame | None = None,
     expect: Sequence[str] = (),
     split: int = SPLIT,
     split_us: int = SPLIT_US,
@@ -93,8 +104,9 @@ def audit(
     for the sorting; no task holds more than one range of a partition, producer, reader or key.
 
     Args:
-        sends, reads: the trace's tables of these names, of any number of runs.
-        effects, commits: the same; None for a trace without them.
+        sends, reads: the trace's tables of these names, of any number of runs; columns that may be
+            null may be missing.
+        effects, commits, transactions: the same; None for a trace without them.
         configuration: of the producers and consumers, for all runs or by run id; what is not
             given is unknown, and what depends on it is indeterminate.
         witnesses: how many cases of each run and anomaly come with their rows.
@@ -112,45 +124,70 @@ def audit(
             raise ValueError(f"{name} must be at least {least}, and is {number}")
     if split_us < 1:
         raise ValueError(f"split_us must be at least 1 microsecond, and is {split_us}")
+    sends, reads = _whole("sends", sends), _whole("reads", reads)
+    effects = None if effects is None else _whole("effects", effects)
+    commits = None if commits is None else _whole("commits", commits)
     settings = settings_tables(sends.sparkSession, configuration)
-    of_values = values(sends, reads, settings).persist()
-    pieces = poll_pieces(reads, split).persist()
+    settled = settled_sends(sends, transactions)
+    kept = []
+    if transactions is not None:
+        kept.append(settled.persist())
+    of_values = values(settled, reads, settings).persist()
+    seen = reads if transactions is None else visible_reads(reads, settled)
+    pieces = poll_pieces(seen, split).persist()
     found = [
         inconsistent_offsets(sends, reads),
         value_cases(of_values),
         sequence_cases(of_values, split),
         writer_cases(sends),
         poll_cases(pieces, split),
-        input_cases(reads, effects, commits, of_values),
+        input_cases(reads, effects, commits, of_values, transactions),
     ]
+    if transactions is not None:
+        found.append(partial_transactions(settled, reads, settings))
+        if commits is not None:
+            found.append(stray_commits(commits, transactions, effects))
     if effects is not None:
-        found.append(key_cases(effects, reads, of_values, split_us))
+        applied = effects if transactions is None else counted_effects(effects, transactions)
+        found.append(key_cases(applied, reads, of_values, split_us))
     cases = judged(reduce(DataFrame.unionByName, found), settings, expect).persist()
-    runs = runs_of(sends, reads, effects, commits)
+    tables = {
+        "sends": sends,
+        "reads": reads,
+        "effects": effects,
+        "commits": commits,
+        "transactions": transactions,
+    }
+    given = {name: table for name, table in tables.items() if table is not None}
     return Audit(
-        audit=counts(cases, runs),
+        audit=counts(cases, runs_of(given)),
         cases=cases,
         # A long plan costs time with every step that is put on it: only if it is asked for.
-        witnesses=lambda cases: witness_table(cases, witnesses, sends, reads, effects, commits),
-        kept=(of_values, pieces, cases),
+        witnesses=lambda cases: witness_table(cases, witnesses, given),
+        kept=(*kept, of_values, pieces, cases),
     )
 
 
-def runs_of(
-    sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
-) -> DataFrame:
-    """The runs in the tables, and which of the optional tables have rows of each."""
-    tables = {"sends": sends, "reads": reads, "effects": effects, "commits": commits}
-    named = [
-        table.select("run_id", f.lit(name).alias("name")).distinct()
-        for name, table in tables.items()
-        if table is not None
-    ]
+def _whole(name: str, table: DataFrame) -> DataFrame:
+    """A table with all columns that it may lack."""
+    missing = sorted(NULLABLE[name] - set(table.columns))
+    return table.withColumns({one: f.lit(None).cast(TABLES[name][one]) for one in missing})
+
+
+def runs_of(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The runs in the tables, and which of the optional tables have rows of each.
+
+    Sends in transactions make a run `transactional`, whatever is known of those.
+    """
+    named = []
+    for name, table in tables.items():
+        said = f.lit(name)
+        if name == "sends":
+            said = f.when(f.col("transactional_id").isNotNull(), "transactional").otherwise(name)
+        named.append(table.select("run_id", said.alias("name")).distinct())
+    has = (*OPTIONAL, "transactional")
     return (
         reduce(DataFrame.unionByName, named)
         .groupBy("run_id")
-        .agg(
-            f.bool_or(f.col("name") == "effects").alias("has_effects"),
-            f.bool_or(f.col("name") == "commits").alias("has_commits"),
-        )
+        .agg(*(f.bool_or(f.col("name") == name).alias(f"has_{name}") for name in has))
     )

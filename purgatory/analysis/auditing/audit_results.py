@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.audit import WITNESSES, Audit, audit
+from purgatory.analysis.auditing.audit import OPTIONAL, WITNESSES, Audit, audit
 from purgatory.analysis.auditing.client_configuration import (
     ConsumerSettings,
     ProducerSettings,
@@ -121,7 +121,7 @@ def trace_audit(
         TraceError: a configuration that contradicts itself.
     """
     tables = {name: read_table(session, traces, name) for name in ("sends", "reads")}
-    for name in ("effects", "commits"):
+    for name in OPTIONAL:
         if any(part.rows != 0 for trace in traces for part in trace.files[name]):
             tables[name] = read_table(session, traces, name)
     return audit(
@@ -129,6 +129,7 @@ def trace_audit(
         tables["reads"],
         tables.get("effects"),
         tables.get("commits"),
+        transactions=tables.get("transactions"),
         configuration=configuration_of(traces, damaged),
         witnesses=witnesses,
         expect=expect,

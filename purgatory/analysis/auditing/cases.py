@@ -25,6 +25,7 @@ CASE: Mapping[str, str] = {
     "key": "bigint",
     "value_id": "bigint",
     "sequence": "bigint",
+    "transaction": "bigint",
     "time_us": "bigint",
     # How many cases this row stands for.
     "weight": "bigint",

@@ -82,6 +82,12 @@ class SettingsTables:
         """The same for consumer groups."""
         return self._joined(rows, self.consumers, group, prefix)
 
+    def with_isolation(self, reads: DataFrame) -> DataFrame:
+        """Reads with their own `isolation`, or that of their group."""
+        joined = self.of_consumers(reads, "group", "settings_")
+        known = joined.withColumn("isolation", f.coalesce("isolation", "settings_isolation"))
+        return known.select(*reads.columns)
+
     def with_complete(self, rows: DataFrame) -> DataFrame:
         """Rows with a column `complete`."""
         if not self.per_run:

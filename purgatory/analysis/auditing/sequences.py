@@ -82,6 +82,7 @@ def _records(values: DataFrame, split: int) -> DataFrame:
         "last_attempt",
         "oks",
         "open",
+        (f.col("aborts") == f.col("attempts")).alias("aborted"),
         "send_us",
         f.explode_outer("stored").alias("at"),
     )
@@ -148,6 +149,7 @@ def _cases(rows: DataFrame) -> DataFrame:
     )
     unstored = (
         f.col("stored_alike").isNull()
+        & ~f.col("aborted")
         & (f.col("stored_from") < f.col("sequence"))
         & (f.col("sequence") < f.col("stored_to"))
     )

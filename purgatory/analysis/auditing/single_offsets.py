@@ -10,6 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.cases import Case, case, cases_of, place
+from purgatory.analysis.auditing.partial_transactions import results_apart
+from purgatory.analysis.auditing.transaction_fates import counted_commits, counted_effects
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSET = [*_PARTITION, "offset"]
@@ -55,7 +57,11 @@ def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
 
 
 def input_cases(
-    reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None, values: DataFrame
+    reads: DataFrame,
+    effects: DataFrame | None,
+    commits: DataFrame | None,
+    values: DataFrame,
+    transactions: DataFrame | None,
 ) -> DataFrame:
     """Inputs delivered or applied again, results without offsets and offsets without results.
 
@@ -64,8 +70,12 @@ def input_cases(
     Args:
         reads, effects, commits: the trace's tables.
         values: the table of `values.values`: a copy that was dropped as one lacks no result.
+        transactions: the trace's table; effects count once their transaction is committed.
     """
-    inputs = _inputs(reads, effects)
+    counting = effects
+    if effects is not None and transactions is not None:
+        counting = counted_effects(effects, transactions)
+    inputs = _inputs(reads, counting)
     if effects is None:
         recorded = inputs.withColumn("recorded", f.lit(False))
     else:
@@ -86,7 +96,7 @@ def input_cases(
     again = cases_of(counted, found)
     if effects is None or commits is None:
         return again
-    return again.unionByName(_unlike_commits(counted, commits, values))
+    return again.unionByName(_unlike_commits(counted, commits, values, transactions))
 
 
 def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
@@ -102,6 +112,7 @@ def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
         "value_id",
         "consumer",
         "time_us",
+        f.lit(None).cast("bigint").alias("transaction"),
     )
     if effects is not None:
         rows = rows.unionByName(
@@ -116,6 +127,7 @@ def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
                 f.lit(None).cast("bigint").alias("value_id"),
                 "consumer",
                 "time_us",
+                "transaction",
             )
         )
     return rows.groupBy(*_GROUP, "topic", "partition", "offset").agg(
@@ -125,15 +137,19 @@ def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
         f.min("value_id").alias("value_id"),
         f.min("consumer").alias("consumer"),
         f.min("time_us").alias("time_us"),
+        f.min("transaction").alias("transaction"),
     )
 
 
-def _unlike_commits(counted: DataFrame, commits: DataFrame, values: DataFrame) -> DataFrame:
-    """Compare the last committed offsets with the results.
+def _unlike_commits(
+    counted: DataFrame, commits: DataFrame, values: DataFrame, transactions: DataFrame | None
+) -> DataFrame:
+    """Compare the last committed offsets with the results, and with those in their transactions.
 
     A partition without a commit, of a group that has some, counts as committed up to nothing.
     """
-    last = commits.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("committed"))
+    holding = commits if transactions is None else counted_commits(commits, transactions)
+    last = holding.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("committed"))
     groups = commits.select(*_GROUP).distinct().withColumn("commits", f.lit(True))
     compared = (
         counted.where("recorded")
@@ -141,7 +157,13 @@ def _unlike_commits(counted: DataFrame, commits: DataFrame, values: DataFrame) -
         .join(f.broadcast(last), [*_GROUP, "topic", "partition"], "left")
         .withColumn("committed", f.coalesce("committed", f.lit(_NOTHING)))
         .withColumn("covered", f.col("offset") < f.col("committed"))
-        .where(f.col("covered") != (f.col("times") > 0))
+    )
+    apart = f.lit(False)
+    if transactions is not None:
+        compared, apart = results_apart(compared, holding)
+    has_result = f.col("times") > 0
+    compared = compared.withColumn("apart", has_result & (~f.col("covered") | apart)).where(
+        f.col("apart") | (f.col("covered") & ~has_result)
     )
     copies = values.where("places > 1").select("run_id", "value_id", f.lit(True).alias("copied"))
     at_commit = f.struct(
@@ -152,14 +174,14 @@ def _unlike_commits(counted: DataFrame, commits: DataFrame, values: DataFrame) -
         compared.join(copies, ["run_id", "value_id"], "left"),
         {
             "no result": (
-                f.col("covered") & (f.col("deliveries") > 0),
+                ~f.col("apart") & (f.col("deliveries") > 0),
                 _case(
                     "offset_without_result",
                     doubt=f.when(f.col("copied"), f.lit("a copy, perhaps dropped as such")),
                     inputs=both,
                 ),
             ),
-            "no offset": (~f.col("covered"), _case("result_without_offset", inputs=both)),
+            "no offset": (f.col("apart"), _case("result_without_offset", inputs=both)),
         },
     )
 
@@ -177,6 +199,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "offset": f.col("offset"),
             "consumer": f.col("consumer"),
             "value_id": f.col("value_id"),
+            "transaction": f.col("transaction"),
             "time_us": f.col("time_us"),
             "values": f.array_compact(f.array("value_id")),
             "inputs": f.array(place(f.col("group"))),

@@ -12,14 +12,27 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.cases import Case, case, cases_of
 from purgatory.analysis.auditing.client_configuration import SettingsTables
-
-ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
-"""Errors of a send whose record is in the log, where only a transaction hides it."""
+from purgatory.analysis.auditing.transaction_fates import ABORTED
 
 _VALUE = ["run_id", "value_id"]
 _IN_PARTITION = [*_VALUE, "topic", "partition"]
 _AT_PLACE = [*_IN_PARTITION, "offset"]
-_SUMS = ("attempts", "oks", "unknowns", "fails", "reads", "committed_reads", "unknown_reads")
+_OF_SENDS = (
+    "attempts",
+    "oks",
+    "unknowns",
+    "fails",
+    "aborts",
+    "hiddens",
+    "unplaced",
+    "late_oks",
+    "late_unknowns",
+    "timely",
+)
+_OF_READS = ("reads", "committed_reads", "unknown_reads")
+_SUMS = _OF_SENDS + _OF_READS
+_HIDDEN = tuple(f"hidden_{name}" for name in _OF_READS)
+"""Of the reads, those at places where a transaction was aborted."""
 
 
 def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
@@ -28,56 +41,70 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
     `stored` has, for each partition that holds the value, its first offset there and its copies: a
     place counts if somebody read the value there, or if it was acknowledged and lies above
     all that was read in the partition. An acknowledged place below that, without the value, is
-    none: `lost` if the value was never read.
+    none: `lost` if the value was never read. Places where a transaction was aborted hold nothing.
+
+    Args:
+        sends: with `settled_sends`.
+        reads: the trace's table.
+        settings: the configuration.
     """
     reached = reads.groupBy("run_id", "topic", "partition").agg(f.max("offset").alias("reached"))
     observed = _sent(sends).unionByName(_read(reads, settings), allowMissingColumns=True)
     at_place = (
         observed.repartition(*_VALUE)
         .groupBy(*_AT_PLACE)
-        .agg(*_merged(), f.max("acked").alias("acked"))
+        .agg(*_merged(_SUMS), f.max("acked").alias("acked"), f.max("hides").alias("hides"))
         .join(f.broadcast(reached), ["run_id", "topic", "partition"], "left")
         .withColumn("above", f.coalesce(f.col("offset") > f.col("reached"), f.lit(True)))
         .withColumn("unread", f.col("acked") & (f.col("reads") == 0))
-        .withColumn("holds", (f.col("reads") > 0) | (f.col("unread") & f.col("above")))
+        .withColumns({f"hidden_{name}": _where("hides", name) for name in _OF_READS})
+        .withColumn(
+            "holds",
+            ((f.col("reads") > 0) & ~f.col("hides")) | (f.col("unread") & f.col("above")),
+        )
     )
     in_partition = at_place.groupBy(*_IN_PARTITION).agg(
-        *_merged(),
+        *_merged(_SUMS + _HIDDEN),
         f.min(f.when(f.col("holds"), f.col("offset"))).alias("first_offset"),
         f.count(f.when(f.col("holds"), f.lit(1))).alias("copies"),
         f.min(f.when(f.col("unread") & ~f.col("above"), f.col("offset"))).alias("missed_offset"),
         f.min(f.when(f.col("unread") & f.col("above"), f.col("offset"))).alias("waiting_offset"),
+        f.min(f.when(f.col("hidden_reads") > 0, f.col("offset"))).alias("hidden_offset"),
     )
     stored = f.struct("topic", "partition", "first_offset", "copies")
     return (
         in_partition.groupBy(*_VALUE)
         .agg(
-            *_merged(),
+            *_merged(_SUMS + _HIDDEN),
             f.collect_list(f.when(f.col("copies") > 0, stored)).alias("stored"),
             f.sum("copies").alias("places"),
             f.min("missed_offset").alias("missed_offset"),
             f.min("waiting_offset").alias("waiting_offset"),
+            f.min("hidden_offset").alias("hidden_offset"),
         )
         .select(
             *_VALUE,
-            "first.*",
+            *(f"first.{name}" for name in _FIRST),
             *_SUMS,
+            *_HIDDEN,
+            "transaction",
             "last_attempt",
             (f.col("unknown_attempt") < f.col("last_attempt")).alias("lost_ack"),
             f.col("last.open").alias("open"),
-            f.col("last.error").alias("error"),
             "send_us",
             "read_us",
             "stored",
             "places",
             "missed_offset",
             "waiting_offset",
+            "hidden_offset",
         )
     )
 
 
 def value_cases(table: DataFrame) -> DataFrame:
-    """Duplicates, lost writes, unseen values and aborted reads, from the table of values.
+    """Duplicates, lost writes, unseen values, aborted reads and zombies' writes, from the table of
+    values.
 
     No shuffle: each row stands for itself.
     """
@@ -87,11 +114,20 @@ def value_cases(table: DataFrame) -> DataFrame:
     explained = lost_ack & (f.col("places") <= f.col("oks") + f.col("unknowns"))
     duplicate = {
         "excusable": explained,
-        "doubt": f.when(~sent, f.lit("its sends are not in the trace")),
+        "doubt": f.when(~sent, f.lit("its sends are not in the trace")).when(
+            f.col("unplaced") > 0, f.lit("a copy, perhaps of an aborted transaction")
+        ),
     }
-    unread = (f.col("oks") > 0) & (f.col("reads") == 0)
+    unread = (f.col("oks") > 0) & (f.col("reads") == f.col("hidden_reads"))
     lost = unread & f.col("missed_offset").isNotNull() & f.col("waiting_offset").isNull()
-    aborted = f.col("error").isin(*ABORTED)
+    aborted = f.col("hiddens") > 0
+    failed = sent & (f.col("fails") == f.col("attempts"))
+    read, committed_reads, unknown_reads = (
+        f.when(failed, f.col(name)).otherwise(f.col(f"hidden_{name}")) for name in _OF_READS
+    )
+    zombie = (f.col("late_oks") > 0) | (
+        (f.col("late_unknowns") > 0) & (f.col("timely") == 0) & (f.col("reads") > 0)
+    )
     return cases_of(
         table.withColumn("at", f.get("stored", f.lit(0))),
         {
@@ -120,20 +156,22 @@ def value_cases(table: DataFrame) -> DataFrame:
                 ),
             ),
             "aborted_read": (
-                sent & (f.col("fails") == f.col("attempts")) & (f.col("reads") > 0),
+                read > 0,
                 _value_case(
                     "aborted_read",
+                    offset=f.coalesce("hidden_offset", "at.first_offset"),
                     permit=f.when(
-                        aborted & (f.col("committed_reads") == 0) & (f.col("unknown_reads") == 0),
+                        aborted & (committed_reads == 0) & (unknown_reads == 0),
                         f.lit("isolation=read_uncommitted"),
                     ),
                     doubt=f.when(
-                        aborted & (f.col("committed_reads") == 0),
+                        aborted & (committed_reads == 0),
                         f.lit("configuration unknown: isolation"),
                     ),
                     broken=f.when(aborted, f.lit("isolation=read_committed")),
                 ),
             ),
+            "zombie_write": (zombie, _value_case("zombie_write")),
         },
     )
 
@@ -155,6 +193,7 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
             "key": f.col("key"),
             "value_id": f.col("value_id"),
             "sequence": f.col("sequence"),
+            "transaction": f.col("transaction"),
             "time_us": f.coalesce(f.col("send_us"), f.col("read_us")),
             "attempts": f.col("attempts"),
             "values": f.array("value_id"),
@@ -163,42 +202,50 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
     )
 
 
+_FIRST = ("group", "producer", "sequence", "key", "acks", "topic", "partition")
+
+
 def _sent(sends: DataFrame) -> DataFrame:
-    acknowledged = f.col("outcome") == "ok"
-    unknown = f.col("outcome") == "unknown"
-    first = f.struct(
-        "attempt", "group", "producer", "sequence", "key", "acks", "topic", "partition"
-    )
-    last = f.struct(
-        "attempt",
-        (unknown & f.col("answer_us").isNull() & (f.col("acks") != 0)).alias("open"),
-        "error",
-    )
+    hidden, late = f.col("hidden"), f.col("late")
+    acknowledged = (f.col("outcome") == "ok") & ~hidden
+    unknown = (f.col("outcome") == "unknown") & ~hidden
+    has_place = f.col("offset").isNotNull()
+    told = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
+    is_open = unknown & f.col("answer_us").isNull() & (f.col("acks") != 0)
+    sums = {
+        "attempts": f.lit(True),
+        "oks": acknowledged,
+        "unknowns": unknown,
+        "fails": ~acknowledged & ~unknown,
+        "aborts": f.col("aborted"),
+        "hiddens": hidden | told,
+        "unplaced": hidden & ~has_place,
+        "late_oks": late & (f.col("outcome") == "ok"),
+        "late_unknowns": late & (f.col("outcome") == "unknown"),
+        "timely": ~late & (f.col("outcome") != "fail"),
+    }
     return sends.select(
         *_IN_PARTITION,
-        f.when(acknowledged, f.col("offset")).alias("offset"),
-        first.alias("first"),
-        last.alias("last"),
-        f.lit(1).cast("bigint").alias("attempts"),
-        acknowledged.cast("bigint").alias("oks"),
-        unknown.cast("bigint").alias("unknowns"),
-        (f.col("outcome") == "fail").cast("bigint").alias("fails"),
-        *(f.lit(0).cast("bigint").alias(name) for name in _SUMS[4:]),
+        f.when(acknowledged | hidden, f.col("offset")).alias("offset"),
+        # What was sent again in another transaction counts as it was sent there.
+        f.struct(hidden.alias("hidden"), "attempt", *_FIRST).alias("first"),
+        f.struct("attempt", is_open.alias("open")).alias("last"),
+        *(holds.cast("bigint").alias(name) for name, holds in sums.items()),
+        *(f.lit(0).cast("bigint").alias(name) for name in _OF_READS),
         f.col("attempt").alias("last_attempt"),
         f.when(unknown, f.col("attempt")).alias("unknown_attempt"),
+        f.when(hidden | late, f.col("transaction")).alias("transaction"),
         "send_us",
-        (acknowledged & f.col("offset").isNotNull()).alias("acked"),
+        (acknowledged & has_place).alias("acked"),
+        (hidden & has_place).alias("hides"),
     )
 
 
 def _read(reads: DataFrame, settings: SettingsTables) -> DataFrame:
-    judged = settings.of_consumers(
-        reads.select(*_AT_PLACE, "group", "time_us"), "group", "settings_"
-    )
-    isolation = f.col("settings_isolation")
-    return judged.select(
+    isolation = f.col("isolation")
+    return settings.with_isolation(reads).select(
         *_AT_PLACE,
-        *(f.lit(0).cast("bigint").alias(name) for name in _SUMS[:4]),
+        *(f.lit(0).cast("bigint").alias(name) for name in _OF_SENDS),
         f.lit(1).cast("bigint").alias("reads"),
         f.coalesce((isolation == "read_committed").cast("bigint"), f.lit(0)).alias(
             "committed_reads"
@@ -206,15 +253,21 @@ def _read(reads: DataFrame, settings: SettingsTables) -> DataFrame:
         isolation.isNull().cast("bigint").alias("unknown_reads"),
         f.col("time_us").alias("read_us"),
         f.lit(False).alias("acked"),
+        f.lit(False).alias("hides"),
     )
 
 
-def _merged() -> list[Column]:
+def _where(condition: str, number: str) -> Column:
+    return f.when(f.col(condition), f.col(number)).otherwise(0)
+
+
+def _merged(sums: tuple[str, ...]) -> list[Column]:
     """The columns that are put together in the same way at each step."""
     return [
         f.min("first").alias("first"),
         f.max("last").alias("last"),
-        *(f.sum(name).alias(name) for name in _SUMS),
+        *(f.sum(name).alias(name) for name in sums),
+        f.max("transaction").alias("transaction"),
         f.max("last_attempt").alias("last_attempt"),
         f.min("unknown_attempt").alias("unknown_attempt"),
         f.min("send_us").alias("send_us"),

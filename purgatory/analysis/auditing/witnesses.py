@@ -34,10 +34,16 @@ EVENT: Mapping[str, str] = {
     "topic": "string",
     "partition": "int",
     "offset": "bigint",
+    "transactional_id": "string",
+    "epoch": "int",
+    "transaction": "bigint",
+    "isolation": "string",
+    "held": "boolean",
 }
-"""A row of the trace in a witness: `event` is `send`, `read`, `effect` or `commit`.
+"""A row of the trace in a witness: `event` is `send`, `read`, `effect`, `commit`, `transaction`.
 
-`until_us` is when the answer to a send was there. What does not apply is null.
+`until_us` is when the answer to a send was there, or a transaction over. What does not apply is
+null.
 """
 
 _KEY = ["run_id", "anomaly", "rank"]
@@ -54,6 +60,7 @@ _WITNESS = (
     "key",
     "value_id",
     "sequence",
+    "transaction",
     "time_us",
     "count",
 )
@@ -70,13 +77,13 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
 
     Args:
         cases: with verdicts.
-        runs: `run_id`, and `has_effects`, `has_commits`: whether the run has rows of those.
+        runs: `run_id`, and `has_effects` and so on: whether the run has rows of those.
     """
     found = cases.groupBy("run_id", "anomaly", "group", "verdict", "setting").agg(
         f.sum("weight").alias("count")
     )
     names = f.explode(f.array(*(f.lit(name) for name in ANOMALIES))).alias("anomaly")
-    asked = runs.select("run_id", "has_effects", "has_commits", names)
+    asked = runs.select("*", names)
     lacking = _lacking()
     return asked.join(found, ["run_id", "anomaly"], "left").select(
         "run_id",
@@ -100,10 +107,7 @@ def counts_order() -> list[Column]:
 def witnesses(
     cases: DataFrame,
     most: int,
-    sends: DataFrame,
-    reads: DataFrame,
-    effects: DataFrame | None,
-    commits: DataFrame | None,
+    tables: Mapping[str, DataFrame],
 ) -> DataFrame:
     """The table `witnesses`: the first `most` cases of each run and anomaly, with their rows.
 
@@ -132,13 +136,19 @@ def witnesses(
     )
     by_value = chosen.select(*_KEY, f.explode(f.array_distinct("values")).alias("value_id"))
     by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
-    of_values, of_inputs = _events(sends, reads, effects, commits)
+    of_values, of_inputs = _events(tables)
     events = of_values.join(f.broadcast(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
     events = events.unionByName(
         of_inputs.join(f.broadcast(by_input.select(*_KEY, "input.*")), ["run_id", *_INPUT]).select(
             *_KEY, "event"
         )
     )
+    if "transactions" in tables:
+        named = chosen.where("transaction is not null").select(*_KEY, "transaction")
+        rows = tables["transactions"]
+        ends = rows.select("run_id", "transaction", _event(rows, "transaction"))
+        of_transactions = ends.join(f.broadcast(named), ["run_id", "transaction"])
+        events = events.unionByName(of_transactions.select(*_KEY, "event"))
     earliest = Window.partitionBy(*_KEY).orderBy("event")
     shown = (
         events.distinct()
@@ -164,25 +174,33 @@ def witnesses_order() -> list[Column]:
 def _lacking() -> Column:
     of_effects = f.col("anomaly").isin("key_order_violation")
     of_both = f.col("anomaly").isin("offset_without_result", "result_without_offset")
-    return f.when(
-        (of_effects | of_both) & ~f.col("has_effects"), f.lit("no effects in the trace")
-    ).when(of_both & ~f.col("has_commits"), f.lit("no commits in the trace"))
+    of_ends = f.col("anomaly").isin("partial_transaction", "zombie_write")
+    # Where there are transactions, commits tell whether they hold.
+    by_effects = of_effects | (of_both & ~f.col("has_transactions"))
+    return (
+        f.when(by_effects & ~f.col("has_effects"), f.lit("no effects in the trace"))
+        .when(of_both & ~f.col("has_commits"), f.lit("no commits in the trace"))
+        .when(
+            of_ends & f.col("has_transactional") & ~f.col("has_transactions"),
+            f.lit("no transactions in the trace"),
+        )
+    )
 
 
 def _position(names: Mapping[str, str] | tuple[str, ...], column: str) -> Column:
     return f.array_position(f.array(*(f.lit(name) for name in names)), f.col(column))
 
 
-def _events(
-    sends: DataFrame, reads: DataFrame, effects: DataFrame | None, commits: DataFrame | None
-) -> tuple[DataFrame, DataFrame]:
+def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
     """The rows of the trace as events: those to be found by value, and those by their input."""
+    sends, reads = tables["sends"], tables["reads"]
     sent, read = _event(sends, "send"), _event(reads, "read")
     of_values = sends.select("run_id", "value_id", sent).unionByName(
         reads.select("run_id", "value_id", read)
     )
     of_inputs = reads.select("run_id", *_INPUT, read)
-    for table, name in ((effects, "effect"), (commits, "commit")):
+    for name in ("effect", "commit"):
+        table = tables.get(f"{name}s")
         if table is not None:
             of_inputs = of_inputs.unionByName(table.select("run_id", *_INPUT, _event(table, name)))
     return of_values, of_inputs
@@ -192,6 +210,8 @@ def _event(rows: DataFrame, name: str) -> Column:
     given = {column: column for column in rows.columns if column in EVENT}
     if name == "send":
         given |= {"time_us": "send_us", "until_us": "answer_us"}
+    if name == "transaction":
+        given |= {"time_us": "begun_us", "until_us": "ended_us"}
     sources = {**{column: f"`{source}`" for column, source in given.items()}, "event": f"'{name}'"}
     fields = ", ".join(
         f"'{field}', CAST({sources.get(field, 'NULL')} AS {kind})" for field, kind in EVENT.items()

@@ -83,6 +83,8 @@ def look(event: Row) -> str:
 
 def who(event: Row) -> str:
     """Whose event it is."""
+    if event["event"] == "transaction":
+        return str(event["transactional_id"])
     group = "" if event["group"] is None else f"{event['group']}/"
     if event["event"] == "send":
         return f"{group}producer {event['producer']}"
@@ -116,6 +118,8 @@ def summary(event: Row, letter_of: Mapping[int, str]) -> str:
         return f"send{value}{again}: {event['outcome']}, {place(event)}"
     if event["event"] == "read":
         return f"read{value}: {place(event)}"
+    if event["event"] == "transaction":
+        return f"transaction {event['transaction']}: {event['outcome']}"
     if event["event"] == "effect":
         return f"applied version {event['version']}: {place(event)}"
     return f"{event['event']}: {place(event)}"

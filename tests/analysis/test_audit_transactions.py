@@ -1,0 +1,230 @@
+"""The audit of a cluster's traces: of one that is whole nothing is violated; what is broken in one
+is found, as often as it happened, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.auditing.audit_results import trace_audit
+from purgatory.analysis.traces.survey import find_traces
+from purgatory.cluster import ClusterConfig, ThreadedCluster, marker_sending, start_trace
+from purgatory.cluster.made_batches import made_marker
+from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    FetchIsolation,
+    KafkaError,
+    ProducerIdentity,
+    RecordBatch,
+    TopicPartition,
+    leader_reads,
+    write_markers,
+)
+from purgatory.kafka.groups.broker_groups import BrokerGroups
+from purgatory.kafka.log import Log
+from purgatory.kafka.producer_state import ProducerStates
+from tests.cluster.transactional_run import (
+    AMID,
+    COMMITTED,
+    CONSUMERS,
+    PRODUCERS,
+    RESULTS,
+    UNCOMMITTED,
+    copy_in_transactions,
+    read_amid,
+    read_results,
+    take_over,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+Break = Callable[[pytest.MonkeyPatch], None]
+Found = dict[tuple[str, str | None, str, str | None], int]
+
+ISOLATED = f"isolation={COMMITTED}"
+ABORTED_COPIES = 6
+"""Records of the three transactions of the copier that it aborts, of 11; 8 are committed."""
+
+
+def _nothing(_: pytest.MonkeyPatch) -> None:
+    """Leave the cluster whole."""
+
+
+def _aborted_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """Readers with read_committed are told of no aborted transaction, and show all records."""
+    patch.setattr(ProducerStates, "aborted_between", lambda *_: ())
+
+
+def _one_marker_is_wrong(patch: pytest.MonkeyPatch) -> None:
+    """On one of two partitions the second transaction that is committed gets the other marker."""
+    commits = 0
+
+    def write(
+        manager: Any, groups: Any, markers: Mapping[TopicPartition, RecordBatch], respond: Any
+    ) -> None:
+        nonlocal commits
+        at = TopicPartition(RESULTS, 1)
+        marker = markers.get(at)
+        if marker is not None and marker.control is EndTransaction.COMMIT:
+            commits += 1
+            if commits == 2:
+                producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+                wrong = made_marker(producer, EndTransaction.ABORT, marker.coordinator_epoch)
+                markers = {**markers, at: wrong}
+        write_markers(manager, groups, markers, respond)
+
+    patch.setattr(marker_sending, "write_markers", write)
+
+
+def _zombies_pass(patch: pytest.MonkeyPatch) -> None:
+    """Leaders take records of producers whose epoch is over."""
+    find_duplicate = ProducerStates.find_duplicate
+
+    def find(states: ProducerStates, *batch: Any) -> Any:
+        try:
+            return find_duplicate(states, *batch)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise
+            return None
+
+    patch.setattr(ProducerStates, "find_duplicate", find)
+
+
+def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
+    """Coordinators of groups drop the offsets that are committed, and keep those that are not."""
+    end_transaction = BrokerGroups.end_transaction
+    other = {
+        EndTransaction.COMMIT: EndTransaction.ABORT,
+        EndTransaction.ABORT: EndTransaction.COMMIT,
+    }
+
+    def end(groups: BrokerGroups, partition: int, producer_id: int, how: EndTransaction) -> None:
+        end_transaction(groups, partition, producer_id, other[how])
+
+    patch.setattr(BrokerGroups, "end_transaction", end)
+
+
+def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
+    """Leaders show read_committed what isn't decided."""
+
+    def visible_end(log: Log, isolation: FetchIsolation) -> int:
+        return log.end_offset if isolation is FetchIsolation.LOG_END else log.high_watermark
+
+    patch.setattr(leader_reads, "visible_end", visible_end)
+
+
+RUNS: Mapping[str, tuple[Break, Found]] = {
+    "whole": (
+        _nothing,
+        {
+            ("aborted_read", "copier", "permitted", f"isolation={UNCOMMITTED}"): ABORTED_COPIES,
+            ("aborted_read", "zombie", "permitted", f"isolation={UNCOMMITTED}"): 1,
+        },
+    ),
+    "aborted": (
+        _aborted_are_not_told,
+        {
+            ("aborted_read", "copier", "violation", ISOLATED): ABORTED_COPIES,
+            ("aborted_read", "zombie", "violation", ISOLATED): 1,
+        },
+    ),
+    "markers": (
+        _one_marker_is_wrong,
+        {
+            ("partial_transaction", COMMITTED, "violation", ISOLATED): 1,
+            ("lost_write", "copier", "violation", "acks=all"): 1,
+        },
+    ),
+    # The record lands in the transaction of the successor, and is shown with it.
+    "zombies": (
+        _zombies_pass,
+        {
+            ("zombie_write", "zombie", "violation", None): 1,
+            ("aborted_read", "zombie", "violation", ISOLATED): 1,
+            ("multi_writer", "successor", "permitted", "single_writer=false"): 1,
+        },
+    ),
+    "offsets": (
+        _offsets_end_otherwise,
+        {
+            ("offset_without_result", "copies", "violation", None): 3,
+            ("result_without_offset", "copies", "violation", None): 8,
+        },
+    ),
+    "early": (
+        _open_ones_are_shown,
+        {("partial_transaction", AMID, "violation", ISOLATED): 1},
+    ),
+}
+
+
+def _run(folder: Path, name: str, broken: Break) -> None:
+    trace, writer = start_trace(folder, name, PRODUCERS, CONSUMERS)
+    with pytest.MonkeyPatch.context() as patch:
+        broken(patch)
+        with ThreadedCluster(ClusterConfig(brokers=3), trace) as cluster:
+            copy_in_transactions(cluster)
+            take_over(cluster)
+            if name == "early":
+                read_amid(cluster)
+            read_results(cluster, COMMITTED)
+            if name == "whole":
+                read_results(cluster, UNCOMMITTED)
+    trace.close()
+    writer.finish(trace.duration_ms, {})
+
+
+@pytest.fixture(scope="module")
+def audited(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Found], list[dict[str, Any]]]:
+    """What was found in each run, and the witnesses of all."""
+    root = tmp_path_factory.mktemp("traces")
+    for name, (broken, _) in RUNS.items():
+        _run(root / name, name, broken)
+    with trace_audit(spark, find_traces([root])) as result:
+        rows = result.audit.where("count > 0").toArrow().to_pylist()
+        witnesses = result.witnesses.toArrow().to_pylist()
+    found: dict[str, Found] = {name: {} for name in RUNS}
+    for row in rows:
+        if (row["group"], row["verdict"]) == ("copies", "permitted"):
+            continue  # it subscribes: what it is given again is none of a transaction's business
+        key = row["anomaly"], row["group"], row["verdict"], row["setting"]
+        found[row["run_id"].partition("-")[0]][key] = row["count"]
+    return found, witnesses
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_broken_is_found_and_nothing_else(
+    audited: tuple[dict[str, Found], list[dict[str, Any]]], name: str
+) -> None:
+    assert audited[0][name] == RUNS[name][1]
+
+
+def test_witnesses_show_the_transactions(
+    audited: tuple[dict[str, Found], list[dict[str, Any]]],
+) -> None:
+    shown = set()
+    for witness in audited[1]:
+        anomaly, number = witness["anomaly"], witness["transaction"]
+        if anomaly in ("lost_write", "multi_writer") or witness["group"] == "copies":
+            continue
+        [end] = [event for event in witness["events"] if event["event"] == "transaction"]
+        assert end["transaction"] == number
+        sends = [event for event in witness["events"] if event["event"] == "send"]
+        assert {send["transaction"] for send in sends} == {number}
+        shown.add((anomaly, end["transactional_id"], end["outcome"]))
+    assert shown == {
+        ("aborted_read", "copier", "aborted"),
+        ("aborted_read", "taken over", "aborted"),
+        ("partial_transaction", "copier", "committed"),
+        ("partial_transaction", "slow", "committed"),
+        ("zombie_write", "taken over", "aborted"),
+    }
