@@ -225,7 +225,8 @@ class Instance:
         self.group.counts.retries += batch.attempt > 1
         self._tried[batch] = None
         connection = self._steps.connection(leader, coordinates=False)
-        connection.send(TransactionalProduce(self, connection, batch))
+        transactional_id = self._application.transactional_id
+        connection.send(TransactionalProduce(self, connection, batch, transactional_id))
 
     def _send_later(self, batch: TransactionalBatch) -> None:
 

@@ -20,9 +20,9 @@ from purgatory.kafka.transactions.transaction_verification import (
     refused_outside,
     verified,
 )
+from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.produce_request import ProduceRequest, Sender
-from purgatory.simulation.sent_transactions import TransactionalBatch
 from purgatory.simulation.simulated_groups import offsets_partition_of
 from purgatory.simulation.simulated_transactions import transactions_partition_of
 
@@ -241,17 +241,19 @@ class EndTxn(TransactionRequest):
 class TransactionalProduce(ProduceRequest):
     """A produce request with one batch of a transaction: the leader asks whether it is open."""
 
-    __slots__ = ()
+    __slots__ = ("_transactional_id",)
 
-    def __init__(self, producer: Sender, connection: Connection, batch: TransactionalBatch) -> None:
+    def __init__(
+        self, producer: Sender, connection: Connection, batch: Batch, transactional_id: str
+    ) -> None:
         super().__init__(producer, connection, [batch])
+        self._transactional_id = transactional_id
 
     def execute(self, broker: Server) -> None:
         [batch] = self.batches
-        assert isinstance(batch, TransactionalBatch), "it was made of one"
         refused = refused_outside(
             broker.manager,
-            batch.transaction.transactional_id,
+            self._transactional_id,
             {batch.queue.topic_partition: [batch.record_batch()]},
             broker.coordinator_of,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,24 +16,40 @@ from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
 from purgatory.cluster.broker import Broker
-from purgatory.kafka import ErrorCode, TopicPartition
+from purgatory.kafka import (
+    TRANSACTIONS_TOPIC,
+    ErrorCode,
+    ProducerIdentity,
+    RecordBatch,
+    TopicPartition,
+    partition_of,
+)
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CountedFault, Fault
 from tests.cluster.wire_values import read_answer, record_batch, request_frame
-from tests.drivers.decisions import Decisions, PartitionDecisions, ReplicaState, decided
+from tests.drivers.decisions import (
+    MARKERS,
+    Decisions,
+    PartitionDecisions,
+    ReplicaState,
+    decided,
+)
 from tests.drivers.driver import Answers
 from tests.drivers.steps import (
     BROKERS,
     MIN_INSYNC,
     PARTITIONS,
     TOPIC,
+    TRANSACTIONAL_ID,
     Begin,
     End,
     Produce,
     Read,
     Step,
     Story,
+    Transact,
     WaitForLag,
+    WaitForTimeout,
 )
 
 _SHORT_LAG_MS = 500
@@ -41,8 +59,12 @@ _LOOK_S = 0.001
 _REST_S = 0.01
 """How long nothing must change any more."""
 
-_PRODUCE, _FETCH = 0, 1
-_VERSIONS = {_PRODUCE: 9, _FETCH: 11}
+_PRODUCE, _FETCH, _INIT, _ADD, _END = 0, 1, 22, 24, 26
+_VERSIONS = {_PRODUCE: 9, _FETCH: 11, _INIT: 4, _ADD: 3, _END: 3}
+_API_OF = {"init": _INIT, "add": _ADD, "commit": _END, "abort": _END}
+_NOBODY = ProducerIdentity(-1, -1)
+_STATE_PARTITIONS = 5
+"""As many as the simulation has."""
 
 
 class ClusterDriver:
@@ -62,7 +84,10 @@ class ClusterDriver:
             min_insync_replicas=MIN_INSYNC,
             replica_max_lag_ms=self._lag_ms,
             data_dir=folder,
+            transactions_partitions=_STATE_PARTITIONS,
         )
+        self._has_transactions = story.has_transactions
+        self._producers: dict[str, ProducerIdentity] = {}
         self._runner = asyncio.Runner()
         self._cluster = Cluster(config)
         self._begun: list[tuple[Fault, BegunFault]] = []
@@ -71,7 +96,13 @@ class ClusterDriver:
 
     def __enter__(self) -> Self:
         self._runner.run(self._cluster.start())
+        if self._has_transactions:
+            self._runner.run(self._begin_to_coordinate())
         return self
+
+    async def _begin_to_coordinate(self) -> None:
+        """Have the topic made whose partitions' leaders coordinate."""
+        next(iter(self._cluster.brokers.values())).cluster.transactions_partitions()
 
     def __exit__(
         self,
@@ -98,7 +129,12 @@ class ClusterDriver:
     async def _take(self, step: Step) -> None:
         match step:
             case Produce():
-                await self._ask(step, step.client, _PRODUCE, _produce_values(step))
+                identity = None if step.transaction is None else self._producers[step.transaction]
+                await self._ask(step, step.client, _PRODUCE, _produce_values(step, identity))
+            case Transact():
+                await self._transact(step)
+            case WaitForTimeout():
+                pass  # what comes of it is waited for
             case Read():
                 await self._ask(step, "", _FETCH, _fetch_values(step))
             case Begin():
@@ -135,11 +171,32 @@ class ClusterDriver:
             return
         if isinstance(step, Produce) and step.acks == 0:
             self.answers.take(number, "sent")
+        await self._send(number, client, broker_id, api_key, values)
+
+    async def _transact(self, step: Transact) -> None:
+        number = self.answers.ask(step)
+        place = TopicPartition(
+            TRANSACTIONS_TOPIC, partition_of(TRANSACTIONAL_ID, _STATE_PARTITIONS)
+        )
+        state = self._cluster.controller.state_of(place)
+        assert state is not None
+        if state.leader < 0:
+            self.answers.take(number, "NO LEADER")
+            return
+        identity = _NOBODY if step.asks == "init" else self._producers[step.producer]
+        values = _transact_values(step, identity)
+        known = await self._send(number, "", state.leader, _API_OF[step.asks], values)
+        known.on_init = partial(self._producers.__setitem__, step.producer)
+
+    async def _send(
+        self, number: int, client: str, broker_id: int, api_key: int, values: dict[str, Any]
+    ) -> _Client:
         key = (client or str(next(self._unnamed)), broker_id)
         known = self._clients.get(key)
         if known is None or known.is_closed:
             known = self._clients[key] = _Client(self.answers)
         await known.ask(self._cluster.brokers[broker_id], number, api_key, values)
+        return known
 
     # What goes wrong.
 
@@ -185,7 +242,7 @@ class ClusterDriver:
         replica = broker.manager.partition(topic_partition)
         assert replica is not None
         batches = replica.log.read(0, 2**31) if replica.log.end_offset else ()
-        letters = "".join(_letters(batch.to_bytes()) for batch in batches)
+        letters = "".join(map(_letters_or_marker, batches))
         return ReplicaState(letters, replica.high_watermark)
 
 
@@ -203,6 +260,8 @@ class _Client:
         """The API of each request without an answer, by its number."""
         self._reading: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter
+        self.on_init: Callable[[ProducerIdentity], object]
+        """Takes who a transactional producer is."""
 
     async def ask(self, broker: Broker, number: int, api_key: int, values: dict[str, Any]) -> None:
         """Send a request; where the broker is dead, the connection is lost."""
@@ -238,16 +297,34 @@ class _Client:
         if api_key is None:
             return  # it came before
         body = read_answer(api_key, _VERSIONS[api_key], frame)[1]
+        if api_key in _API_OF.values():
+            self._answers.take(number, self._text_of(api_key, body))
+            return
         [topic] = body.responses
         if api_key == _FETCH:
             [partition] = topic.partitions
             records = bytes(partition.records or b"")
-            text = f"{ErrorCode(partition.error_code).name} {_letters_of_all(records)}"
+            aborted = "".join(
+                f" aborted at {one.first_offset}" for one in partition.aborted_transactions or ()
+            )
+            text = f"{ErrorCode(partition.error_code).name} {_letters_of_all(records)}{aborted}"
         else:
             [partition] = topic.partition_responses
             at = f" at {partition.base_offset}" if partition.base_offset >= 0 else ""
             text = f"{ErrorCode(partition.error_code).name}{at}"
         self._answers.take(number, text)
+
+    def _text_of(self, api_key: int, body: Any) -> str:
+        if api_key == _ADD:
+            [topic] = body.results_by_topic_v3_and_below
+            [partition] = topic.results_by_partition
+            return ErrorCode(partition.partition_error_code).name
+        error = ErrorCode(body.error_code).name
+        if api_key == _END:
+            return error
+        if not body.error_code:
+            self.on_init(ProducerIdentity(body.producer_id, body.producer_epoch))
+        return f"{error} {body.producer_epoch}"
 
     def _lose_all(self) -> None:
         self.is_closed = True
@@ -256,14 +333,30 @@ class _Client:
             self._answers.take(number, "CONNECTION LOST")
 
 
-def _produce_values(step: Produce) -> dict[str, Any]:
+def _transact_values(step: Transact, identity: ProducerIdentity) -> dict[str, Any]:
+    values = {"transactional_id": TRANSACTIONAL_ID, **identity._asdict()}
+    match step.asks:
+        case "init":
+            return {**values, "transaction_timeout": timedelta(milliseconds=step.timeout_ms)}
+        case "add":
+            values["topics"] = [{"name": TOPIC, "partitions": [step.partition]}]
+            return {f"v3_and_below_{name}": value for name, value in values.items()}
+    return {**values, "committed": step.asks == "commit"}
+
+
+def _produce_values(step: Produce, identity: ProducerIdentity | None) -> dict[str, Any]:
     values = [step.letter.encode()] * step.records
-    if step.producer is None:
+    if identity is not None:
+        records = record_batch(
+            values, identity.producer_id, step.sequence, identity.producer_epoch, transactional=True
+        )
+    elif step.producer is None:
         records = record_batch(values)
     else:
         records = record_batch(values, step.producer, step.sequence, epoch=0)
     data = [{"index": step.partition, "records": records}]
     return {
+        "transactional_id": None if identity is None else TRANSACTIONAL_ID,
         "acks": step.acks,
         "timeout": timedelta(milliseconds=step.timeout_ms),
         "topic_data": [{"name": TOPIC, "partition_data": data}],
@@ -282,6 +375,7 @@ def _fetch_values(step: Read) -> dict[str, Any]:
         "max_wait": timedelta(0),
         "min_bytes": 1,
         "max_bytes": 1 << 20,
+        "isolation_level": int(step.committed),
         "session_epoch": -1,
         "topics": [{"topic": TOPIC, "partitions": [partition]}],
     }
@@ -291,10 +385,14 @@ def _letters(batch: bytes) -> str:
     return "".join((record.value or b"").decode() for record in read_batch(batch, 0)[0].records)
 
 
+def _letters_or_marker(batch: RecordBatch) -> str:
+    return _letters(batch.to_bytes()) if batch.control is None else MARKERS[batch.control]
+
+
 def _letters_of_all(batches: bytes) -> str:
     letters, start = "", 0
     while start < len(batches):
-        batch, size = read_batch(batches, start)
-        letters += "".join((record.value or b"").decode() for record in batch.records)
+        _, size = read_batch(batches, start)
+        letters += _letters_or_marker(RecordBatch.from_bytes(batches[start : start + size]))
         start += size
     return letters

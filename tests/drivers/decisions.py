@@ -16,6 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from purgatory.kafka import EndTransaction
+
+MARKERS = {EndTransaction.COMMIT: "!", EndTransaction.ABORT: "x"}
+"""How the end of a transaction shows among the records of a log."""
+
 
 @dataclass(frozen=True)
 class ReplicaState:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tests.drivers.decisions import Decisions
-from tests.drivers.steps import ALL, Produce, Read, Step
+from tests.drivers.steps import ALL, Produce, Read, Step, Transact
 
 
 class Driver(Protocol):
@@ -28,10 +28,10 @@ class Answers:
     """The answers of the steps that ask something, in the order of the steps."""
 
     def __init__(self) -> None:
-        self._steps: list[Produce | Read | str] = []
+        self._steps: list[Produce | Read | Transact | str] = []
         self._texts: list[str] = []
 
-    def ask(self, step: Produce | Read | str) -> int:
+    def ask(self, step: Produce | Read | Transact | str) -> int:
         """Note that a step asks; return its number."""
         self._steps.append(step)
         self._texts.append("-")
@@ -63,8 +63,10 @@ class Answers:
         ]
 
 
-def _name_of(step: Produce | Read | str) -> str:
+def _name_of(step: Produce | Read | Transact | str) -> str:
     match step:
+        case Transact(asks=asks, producer=producer):
+            return f"{producer} {asks}"
         case Produce(letter=letter):
             return letter
         case Read():

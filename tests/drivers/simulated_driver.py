@@ -9,10 +9,15 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, cast
 
 from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    FetchIsolation,
     FetchParams,
+    InitAnswer,
     PartitionFetch,
     PartitionFetchResponse,
     PartitionProduceResponse,
+    ProducerIdentity,
     RecordBatch,
     TopicPartition,
 )
@@ -26,28 +31,54 @@ from purgatory.simulation.produce_request import ProduceRequest, Sender
 from purgatory.simulation.scenario import (
     ClusterSection,
     FollowersSection,
+    ProducersSection,
     Scenario,
     TopicSection,
+    TransactionsSection,
 )
 from purgatory.simulation.scenario_file import LoadedScenario
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_faults import SimulatedFaults
-from tests.drivers.decisions import Decisions, PartitionDecisions, ReplicaState, decided
+from purgatory.simulation.simulated_transactions import transactions_partition_of
+from purgatory.simulation.transactional_requests import (
+    AddPartitions,
+    AskedBy,
+    EndTxn,
+    InitProducerId,
+    TransactionalProduce,
+)
+from tests.drivers.decisions import (
+    MARKERS,
+    Decisions,
+    PartitionDecisions,
+    ReplicaState,
+    decided,
+)
 from tests.drivers.driver import Answers
 from tests.drivers.steps import (
     BROKERS,
     MIN_INSYNC,
     PARTITIONS,
     TOPIC,
+    TRANSACTION_MS,
+    TRANSACTIONAL_ID,
     Begin,
     End,
     Produce,
     Read,
     Step,
     Story,
+    Transact,
     WaitForLag,
+    WaitForTimeout,
 )
 
+_TRANSACTIONAL = (
+    ProducersSection(
+        group="unused", rate=1.0, idempotence=True, transactions=TransactionsSection()
+    ),
+)
+"""With such a section brokers coordinate transactions; its producers never begin."""
 _SETTLE_MS = 200
 _SHORT_LAG_MS = 1_000
 _NO_LAG_MS = 1_000_000_000
@@ -77,6 +108,7 @@ class SimulatedDriver:
                 min_insync_replicas=MIN_INSYNC,
             ),
             followers=FollowersSection(fetch_max_wait_ms=10),
+            producers=_TRANSACTIONAL if story.has_transactions else (),
         )
         self._run = run = Simulation(LoadedScenario(scenario, Path(), "story"))
         for broker in run.brokers:
@@ -89,6 +121,7 @@ class SimulatedDriver:
             broker.faults = self._faults
         self._begun: list[tuple[Fault, BegunFault]] = []
         self._connections: dict[tuple[str, int], Connection] = {}
+        self._producers: dict[str, ProducerIdentity] = {}
 
     def __enter__(self) -> Self:
         self._advance(_SETTLE_MS)
@@ -111,6 +144,10 @@ class SimulatedDriver:
                 self._produce(step)
             case Read():
                 self._read(step)
+            case Transact():
+                self._transact(step)
+            case WaitForTimeout():
+                self._advance(TRANSACTION_MS)
             case Begin():
                 self._begin(step.fault)
             case End():
@@ -145,9 +182,14 @@ class SimulatedDriver:
             self.answers.take(number, "NO LEADER")
             return
         connection = self._connection(step.client, broker)
-        client = _ProducingClient(self.answers, number, step)
-        batch = cast(Batch, client)
-        connection.send(ProduceRequest(cast(Sender, client), connection, [batch]))
+        identity = None if step.transaction is None else self._producers[step.transaction]
+        client = _ProducingClient(self.answers, number, step, identity)
+        batch, sender = cast(Batch, client), cast(Sender, client)
+        connection.send(
+            ProduceRequest(sender, connection, [batch])
+            if identity is None
+            else TransactionalProduce(sender, connection, batch, TRANSACTIONAL_ID)
+        )
 
     def _read(self, step: Read) -> None:
         number = self.answers.ask(step)
@@ -156,7 +198,40 @@ class SimulatedDriver:
             self.answers.take(number, "NO LEADER")
             return
         connection = self._connection("", broker)
-        connection.send(_ReadRequest(connection, self.answers, number, step.partition))
+        connection.send(_ReadRequest(connection, self.answers, number, step))
+
+    def _transact(self, step: Transact) -> None:
+        number = self.answers.ask(step)
+        place = transactions_partition_of(TRANSACTIONAL_ID)
+        leader = self._run.controller.assignment_of(place).leader
+        if leader < 0:
+            self.answers.take(number, "NO LEADER")
+            return
+        connection = self._connection("", self._run.brokers[leader])
+
+        def answered(answer: InitAnswer | ErrorCode | None) -> None:
+            if isinstance(answer, InitAnswer):
+                if answer.error is ErrorCode.NONE:
+                    identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+                    self._producers[step.producer] = identity
+                text = f"{answer.error.name} {answer.producer_epoch}"
+            else:
+                text = "CONNECTION LOST" if answer is None else answer.name
+            self.answers.take(number, text)
+
+        asked_by = AskedBy(
+            TRANSACTIONAL_ID, None if step.asks == "init" else self._producers[step.producer]
+        )
+        match step.asks:
+            case "init":
+                request: Request = InitProducerId(asked_by, connection, answered, step.timeout_ms)
+            case "add":
+                places = [TopicPartition(TOPIC, step.partition)]
+                request = AddPartitions(asked_by, connection, answered, places)
+            case _:
+                how = EndTransaction[step.asks.upper()]
+                request = EndTxn(asked_by, connection, answered, how)
+        connection.send(request)
 
     def _asked(self, step: Produce | Read) -> Broker | None:
         if step.broker is not None:
@@ -203,7 +278,10 @@ class SimulatedDriver:
 class _ProducingClient:
     """Stands for a simulated producer with one batch, and for that batch and its queue."""
 
-    def __init__(self, answers: Answers, number: int, step: Produce) -> None:
+    def __init__(
+        self, answers: Answers, number: int, step: Produce, identity: ProducerIdentity | None
+    ) -> None:
+        self._identity = identity
         self.group = SimpleNamespace(
             acks=step.acks, section=SimpleNamespace(timeout_ms=step.timeout_ms)
         )
@@ -216,6 +294,17 @@ class _ProducingClient:
 
     def record_batch(self) -> RecordBatch:
         step = self._step
+        if self._identity is not None:
+            return RecordBatch(
+                0,
+                step.records,
+                100,
+                producer_id=self._identity.producer_id,
+                producer_epoch=self._identity.producer_epoch,
+                base_sequence=step.sequence,
+                tag=step.letter,
+                transactional=True,
+            )
         if step.producer is None:
             return RecordBatch(0, step.records, 100, tag=step.letter)
         return RecordBatch(
@@ -242,18 +331,19 @@ class _ProducingClient:
 class _ReadRequest(Request):
     """A consumer's fetch that never waits."""
 
-    __slots__ = ("_answers", "_number", "_topic_partition")
+    __slots__ = ("_answers", "_isolation", "_number", "_topic_partition")
     api = "fetch"
     purgatory = "Fetch"
     kind = "consumer"
 
-    def __init__(
-        self, connection: Connection, answers: Answers, number: int, partition: int
-    ) -> None:
+    def __init__(self, connection: Connection, answers: Answers, number: int, step: Read) -> None:
         super().__init__(connection)
         self._answers = answers
         self._number = number
-        self._topic_partition = TopicPartition(TOPIC, partition)
+        self._topic_partition = TopicPartition(TOPIC, step.partition)
+        self._isolation = (
+            FetchIsolation.TXN_COMMITTED if step.committed else FetchIsolation.HIGH_WATERMARK
+        )
 
     @property
     def timeout_ms(self) -> int:
@@ -265,11 +355,16 @@ class _ReadRequest(Request):
 
     def execute(self, broker: Server) -> None:
         fetches = {self._topic_partition: PartitionFetch(0)}
-        broker.manager.fetch_records(FetchParams(max_wait_ms=0), fetches, self.respond)
+        params = FetchParams(max_wait_ms=0, isolation=self._isolation)
+        broker.manager.fetch_records(params, fetches, self.respond)
 
     def deliver(self, answer: Any) -> None:
         [response] = cast(dict[TopicPartition, PartitionFetchResponse], answer).values()
-        self._answers.take(self._number, f"{response.error.name} {_letters(response.batches)}")
+        aborted = "".join(
+            f" aborted at {one.first_offset}" for one in response.aborted_transactions
+        )
+        text = f"{response.error.name} {_letters(response.batches)}{aborted}"
+        self._answers.take(self._number, text)
 
     def fail(self) -> None:
         self._answers.take(self._number, "CONNECTION LOST")
@@ -293,4 +388,7 @@ def _replica_state(broker: Broker, topic_partition: TopicPartition) -> ReplicaSt
 
 
 def _letters(batches: Sequence[RecordBatch]) -> str:
-    return "".join(str(batch.tag) * batch.record_count for batch in batches)
+    return "".join(
+        str(batch.tag) * batch.record_count if batch.control is None else MARKERS[batch.control]
+        for batch in batches
+    )

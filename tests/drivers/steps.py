@@ -2,7 +2,7 @@
 
 Brokers are 1, 2 and 3. The topic has two partitions: broker 1 leads the first one at the start,
 broker 2 the second one, and all three copy both. A record is a letter: that of the step that
-produced it.
+produced it; a marker is "!" where it commits, and "x" where it aborts.
 """
 
 from __future__ import annotations
@@ -28,6 +28,30 @@ LONG_MS = 600_000
 """A timeout that no story reaches."""
 
 
+TRANSACTIONAL_ID = "t1"
+"""Coordinated by broker 3, which leads no partition of the topic."""
+
+TRANSACTION_MS = 3_000
+"""How long a transaction lasts that a story has time for."""
+
+
+@dataclass(frozen=True)
+class Transact:
+    """A transactional producer asks its coordinator.
+
+    Args:
+        asks: "init", "add" (takes a partition in), "commit" or "abort".
+        producer: which; all have the same transactional id, and those of before are zombies.
+        partition: to take in.
+        timeout_ms: how long its transactions may last.
+    """
+
+    asks: str
+    producer: str = "P"
+    partition: int = 0
+    timeout_ms: int = LONG_MS
+
+
 @dataclass(frozen=True)
 class Produce:
     """A client sends a batch.
@@ -41,6 +65,7 @@ class Produce:
         broker: whom it is sent to; None: who leads by then.
         producer: the id of an idempotent producer; None: it has none.
         sequence: the number of its first record, with an idempotent producer.
+        transaction: the transactional producer in whose transaction it is sent; None: in none.
         client: those of one name share a connection to each broker; without one, it has its own.
     """
 
@@ -52,15 +77,20 @@ class Produce:
     broker: int | None = None
     producer: int | None = None
     sequence: int = 0
+    transaction: str | None = None
     client: str = ""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A consumer reads a partition from its first record on, at the leader or at ``broker``."""
+    """A consumer reads a partition from its first record on, at the leader or at ``broker``.
+
+    With ``committed`` up to the last stable offset; it tells where aborted transactions begin.
+    """
 
     partition: int = 0
     broker: int | None = None
+    committed: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +112,12 @@ class WaitForLag:
     """Time passes: whoever is behind has been so for longer than a member of the ISR may be."""
 
 
-Step = Produce | Read | Begin | End | WaitForLag
+@dataclass(frozen=True)
+class WaitForTimeout:
+    """Time passes: a transaction that is open lasts longer than it may."""
+
+
+Step = Produce | Read | Transact | Begin | End | WaitForLag | WaitForTimeout
 
 
 UNTOUCHED = "leader 2 in epoch 0; all in sync with nothing"
@@ -118,6 +153,11 @@ class Story:
     loses: str = ""
     drops_laggards: bool = False
     on_disk: bool = False
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether anybody asks for one."""
+        return any(isinstance(step, Transact) for steps in self.rounds for step in steps)
 
     @property
     def rounds(self) -> Iterator[tuple[Step, ...]]:

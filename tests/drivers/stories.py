@@ -24,12 +24,15 @@ from tests.drivers.steps import (
     MIDDLE_MS,
     SHORT_MS,
     TOPIC,
+    TRANSACTION_MS,
     Begin,
     End,
     Produce,
     Read,
     Story,
+    Transact,
     WaitForLag,
+    WaitForTimeout,
 )
 
 _SHRINK = ShrinkIsr(TOPIC, 0, 3)
@@ -948,5 +951,131 @@ _RESTARTS = (
     ),
 )
 
-STORIES = (*_ALONE, *_REFUSED, *_PAIRS, *_RESTARTS)
+_OPEN = (Transact("init"), Transact("add"), Produce("A", transaction="P"))
+"""What begins a transaction with a record."""
+
+_TRANSACTIONS = (
+    Story(
+        "committed, then aborted",
+        "What is committed is read; who reads what is committed is told what is aborted.",
+        (
+            *_OPEN,
+            Read(committed=True),
+            Transact("commit"),
+            Read(committed=True),
+            Transact("add"),
+            Produce("B", transaction="P", sequence=1),
+            Transact("abort"),
+            Produce("C"),
+            Read(committed=True),
+        ),
+        "leader 1 in epoch 0; all in sync with A!BxC",
+        "P init NONE 0, P add NONE, A NONE at 0, read NONE , P commit NONE, read NONE A!, "
+        "P add NONE, B NONE at 2, P abort NONE, C NONE at 4, read NONE A!BxC aborted at 2",
+    ),
+    Story(
+        "not in the transaction",
+        "A leader takes no record of a transaction that isn't open on its partition.",
+        (
+            Transact("init"),
+            Produce("A", transaction="P"),
+            Transact("add"),
+            Produce("B", transaction="P", partition=1),
+            Produce("C", transaction="P"),
+            Transact("commit"),
+            Produce("D", transaction="P", sequence=1),
+        ),
+        "leader 1 in epoch 0; all in sync with C!",
+        "P init NONE 0, A INVALID_TXN_STATE, P add NONE, B INVALID_TXN_STATE, C NONE at 0, "
+        "P commit NONE, D INVALID_TXN_STATE",
+    ),
+    Story(
+        "coordinator killed while a commit is decided",
+        "A decision that no replica has is none: the next coordinator lets it be asked for again.",
+        (
+            *_OPEN,
+            Begin(StallFollower(1)),
+            Begin(StallFollower(2)),
+            Transact("commit"),
+            Begin(Kill(3)),
+            End(StallFollower(1)),
+            End(StallFollower(2)),
+            Transact("commit"),
+            End(Kill(3)),
+            Read(committed=True),
+        ),
+        "leader 1 in epoch 0; all in sync with A!",
+        "P init NONE 0, P add NONE, A NONE at 0, P commit CONNECTION LOST, P commit NONE, "
+        "read NONE A!",
+    ),
+    Story(
+        "leader killed while its marker is due",
+        "The next leader is sent the marker.",
+        (
+            *_OPEN,
+            Begin(StallFollower(2)),
+            Begin(StallFollower(3)),
+            Begin(Pause(1)),
+            Begin(Kill(1)),
+            End(StallFollower(2)),
+            End(StallFollower(3)),
+            Transact("commit"),
+            End(Kill(1)),
+            Read(committed=True),
+        ),
+        "leader 2 in epoch 1; all in sync with A!",
+        "P init NONE 0, P add NONE, A NONE at 0, P commit NONE, read NONE A!",
+    ),
+    Story(
+        "fenced",
+        "Who comes later with the id aborts what is open, and fences who had it.",
+        (
+            *_OPEN,
+            Transact("init", "Q"),
+            Transact("init", "Q"),
+            Produce("B", transaction="P", sequence=1),
+            Transact("add", "P", partition=1),
+            Transact("commit", "P"),
+            Transact("add", "Q"),
+            Produce("C", transaction="Q"),
+            Transact("commit", "Q"),
+            Read(committed=True),
+        ),
+        "leader 1 in epoch 0; all in sync with AxC!",
+        "P init NONE 0, P add NONE, A NONE at 0, Q init CONCURRENT_TRANSACTIONS -1, "
+        "Q init NONE 2, B PRODUCER_FENCED, P add PRODUCER_FENCED, P commit PRODUCER_FENCED, "
+        "Q add NONE, C NONE at 2, Q commit NONE, read NONE AxC! aborted at 0",
+    ),
+    Story(
+        "aborted by timeout",
+        "A transaction that lasts too long is aborted, and its producer fenced.",
+        (
+            Transact("init", timeout_ms=TRANSACTION_MS),
+            Transact("add"),
+            Produce("A", transaction="P"),
+            WaitForTimeout(),
+            Transact("commit"),
+            Transact("init", "Q"),
+        ),
+        "leader 1 in epoch 0; all in sync with Ax",
+        "P init NONE 0, P add NONE, A NONE at 0, P commit PRODUCER_FENCED, Q init NONE 2",
+    ),
+    Story(
+        "aborted by timeout, coordinator killed",
+        "The next coordinator goes on counting its time.",
+        (
+            Transact("init", timeout_ms=TRANSACTION_MS),
+            Transact("add"),
+            Produce("A", transaction="P"),
+            Begin(Kill(3)),
+            WaitForTimeout(),
+            End(Kill(3)),
+            Transact("commit"),
+        ),
+        "leader 1 in epoch 0; all in sync with Ax",
+        "P init NONE 0, P add NONE, A NONE at 0, P commit PRODUCER_FENCED",
+    ),
+)
+
+STORIES = (*_ALONE, *_REFUSED, *_PAIRS, *_RESTARTS, *_TRANSACTIONS)
 """All of them: each fault alone, where none can be, those that meet, and each order of restarts."""
