@@ -13,7 +13,9 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionCoordinator,
 )
+from purgatory.kafka.transactions.transaction_verification import refused_outside, verified
 from tests.kafka.transaction_world import IN, OFFSETS, OUT, STATE, Node, World
 
 RETRIABLE = frozenset(
@@ -34,11 +36,19 @@ TIMEOUT_MS = 60_000
 
 
 class TransactionClient:
-    """One producer. Each method takes turns of the world until it is answered."""
+    """One producer. Each method takes turns of the world until it is answered.
+
+    With ``verifies`` the brokers ask the coordinator whether its transaction is open.
+    """
 
     def __init__(
-        self, world: World, transactional_id: str = "t", timeout_ms: int = TIMEOUT_MS
+        self,
+        world: World,
+        transactional_id: str = "t",
+        timeout_ms: int = TIMEOUT_MS,
+        verifies: bool = False,
     ) -> None:
+        self.verifies = verifies
         self.world = world
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
@@ -70,6 +80,12 @@ class TransactionClient:
         batch = RecordBatch(0, 1, 100, -1, *self.producer, sequence, tag=tag, transactional=True)
 
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
+            if self.verifies:
+                asked = self.transactional_id, {tp: [batch]}
+                refused = refused_outside(node.broker.manager, *asked, self._coordinator)
+                if refused:
+                    answer({tp: refused[tp].error})
+                    return
             node.broker.manager.append_records(
                 1_000,
                 -1,
@@ -84,6 +100,12 @@ class TransactionClient:
 
     def commit_offset(self, offset: int, group: str = "g") -> ErrorCode:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
+            if self.verifies:
+                asked = self.transactional_id, self.producer, [OFFSETS]
+                code = verified(*asked, self._coordinator)[OFFSETS]
+                if code is not ErrorCode.NONE:
+                    answer({IN: code})
+                    return
             node.groups.commit_in_transaction(
                 group, self.producer, -1, "", None, {IN: CommittedOffset(offset, -1, "")}, answer
             )
@@ -110,6 +132,9 @@ class TransactionClient:
             if code is not ErrorCode.NONE:
                 return code
         return ErrorCode.NONE
+
+    def _coordinator(self, _: str) -> TransactionCoordinator | None:
+        return self.world.live_coordinator()
 
     def _code(
         self,

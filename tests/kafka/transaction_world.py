@@ -316,6 +316,11 @@ class World:
     def coordinator(self) -> TransactionCoordinator:
         return self.leader(STATE).transactions
 
+    def live_coordinator(self) -> TransactionCoordinator | None:
+        """Return who coordinates, as leaders know it that ask whether a transaction is open."""
+        node = self.nodes.get(self.leaders[STATE][0])
+        return None if node is None else node.transactions
+
     def read_committed(self, tp: TopicPartition) -> list[object]:
         """Return the tags of the records that a read_committed consumer takes, in order."""
         taken: list[object] = []
