@@ -41,11 +41,11 @@ class Case(NamedTuple):
 def cases_in(text: str) -> list[Case]:
     """Return the cases of `test.c` that talk to a cluster and run by themselves."""
     found = []
-    for name, rest in re.findall(r"^ {4}_TEST\((\d{4}_\w+),(.*?)\),$", text, re.M | re.S):
-        flags = rest.partition(",")[0]
-        if re.search(r"TEST_F_(LOCAL|MANUAL|KNOWN_ISSUE\b)", flags):
+    for entry in re.split(r"^ {4}_TEST\(", text, flags=re.M)[1:]:
+        name, flags = re.split(r"[,)]", entry, maxsplit=2)[:2]
+        if re.search(r"TEST_F_(LOCAL|MANUAL|KNOWN_ISSUE)\b", flags):
             continue
-        scenario = re.search(r'\.scenario = "(\w+)', rest)
+        scenario = re.search(r'\.scenario = "(\w+)', entry)
         found.append(Case(name, scenario[1] if scenario else "default"))
     return found
 
@@ -85,9 +85,10 @@ def _tried_twice(tests: Path, servers: str, cases: Sequence[Case]) -> Iterator[O
 def _run(tests: Path, servers: str, cases: Sequence[Case]) -> list[Outcome]:
     """Run the cases of one number in one process."""
     number = cases[0].number
-    log, report = (BUILD / f"librdkafka-{number}.{kind}" for kind in ("log", "json"))
+    log, report, settings = (
+        BUILD / f"librdkafka-{number}.{kind}" for kind in ("log", "json", "conf")
+    )
     report.unlink(missing_ok=True)
-    settings = BUILD / "test.conf"
     settings.write_text(
         f"metadata.broker.list={servers}\ntest.timeout.multiplier=2\ntest.topic.random=true\n",
         encoding="utf-8",

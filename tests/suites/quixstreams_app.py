@@ -21,6 +21,7 @@ def main(servers: str, source: str, result: str, folder: str, dies_after: int) -
         processing_guarantee="exactly-once",
         commit_interval=0.2,
         state_dir=folder,
+        consumer_extra_config={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
         loglevel="WARNING",
     )
     seen = 0

@@ -26,7 +26,7 @@ _TEST_C = """
 #endif
     _TEST(0107_topic_recreate,
           0,
-          TEST_BRKVER_TOPIC_ADMINAPI,
+          TEST_BRKVER(0, 9, 0, 0),
           .scenario = "noautocreate"),
     _TEST(8000_idle, TEST_F_MANUAL),
 """
