@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -297,3 +298,40 @@ def test_members_stay_known_when_a_long_log_is_cut(monkeypatch: pytest.MonkeyPat
             assert (answer.error_code, answer.member_epoch) == (0, 1)
 
     asyncio.run(main())
+
+
+def test_offsets_are_committed_and_fetched_by_the_topics_ids() -> None:
+    async def test(cluster: Cluster, client: RawClient) -> None:
+        topic_id, gone = cluster.controller.topics["t"].topic_id, UUID(int=5)
+        partition = {"partition_index": 1, "committed_offset": 5}
+        topics = [{"topic_id": one, "partitions": [partition]} for one in (gone, topic_id)]
+        asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": topics}
+        answer = await client.ask(_COMMIT, 10, asked)
+        codes = {one.topic_id: one.partitions[0].error_code for one in answer.topics}
+        assert codes == {gone: ErrorCode.UNKNOWN_TOPIC_ID, topic_id: ErrorCode.NONE}
+
+        named = [{"topic_id": one, "partition_indexes": [1]} for one in (gone, topic_id)]
+        for wanted in (named, None):
+            group = {"group_id": "g", "topics": wanted}
+            [answer] = (await client.ask(_FETCH, 10, {"groups": [group]})).groups
+            found = {
+                one.topic_id: (one.partitions[0].error_code, one.partitions[0].committed_offset)
+                for one in answer.topics
+            }
+            known = {topic_id: (ErrorCode.NONE, 5)}
+            unknown = {gone: (ErrorCode.UNKNOWN_TOPIC_ID, -1)}
+            assert found == (known if wanted is None else {**unknown, **known})
+        [by_name] = (await client.ask(_FETCH, 9, {"groups": [{**group}]})).groups
+        assert [topic.name for topic in by_name.topics] == ["t"]
+
+    _run(test)
+
+
+def test_a_member_of_the_consumer_protocol_commits_by_versions_that_have_epochs() -> None:
+    async def test(cluster: Cluster, client: RawClient) -> None:
+        await client.ask(_HEARTBEAT, 1, _FIRST)
+        for version, code in ((8, ErrorCode.UNSUPPORTED_VERSION), (9, ErrorCode.NONE)):
+            answer = await client.ask(_COMMIT, version, _offset(1))
+            assert answer.topics[0].partitions[0].error_code == code
+
+    _run(test)

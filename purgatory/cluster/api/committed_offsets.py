@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
@@ -21,13 +22,17 @@ from purgatory.kafka.transactions.transaction_verification import PASSING, verif
 
 _SEVERAL_GROUPS_SINCE = 8
 _EPOCHS_SINCE = 9
+_BY_IDS_SINCE = 10
 _NOTHING = CommittedOffset(-1, -1, "")
+
+_AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
+"""A topic's name, its id, and the partitions that are asked for."""
 
 
 async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Commit offsets; answered once they are replicated."""
     body = request.body
-    offsets = _asked_offsets(body)
+    offsets = _asked_offsets(broker, body)
     codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if broker.cluster.is_saved():
         codes = await answer_of(
@@ -46,44 +51,53 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
     if broker.cluster.trace is not None:
         stored = {place: one for place, one in offsets.items() if not codes[place]}
         broker.cluster.trace.committed(body.group_id, stored)
-    return _committed_answer(body, codes)
+    return _committed_answer(broker, body, codes)
 
 
-def _asked_offsets(body: Any) -> dict[TopicPartition, CommittedOffset]:
+def _name_of(broker: Broker, topic: Any) -> str | None:
+    """Return the name of a topic that is asked for by its name or its id; None: it isn't there."""
+    if hasattr(topic, "name"):
+        return str(topic.name)
+    known = broker.cluster.topic_of(topic.topic_id)
+    return None if known is None else known.name
+
+
+def _asked_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
     return {
-        TopicPartition(topic.name, asked.partition_index): CommittedOffset(
+        TopicPartition(name, asked.partition_index): CommittedOffset(
             asked.committed_offset,
             getattr(asked, "committed_leader_epoch", -1),
             asked.committed_metadata or "",
         )
         for topic in body.topics
+        if (name := _name_of(broker, topic)) is not None
         for asked in topic.partitions
     }
 
 
-def _committed_answer(body: Any, codes: Mapping[TopicPartition, ErrorCode]) -> Answer:
-    return {
-        "throttle_time": 0,
-        "topics": [
+def _committed_answer(
+    broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
+) -> Answer:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    topics = []
+    for topic in body.topics:
+        name = _name_of(broker, topic) or ""
+        partitions = [
             {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": asked.partition_index,
-                        "error_code": int(codes[TopicPartition(topic.name, asked.partition_index)]),
-                    }
-                    for asked in topic.partitions
-                ],
+                "partition_index": asked.partition_index,
+                "error_code": int(codes.get(TopicPartition(name, asked.partition_index), unknown)),
             }
-            for topic in body.topics
-        ],
-    }
+            for asked in topic.partitions
+        ]
+        topic_id = getattr(topic, "topic_id", None)
+        topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
+    return {"throttle_time": 0, "topics": topics}
 
 
 async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Commit offsets that hold with a producer's transaction."""
     body = request.body
-    offsets = _asked_offsets(body)
+    offsets = _asked_offsets(broker, body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     place = broker.groups.place_of(body.group_id)
     coordinator_of = broker.cluster.coordinator_of
@@ -105,13 +119,14 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
         )
     if not broker.cluster.is_saved():
         codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _committed_answer(body, codes)
+    return _committed_answer(broker, body, codes)
 
 
 async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Tell what groups have committed."""
     body = request.body
     stable = getattr(body, "require_stable", False)
+    by_ids = request.api_version >= _BY_IDS_SINCE
     if request.api_version < _SEVERAL_GROUPS_SINCE:
         return {"throttle_time": 0, **_group(broker, body.group_id, body.topics, stable)}
     return {
@@ -126,6 +141,7 @@ async def offset_fetch(broker: Broker, request: Request, connection: Connection)
                     stable,
                     getattr(asked, "member_id", None) or "",
                     getattr(asked, "member_epoch", -1),
+                    by_ids,
                 ),
             }
             for asked in body.groups
@@ -140,8 +156,12 @@ def _group(
     stable: bool,
     member_id: str = "",
     epoch: int = -1,
+    by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Tell what a group has committed; with ``stable`` not what a transaction may yet change."""
+    """Tell what a group has committed; with ``stable`` not what a transaction may yet change.
+
+    By ids, nothing is told of topics that are gone.
+    """
     code = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     pending: Collection[TopicPartition] = ()
@@ -151,31 +171,39 @@ def _group(
             pending = broker.groups.pending(group_id)
     except GroupRefusal as refusal:
         code = refusal.code
+    asked: list[_AskedTopic] = []
     if topics is None:
-        asked: dict[str, list[int]] = {}
-        for topic, partition in dict.fromkeys([*offsets, *pending]):
-            asked.setdefault(topic, []).append(partition)
+        numbers: dict[str, list[int]] = {}
+        for name, partition in dict.fromkeys([*offsets, *pending]):
+            numbers.setdefault(name, []).append(partition)
+        for name, partitions in numbers.items():
+            known = broker.cluster.topic_of(name)
+            if known is not None or not by_ids:
+                asked.append((name, None if known is None else known.topic_id, partitions))
     else:
-        asked = {topic.name: list(topic.partition_indexes) for topic in topics}
+        for topic in topics:
+            topic_id = getattr(topic, "topic_id", None)
+            asked.append((_name_of(broker, topic), topic_id, topic.partition_indexes))
+
+    def told(name: str | None, partition: int) -> dict[str, Any]:
+        if name is None:
+            return _committed(partition, code or ErrorCode.UNKNOWN_TOPIC_ID, None)
+        place = TopicPartition(name, partition)
+        if place in pending:
+            return _committed(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, None)
+        return _committed(partition, code, offsets.get(place))
+
     return {
         "error_code": int(code),
         "topics": [
             {
-                "name": topic,
-                "partitions": [
-                    _unstable(partition)
-                    if TopicPartition(topic, partition) in pending
-                    else _committed(partition, code, offsets.get(TopicPartition(topic, partition)))
-                    for partition in partitions
-                ],
+                "name": name or "",
+                "topic_id": topic_id,
+                "partitions": [told(name, partition) for partition in partitions],
             }
-            for topic, partitions in asked.items()
+            for name, topic_id, partitions in asked
         ],
     }
-
-
-def _unstable(partition: int) -> dict[str, Any]:
-    return _committed(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, None)
 
 
 def _committed(
