@@ -43,6 +43,7 @@ from purgatory.cluster.storage import (
     replica_folders,
 )
 from purgatory.cluster.storage.retention import close_old_segment, drop_old_segments
+from purgatory.cluster.topics_in_sight import TopicsInSight
 from purgatory.cluster.transactions_records import TransactionsRecords
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
@@ -269,7 +270,7 @@ class Broker:
             now_ms=self.now_ms,
             offsets_partitions=self.cluster.offsets_partitions,
             is_known=self._is_known,
-            known_topics=self.cluster.controller,
+            known_topics=TopicsInSight(self.cluster.controller, lambda: self.authorizer),
             on_ended=None if trace is None else trace.ended,
             settings_of=self.cluster.group_settings,
         )

@@ -21,6 +21,7 @@ from purgatory.kafka import (
     TopicPartition,
     partition_of,
 )
+from purgatory.kafka.consumer_groups.consumer_member import Viewer
 from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopic
 from purgatory.kafka.groups.broker_groups import OnEnded
 from purgatory.simulation.engine import NS_PER_MS, Engine
@@ -69,6 +70,10 @@ class _NoTopics:
 
     topics: Mapping[str, KnownTopic] = MappingProxyType({})
     topics_version = 0
+
+    def sees(self, viewer: Viewer, topic: str) -> bool:
+        """Whether somebody may know of a topic: of none, as there is none."""
+        return False
 
 
 class _OffsetsInTags:

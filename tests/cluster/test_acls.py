@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -97,6 +98,21 @@ def test_clients_write_what_they_may_and_are_told_what_they_may_not(
     client.produce("ann-orders", [b"by " + name.encode()], **chosen)
     with pytest.raises(Exception, match=r"(?i)authoriz"):
         client.produce("secrets", [b"x"], **chosen)
+
+
+def test_an_expression_reads_only_topics_that_its_member_may_know_of(
+    guarded: ThreadedCluster,
+) -> None:
+    ann = {"bootstrap.servers": guarded.bootstrap_servers, **settings("ann", "b")}
+    consumer = Consumer({**ann, "group.id": "anns", "group.protocol": "consumer"})
+    consumer.subscribe(["^.*"])
+    try:
+        end_s = time.monotonic() + _TIMEOUT_S
+        while not consumer.assignment() and time.monotonic() < end_s:
+            consumer.poll(0.1)
+        assert {one.topic for one in consumer.assignment()} == {"ann-orders"}
+    finally:
+        consumer.close()
 
 
 def test_entries_are_made_found_and_removed(guarded: ThreadedCluster) -> None:

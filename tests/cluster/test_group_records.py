@@ -48,6 +48,23 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _ints,
         st.none() | _texts,
         st.none() | _classic,
+        viewer=st.none(),
+    ),
+}
+_share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
+    **_values,
+    RecordKind.CURRENT: st.builds(
+        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions
+    ),
+    RecordKind.MEMBER: st.builds(
+        Subscription,
+        st.none(),
+        st.none() | _texts,
+        _texts,
+        _texts,
+        st.lists(_texts, max_size=4).map(tuple),
+        viewer=st.none(),
+        classic=st.none(),
     ),
 }
 
@@ -56,17 +73,21 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
 @settings(max_examples=200)
 def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(RecordKind))
-    value = data.draw(_values[kind])
+    is_share = data.draw(st.booleans())
+    value = data.draw((_share_values if is_share else _values)[kind])
     is_of_member = kind not in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH)
-    key = GroupRecordKey(data.draw(_texts), kind, data.draw(_texts) if is_of_member else "")
+    member_id = data.draw(_texts) if is_of_member else ""
+    key = GroupRecordKey(data.draw(_texts), kind, member_id, is_share)
     assert decode_key(encode_key(key)) == key
-    assert decode_value(kind, encode_value(value)) == value
+    assert decode_value(kind, encode_value(value, is_share), is_share) == value
 
 
 def test_the_layout_is_kafka_s() -> None:
     key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
     assert encode_key(key) == b"\0\x08" + b"\0\x01g" + b"\0\x02m1"
     assert encode_key(GroupRecordKey("g", RecordKind.GROUP_EPOCH)) == b"\0\x03\0\x01g"
+    of_share = GroupRecordKey("g", RecordKind.CURRENT, "m1", is_share=True)
+    assert encode_key(of_share) == b"\0\x0e" + b"\0\x01g" + b"\0\x02m1"
     assert encode_value(7) == b"\0\0" + b"\0\0\0\x07" + b"\0"
     topic_id = UUID(int=1)
     assigned = frozenset({TopicIdPartition(topic_id, 2), TopicIdPartition(topic_id, 1)})

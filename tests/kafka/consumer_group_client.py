@@ -16,6 +16,7 @@ from purgatory.kafka.consumer_groups.consumer_heartbeat import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
+from purgatory.kafka.consumer_groups.consumer_member import Viewer
 from purgatory.kafka.consumer_groups.group_record import (
     GroupRecord,
     GroupRecordKey,
@@ -50,7 +51,11 @@ class FakeTopics:
     topics_version: int = 0
 
     def __post_init__(self) -> None:
+        self.hidden: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
+
+    def sees(self, viewer: Viewer, topic: str) -> bool:
+        return (viewer.principal, topic) not in self.hidden
 
     def set(self, name: str, partitions: int) -> None:
         """Give a topic so many partitions, make it, or delete it."""
@@ -168,7 +173,7 @@ class ConsumerClient:
         self.member_id = member_id
         self.epoch = 0
         self.owned = NO_PARTITIONS
-        self.told = {"topic_names": ("t",), **told}
+        self.told: dict[str, Any] = {"topic_names": ("t",), **told}
         self.answers: list[ConsumerHeartbeatAnswer] = []
         self.tells_all_next = False
         self._owned_next: Partitions | None = None
@@ -216,7 +221,8 @@ class ConsumerClient:
         return answer
 
     def _ask(self, fields: dict[str, Any]) -> ErrorCode:
-        asked = ConsumerHeartbeat("g", self.member_id, self.epoch, owned=self.owned)
+        viewer = self.told.get("viewer")
+        asked = ConsumerHeartbeat("g", self.member_id, self.epoch, owned=self.owned, viewer=viewer)
         before = len(self.answers)
         self.tells_all_next = True  # unless it is answered
         self.world.coordinator.heartbeat(asked._replace(**fields), self._take)

@@ -8,7 +8,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroupState
-from purgatory.kafka.consumer_groups.consumer_member import MemberState
+from purgatory.kafka.consumer_groups.consumer_member import MemberState, Viewer
 from tests.kafka.consumer_group_client import (
     REBALANCE_MS,
     SESSION_MS,
@@ -298,6 +298,29 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
     one.beat(topic_regex="v", topic_names=())
     world.settle(one)
     assert one.owned == world.topics.partitions("v", 0)
+
+
+def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(
+    world: ConsumerWorld,
+) -> None:
+    world.topics.set("u", 2)
+    world.topics.hidden.add(("ann", "u"))
+    ann = world.member(topic_names=None, topic_regex=".", viewer=Viewer("ann", "/h"))
+    world.settle(ann)
+    assert ann.owned == world.topics.partitions("t", *range(6))
+    bob = world.member(topic_names=None, topic_regex=".", viewer=Viewer("bob", "/h"))
+    world.settle(ann, bob)
+    assert world.topics.partitions("u", 0, 1) < bob.owned
+    assert len(ann.owned | bob.owned) == 8
+    world.move()
+    world.settle(ann, bob)
+    assert world.topics.partitions("u", 0, 1) < bob.owned, "also where another one coordinates"
+    assert len(ann.owned | bob.owned) == 8
+    bob.leave()
+    world.topics.hidden.clear()
+    world.topics.topics_version += 1
+    world.settle(ann)
+    assert len(ann.owned) == 8, "she may know of it now"
 
 
 def test_partitions_that_come_are_assigned(world: ConsumerWorld) -> None:

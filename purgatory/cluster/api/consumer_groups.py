@@ -18,7 +18,7 @@ from purgatory.kafka.consumer_groups.consumer_heartbeat import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember
+from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember, Viewer
 from purgatory.kafka.consumer_groups.topic_id_partition import (
     NO_PARTITIONS,
     Partitions,
@@ -48,6 +48,7 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
         milliseconds(body.rebalance_timeout),
         _partitions(body.topic_partitions),
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
+        viewer=Viewer(connection.principal, connection.host),
     )
     answer: ConsumerHeartbeatAnswer = await answer_of(
         partial(broker.groups.consumer_heartbeat, asked)

@@ -200,7 +200,7 @@ class ConsumerGroupCoordinator:
         """
         self.groups[group.group_id] = group
         member = self._put(group, former, member_id, subscription)
-        is_new = former is None or not _wants_the_same(former.subscription, member.subscription)
+        is_new = former is None or not _wants_the_same(group, former, member)
         self.assign_if_needed(group, is_new)
         member = self._reconcile(group, member, owned)
         self.watch_session(group, member)
@@ -436,6 +436,7 @@ def _has_no_news(group: ConsumerGroup, member: ConsumerMember, asked: ConsumerHe
         and not group.topics.are_stale
         and asked.client_host == said.client_host
         and asked.client_id == said.client_id
+        and (not said.topic_regex or asked.viewer == said.viewer)
     )
 
 
@@ -446,8 +447,11 @@ def _unknown(asked: ConsumerHeartbeat) -> GroupRefusal:
     )
 
 
-def _wants_the_same(one: Subscription, other: Subscription) -> bool:
-    return (one.topic_names, one.topic_regex) == (other.topic_names, other.topic_regex)
+def _wants_the_same(group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember) -> bool:
+    one, other = former.subscription, member.subscription
+    if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
+        return False
+    return one.viewer == other.viewer or group.topics.names(one) == group.topics.names(other)
 
 
 def _ignore(_: object) -> None:

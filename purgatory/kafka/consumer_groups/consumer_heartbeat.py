@@ -10,6 +10,7 @@ from purgatory.kafka.consumer_groups.consumer_member import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     Subscription,
+    Viewer,
 )
 from purgatory.kafka.consumer_groups.topic_id_partition import Partitions
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
@@ -28,6 +29,7 @@ class ConsumerHeartbeat(NamedTuple):
             says of itself; None, or -1, where that did not change.
         owned: what it owns; None where it doesn't say.
         makes_own_id: whether its member id is its own, and not from the coordinator.
+        viewer: who gives it; None: somebody who sees all topics.
     """
 
     group_id: str
@@ -43,6 +45,7 @@ class ConsumerHeartbeat(NamedTuple):
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
     makes_own_id: bool = True
+    viewer: Viewer | None = None
 
     @property
     def leaves(self) -> bool:
@@ -80,6 +83,7 @@ class ConsumerHeartbeat(NamedTuple):
             _newer(self.topic_regex, former.topic_regex),
             former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
             _newer(self.assignor, former.assignor),
+            viewer=self.viewer if _newer(self.topic_regex, former.topic_regex) else None,
         )
 
     def check(self) -> None:

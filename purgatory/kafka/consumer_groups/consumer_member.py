@@ -35,8 +35,19 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
+class Viewer(NamedTuple):
+    """Who asks, and from where: by that it is known which topics a member may know of."""
+
+    principal: str
+    host: str
+
+
 class Subscription(NamedTuple):
-    """What a member said of itself. Times are in milliseconds."""
+    """What a member said of itself. Times are in milliseconds.
+
+    ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
+    until the member gives its next sign of life.
+    """
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -47,6 +58,7 @@ class Subscription(NamedTuple):
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMember | None = None
+    viewer: Viewer | None = None
 
 
 class CurrentAssignment(NamedTuple):

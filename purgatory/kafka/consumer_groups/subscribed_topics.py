@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from purgatory.kafka.consumer_groups.consumer_member import Subscription
+from purgatory.kafka.consumer_groups.consumer_member import Subscription, Viewer
 from purgatory.kafka.consumer_groups.topic_id_partition import Partitions, TopicIdPartition
 from purgatory.kafka.consumer_groups.topic_pattern import TopicPattern
 
@@ -32,11 +32,14 @@ class KnownTopics(Protocol):
 
     @property
     def topics_version(self) -> int:
-        """Another number whenever topics or partitions came or went."""
+        """Another number whenever topics or partitions came or went, or who sees them."""
+
+    def sees(self, viewer: Viewer, topic: str) -> bool:
+        """Whether somebody may know of a topic."""
 
 
-_Wish: TypeAlias = tuple[tuple[str, ...], str | None]
-"""Names and an expression."""
+_Wish: TypeAlias = tuple[tuple[str, ...], str | None, Viewer | None]
+"""Names and an expression, and whose."""
 
 
 class SubscribedTopics:
@@ -66,12 +69,12 @@ class SubscribedTopics:
         """
         topics = self._known.topics
         self._version = self._known.topics_version
-        wishes = {(one.topic_names, one.topic_regex) for one in subscriptions}
+        wishes = set(map(_wish_of, subscriptions))
         names = {wish: self._names(*wish) for wish in wishes}
         self._patterns = {
             text: pattern
             for text, pattern in self._patterns.items()
-            if any(text == regex for _, regex in wishes)
+            if any(text == regex for _, regex, _ in wishes)
         }
         former_ids, former_counts = self._topic_ids, self.partition_counts
         self._topic_ids = {
@@ -89,7 +92,7 @@ class SubscribedTopics:
 
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
-        return self._topic_ids[subscription.topic_names, subscription.topic_regex]
+        return self._topic_ids[_wish_of(subscription)]
 
     @property
     def partitions(self) -> Partitions:
@@ -102,13 +105,21 @@ class SubscribedTopics:
 
     def names(self, subscription: Subscription) -> set[str]:
         """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
-        return self._names(subscription.topic_names, subscription.topic_regex)
+        return self._names(*_wish_of(subscription))
 
-    def _names(self, names: tuple[str, ...], regex: str | None) -> set[str]:
+    def _names(self, names: tuple[str, ...], regex: str | None, viewer: Viewer | None) -> set[str]:
         found = set(names)
         if regex:
             pattern = self._patterns.get(regex)
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
-            found.update(filter(pattern.matches, self._known.topics))
+            matching = filter(pattern.matches, self._known.topics)
+            found.update(name for name in matching if viewer is None or self._sees(viewer, name))
         return found
+
+    def _sees(self, viewer: Viewer, topic: str) -> bool:
+        return self._known.sees(viewer, topic)
+
+
+def _wish_of(subscription: Subscription) -> _Wish:
+    return subscription.topic_names, subscription.topic_regex, subscription.viewer
