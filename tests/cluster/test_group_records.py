@@ -54,7 +54,12 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
 _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
     **_values,
     RecordKind.CURRENT: st.builds(
-        CurrentAssignment, _ints, _ints, st.sampled_from(MemberState), _partitions
+        CurrentAssignment,
+        _ints,
+        _ints,
+        st.sampled_from(MemberState),
+        _partitions,
+        st.just(frozenset[TopicIdPartition]()),
     ),
     RecordKind.MEMBER: st.builds(
         Subscription,
@@ -63,8 +68,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _texts,
         _texts,
         st.lists(_texts, max_size=4).map(tuple),
-        viewer=st.none(),
-        classic=st.none(),
+        *map(st.just, (None, -1, None, None, None)),
     ),
 }
 
