@@ -51,13 +51,13 @@ class StoredContents:
         if not attributes & APPEND_TIME_BIT:
             header[8] = max(times_ms, default=_NO_TIME)
         header[12] = len(kept)
-        return _batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
+        return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
         """Return a batch without records that takes these offsets."""
         last_delta = next_offset - base_offset - 1
         times_and_producer = [_NO_TIME, _NO_TIME, _NOBODY, _NOBODY, _NOBODY]
-        return _batch(
+        return packed_batch(
             [base_offset, 0, leader_epoch, _MAGIC, 0, 0, last_delta, *times_and_producer, 0], b""
         )
 
@@ -77,10 +77,11 @@ def recompressed(batch: RecordBatch, codec: int, level: int | None) -> RecordBat
         return batch
     header = list(_HEADER.unpack_from(batch.to_bytes()))
     header[5] += codec - was  # the attributes' lowest bits
-    return _batch(header, compressed(codec, records_data(batch), level))
+    return packed_batch(header, compressed(codec, records_data(batch), level))
 
 
-def _batch(header: list[int], records: bytes) -> RecordBatch:
+def packed_batch(header: list[int], records: bytes) -> RecordBatch:
+    """Return the batch of a header, whose length and checksum are filled in, and records."""
     header[1] = HEADER_BYTES - 12 + len(records)
     header[4] = 0
     data = _HEADER.pack(*header) + records

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from io import BytesIO
 
-from crc32c import crc32c
-from kio.records.schema import NewRecordBatch, Record
-from kio.records.writers import write_batch
-
+from purgatory.cluster.batch_contents import packed_batch
 from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch
 
 _NOBODY = ProducerIdentity(-1, -1)
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_MAGIC, _NO_SEQUENCE = 2, -1
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
 
@@ -37,26 +34,29 @@ def made_marker(
 def _made(
     records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity, attributes: int
 ) -> RecordBatch:
-    now = datetime.now(UTC)
-    buffer = BytesIO()
-    write_batch(
-        buffer,
-        NewRecordBatch(
-            producer_id=producer.producer_id,  # type: ignore[arg-type]
-            producer_epoch=producer.producer_epoch,  # type: ignore[arg-type]
-            base_sequence=-1,  # type: ignore[arg-type]
-            attributes=attributes,  # type: ignore[arg-type]
-            records=tuple(
-                Record(
-                    attributes=0,  # type: ignore[arg-type]
-                    timestamp=now,  # type: ignore[arg-type]
-                    offset=number,  # type: ignore[arg-type]
-                    key=key,
-                    value=value,
-                    headers=(),
-                )
-                for number, (key, value) in enumerate(records)
-            ),
-        ),
-    )
-    return RecordBatch.from_bytes(buffer.getvalue(), checksum=crc32c)
+    now_ms = time.time_ns() // 1_000_000
+    count = len(records)
+    header = [0, 0, 0, _MAGIC, 0, attributes, count - 1, now_ms, now_ms, *producer]
+    data = b"".join(_record(number, *record) for number, record in enumerate(records))
+    return packed_batch([*header, _NO_SEQUENCE, count], data)
+
+
+def _record(number: int, key: bytes, value: bytes | None) -> bytes:
+    # Its attributes and its time, none before the others', and at the end no headers.
+    body = b"\0\0" + _varint(number) + _bytes(key) + _bytes(value) + b"\0"
+    return _bytes(body)
+
+
+def _bytes(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """Return a number, of -1 or more, in zigzag."""
+    number = number << 1 if number >= 0 else 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)

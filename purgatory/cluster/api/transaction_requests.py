@@ -13,6 +13,7 @@ from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.made_batches import made_marker
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_answers import end_transaction_answer
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
     EndTransaction,
@@ -130,7 +131,7 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> A
         )
     if not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {"throttle_time": 0, "error_code": _told(code, request.api_version)}
+    return end_transaction_answer(request.api_version, _told(code, request.api_version))
 
 
 async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from purgatory.cluster.protocol.fixed_requests import FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
+from purgatory.cluster.protocol.fixed_requests import END_FLEXIBLE, FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
 from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
@@ -28,7 +28,7 @@ _FETCH_HEAD = struct.Struct(">ihi")
 _TRANSACTION = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
 _FETCH_LEADER = struct.Struct(">BBiiB")
-_SIGN_OF_LIFE = struct.Struct(">ih")  # no throttle time, the error
+_ERROR_ALONE = struct.Struct(">ih")  # no throttle time, the error
 _NO_ASSIGNMENT = struct.Struct(">iibB")  # epoch, interval, null, no tagged fields
 _LEADER = struct.Struct(">BBBiiB")  # one field, as above
 _NULL = -1
@@ -192,8 +192,13 @@ def heartbeat_answer(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> bytes
     """Return the body of the answer to a sign of life, in any version, that assigns nothing new."""
     assert answer.assignment is None, "it would be left out"
     return (
-        _SIGN_OF_LIFE.pack(0, answer.error)
+        _ERROR_ALONE.pack(0, answer.error)
         + _write_compact_string(answer.message)
         + _write_compact_string(answer.member_id)
         + _NO_ASSIGNMENT.pack(answer.epoch, interval_ms, _NULL, 0)
     )
+
+
+def end_transaction_answer(version: int, error: int) -> bytes:
+    """Return the body of the answer to the end of a transaction."""
+    return _ERROR_ALONE.pack(0, error) + (b"\0" if version >= END_FLEXIBLE else b"")

@@ -1,5 +1,5 @@
-"""What nearly all requests of clients are, read by layouts written out: Produce, Fetch, and
-ConsumerGroupHeartbeat without news.
+"""What nearly all requests of clients are, read by layouts written out: Produce, Fetch,
+ConsumerGroupHeartbeat without news, AddPartitionsToTxn (of one transaction) and EndTxn.
 
 The codec of all other APIs (`wire`) goes over each field by its description, and then makes objects
 that check themselves; that costs more than to append a record. Here a run of numbers is one
@@ -30,6 +30,7 @@ from uuid import UUID
 
 PRODUCE_FLEXIBLE = 9
 FETCH_FLEXIBLE = 12
+END_FLEXIBLE = 3
 """From these versions on lengths are compact, and structures end with tagged fields."""
 PRODUCE_BY_IDS = 13
 FETCH_BY_IDS = 13
@@ -50,6 +51,8 @@ _CONSUMER = struct.pack(">i", -1)
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 _SESSION = struct.Struct(">ii")
+_PRODUCER = struct.Struct(">qh")
+_ADDED_TO_ONE = 3  # up to this version partitions are added to one transaction
 
 
 @dataclass(slots=True)
@@ -161,6 +164,34 @@ class HeartbeatBody:
     topic_partitions: None = None
 
 
+@dataclass(slots=True)
+class AddedTopic:
+    """Partitions of one topic that a transaction is to have."""
+
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class AddPartitionsBody:
+    """Partitions that a transaction is to have."""
+
+    v3_and_below_transactional_id: str
+    v3_and_below_producer_id: int
+    v3_and_below_producer_epoch: int
+    v3_and_below_topics: tuple[AddedTopic, ...]
+
+
+@dataclass(slots=True)
+class EndTransactionBody:
+    """The end of a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+
 class _UnusualError(Exception):
     """The other codec is to say what this is."""
 
@@ -240,7 +271,7 @@ def read_request(api_key: int, version: int, frame: bytes) -> tuple[str | None, 
     return (client_id, body) if at == len(frame) else None
 
 
-Body = ProduceBody | FetchBody | HeartbeatBody
+Body = ProduceBody | FetchBody | HeartbeatBody | AddPartitionsBody | EndTransactionBody
 _ReadBody = Callable[[bytes, int, int, _Reading], tuple[Body, int]]
 
 
@@ -260,7 +291,7 @@ def _read_produce(
         raise _UnusualError
     for _ in range(topic_count):
         by_id = version >= PRODUCE_BY_IDS
-        name, at = _topic_id(frame, at) if by_id else _topic_name(frame, at, string)
+        name, at = _topic_id(frame, at) if by_id else _text(frame, at, string)
         partition_count, at = length(frame, at)
         if not 0 <= partition_count <= _FEW:
             raise _UnusualError
@@ -332,7 +363,7 @@ def _read_fetch(frame: bytes, at: int, version: int, reading: _Reading) -> tuple
     if not 0 <= topic_count <= _FEW:
         raise _UnusualError
     for _ in range(topic_count):
-        name, at = _topic_id(frame, at) if by_id else _topic_name(frame, at, string)
+        name, at = _topic_id(frame, at) if by_id else _text(frame, at, string)
         partition_count, at = length(frame, at)
         if not 0 <= partition_count <= _FEW:
             raise _UnusualError
@@ -381,15 +412,56 @@ def _read_heartbeat(
     return HeartbeatBody(group_id, member_id, epoch, instance_id), len(frame)
 
 
+def _read_added(
+    frame: bytes, at: int, version: int, reading: _Reading
+) -> tuple[AddPartitionsBody, int]:
+    string, length, flexible = reading
+    if version > _ADDED_TO_ONE:
+        raise _UnusualError
+    transactional_id, at = _text(frame, at, string)
+    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
+    topics = []
+    topic_count, at = length(frame, at + _PRODUCER.size)
+    if not 0 <= topic_count <= _FEW:
+        raise _UnusualError
+    for _ in range(topic_count):
+        name, at = _text(frame, at, string)
+        count, at = length(frame, at)
+        if not 0 <= count <= _FEW:
+            raise _UnusualError
+        topics.append(AddedTopic(name, struct.unpack_from(f">{count}i", frame, at)))
+        at += _INT.size * count
+        if flexible:
+            at = _after_tags(frame, at)
+    if flexible:
+        at = _after_tags(frame, at)
+    return AddPartitionsBody(transactional_id, producer_id, epoch, tuple(topics)), at
+
+
+def _read_end(
+    frame: bytes, at: int, version: int, reading: _Reading
+) -> tuple[EndTransactionBody, int]:
+    transactional_id, at = _text(frame, at, reading.string)
+    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
+    at += _PRODUCER.size
+    committed = frame[at]
+    if committed > 1:
+        raise _UnusualError
+    after = _after_tags(frame, at + 1) if reading.flexible else at + 1
+    return EndTransactionBody(transactional_id, producer_id, epoch, committed == 1), after
+
+
 _READERS: Mapping[int, tuple[_ReadBody, int]] = {
     0: (_read_produce, PRODUCE_FLEXIBLE),
     1: (_read_fetch, FETCH_FLEXIBLE),
+    24: (_read_added, 3),
+    26: (_read_end, END_FLEXIBLE),
     68: (_read_heartbeat, 0),
 }
 """How each API is read, and since which version it is flexible."""
 
 
-def _topic_name(
+def _text(
     data: bytes, at: int, string: Callable[[bytes, int], tuple[str | None, int]]
 ) -> tuple[str, int]:
     name, at = string(data, at)
