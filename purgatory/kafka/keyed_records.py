@@ -44,7 +44,6 @@ _ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
 
 
 class Codec(Protocol[WrittenT_contra]):
@@ -63,6 +62,8 @@ class KeyedRecords(Generic[Entry]):
         codec: makes the records.
         there: returns what holds of a partition, as the entries that say so; None, while it can't
             be written anew. O(that).
+        errors: what clients are told if an append fails so; if otherwise, that there is no
+            coordinator yet.
     """
 
     def __init__(
@@ -71,11 +72,13 @@ class KeyedRecords(Generic[Entry]):
         manager: ReplicaManager,
         codec: Codec[Entry],
         there: Callable[[int], Sequence[Entry] | None],
+        errors: Mapping[ErrorCode, ErrorCode] = _ERRORS,
     ) -> None:
         self.topic = topic
         self._manager = manager
         self._codec = codec
         self._there = there
+        self._errors = errors
         self._led: set[int] = set()
         self._read_until: dict[int, int] = {}
         self._records: Counter[int] = Counter()
@@ -151,7 +154,8 @@ class KeyedRecords(Generic[Entry]):
 
         def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
             self._under_way[partition] -= 1
-            error = _ERRORS.get(answers[topic_partition].error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            told = answers[topic_partition].error
+            error = self._errors.get(told, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if error is ErrorCode.NONE and partition in self._led:
                 self._records[partition] += sum(batch.record_count for batch in batches)
             respond(error)

@@ -17,11 +17,10 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    keyed_records,
     partition_of,
 )
-from purgatory.kafka.groups import group_offsets
 from purgatory.kafka.groups.group_offsets import GroupOffsets
-from purgatory.kafka.groups.pending_offsets import PendingOffsets
 from tests.kafka.group_client import TagCodec
 
 ORDERS = TopicPartition("orders", 0)
@@ -52,7 +51,7 @@ class LogOfOffsets:
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
-        self.start = self.end_offset = 0
+        self.start = self.start_offset = self.end_offset = 0
         self.waiting: deque[Callable[[], object]] = deque()
         self.log = self
 
@@ -85,13 +84,12 @@ class LogOfOffsets:
 
 def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
     offsets = GroupOffsets(log, TagCodec(), lambda: 0)  # type: ignore[arg-type]
-    offsets._loaded[0] = set()
-    offsets._pending[0] = PendingOffsets()
+    offsets.load(0)
     return offsets
 
 
 def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -111,7 +109,7 @@ def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPa
 def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -134,7 +132,7 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
 
 
 def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_offsets, "_FEW_RECORDS", 50)
+    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 50)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)

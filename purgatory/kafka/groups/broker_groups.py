@@ -24,9 +24,10 @@ from purgatory.kafka.groups.committed_offset import (
 )
 from purgatory.kafka.groups.group import Group, GroupState
 from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.groups.group_offsets import GroupOffsets, Respond
+from purgatory.kafka.groups.group_offsets import GroupOffsets
 from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.groups.mixed_groups import MixedGroups
+from purgatory.kafka.keyed_records import Respond
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager

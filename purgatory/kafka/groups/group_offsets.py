@@ -4,21 +4,15 @@ Ground rules
 ------------
 * One thread at a time calls it.
 * An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
-  survives the death of a broker. Who begins to lead has read records that may not be: it waits
-  until the high watermark is where the log ended then.
-* What is there of a partition is written anew, and what lies before it deleted, once most records
-  of it say what is no longer so. That is done while no commit is under way: then memory is what
-  the log says up to there.
+  survives the death of a broker.
+* How the records are kept is `KeyedRecords`' business.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
-from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka.consumer_groups.group_record import (
     GroupRecord,
     GroupRecordKey,
@@ -34,20 +28,12 @@ from purgatory.kafka.groups.committed_offset import (
     StoredEntry,
 )
 from purgatory.kafka.groups.pending_offsets import PendingOffsets
+from purgatory.kafka.keyed_records import KeyedRecords, Respond
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.requests import AppendOrigin, PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
-_COMMIT_TIMEOUT_MS = 5_000
-_FEW_RECORDS = 10_000
-"""So many records are not worth writing anew what they say."""
-_MOST_STALE = 4
-"""How many records there may be for each offset that is there."""
-_PER_BATCH = 1_000
-
-Respond = Callable[[ErrorCode], object]
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -72,16 +58,14 @@ class GroupOffsets:
     def __init__(
         self, manager: ReplicaManager, codec: OffsetsCodec, now_ms: Callable[[], int]
     ) -> None:
-        self._manager = manager
+        self._records: KeyedRecords[StoredEntry] = KeyedRecords(
+            OFFSETS_TOPIC, manager, codec, self._there, _ERRORS
+        )
         self._codec = codec
         self._now_ms = now_ms
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._group_records: dict[str, dict[GroupRecordKey, GroupRecordValue]] = {}
         self._loaded: dict[int, set[str]] = {}
-        self._read_until: dict[int, int] = {}
-        self._records: Counter[int] = Counter()
-        self._looked_until: Counter[int] = Counter()
-        self._under_way: Counter[int] = Counter()
         self._pending: dict[int, PendingOffsets] = {}
 
     # Which partitions of the offsets' topic are led here.
@@ -93,21 +77,8 @@ class GroupOffsets:
         """
         self._loaded[partition] = set()
         self._pending[partition] = PendingOffsets()
-        self._under_way.pop(partition, None)
-        replica = self._manager.partition(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None:
-            return self._loaded[partition]
-        log = replica.log
-        self._read_until[partition] = log.end_offset
-        offset = log.start_offset
-        while offset < log.end_offset:
-            batches = log.read(offset, 1024 * 1024)
-            if not batches:
-                break
-            for batch in batches:
-                self._take(partition, batch)
-                self._records[partition] += batch.record_count
-            offset = batches[-1].next_offset
+        for batch in self._records.load(partition):
+            self._take(partition, batch)
         return self._loaded[partition]
 
     def _take(self, partition: int, batch: RecordBatch) -> None:
@@ -122,10 +93,9 @@ class GroupOffsets:
 
     def unload(self, partition: int) -> list[str]:
         """Forget what another broker leads now; return the groups."""
+        self._records.unload(partition)
         groups = self._loaded.pop(partition, set())
         self._pending.pop(partition, None)
-        self._records.pop(partition, None)
-        self._looked_until.pop(partition, None)
         for group_id in groups:
             self._by_group.pop(group_id, None)
             self._group_records.pop(group_id, None)
@@ -133,18 +103,11 @@ class GroupOffsets:
 
     def leads(self, partition: int) -> bool:
         """Whether a partition of the offsets' topic is led, and read, here."""
-        return partition in self._loaded
+        return self._records.leads(partition)
 
     def may_tell(self, partition: int) -> bool:
         """Whether what was read of a partition is replicated, so that it will not go back."""
-        end_offset = self._read_until.get(partition)
-        if end_offset is None:
-            return True
-        replica = self._manager.partition(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None or replica.high_watermark < end_offset:
-            return False
-        del self._read_until[partition]
-        return True
+        return self._records.may_tell(partition)
 
     # Committing and telling.
 
@@ -262,80 +225,30 @@ class GroupOffsets:
         respond: Respond,
         producer: ProducerIdentity | None = None,
     ) -> None:
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
-        # A producer's records are appended in one batch alone.
-        per_batch = _PER_BATCH if producer is None else len(entries)
-        batches = [
-            self._codec.batch(entries[start : start + per_batch], producer)
-            for start in range(0, len(entries), per_batch)
-        ]
-
-        def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-            self._under_way[partition] -= 1
-            error = _ERRORS.get(answers[topic_partition].error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if error is ErrorCode.NONE and partition in self._loaded:
+        def stored(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE and partition in self._loaded:
                 if producer is None:
                     self._commit(partition, entries)
                 else:
                     self._hold(partition, producer.producer_id, entries)
-                self._records[partition] += len(entries)
-            respond(error)
-            self._compact_if_stale(partition)
+            respond(code)
 
-        self._under_way[partition] += 1
-        try:
-            self._manager.append_records(
-                _COMMIT_TIMEOUT_MS,
-                -1,
-                {topic_partition: batches},
-                stored,
-                AppendOrigin.COORDINATOR,
-            )
-        except PurgatoryClosedError:  # killed just now: nobody is answered any more
-            self._under_way[partition] -= 1
+        if producer is None:
+            self._records.append(partition, entries, stored)
+        else:  # its records are appended in one batch alone
+            batch = self._codec.batch(entries, producer)
+            self._records.append_batches(partition, [batch], stored)
 
-    # Letting go of what is no longer so.
-
-    def _compact_if_stale(self, partition: int) -> None:
-        records = self._records[partition]
-        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
-            return
-        if self._pending.get(partition):
-            return  # what is pending can't be written anew: its transaction may end any moment
-        there = self._there(partition)
-        if records > _MOST_STALE * len(there):
-            self._compact(partition, there)
-        else:  # not before so many more: to look takes as long as there are offsets
-            self._looked_until[partition] = records + len(there)
-
-    def _there(self, partition: int) -> Sequence[StoredEntry]:
+    def _there(self, partition: int) -> Sequence[StoredEntry] | None:
         """Return what all groups of a partition have committed, and their records. O(that)."""
+        if self._pending.get(partition):
+            return None  # what is pending can't be written anew: its transaction may end any moment
         there: list[StoredEntry] = []
         for group_id in self._loaded.get(partition, ()):
             committed = self._by_group.get(group_id, {})
             there += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
             there += self.records_of(group_id).items()
         return there
-
-    def _compact(self, partition: int, there: Sequence[StoredEntry]) -> None:
-        """Write anew what is there; when that is replicated, delete what lies before it."""
-        topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
-        replica = self._manager.partition(topic_partition)
-        if replica is None:
-            return
-        before = replica.log.end_offset
-        self._records[partition] = 0  # not again at once, if this fails
-        self._looked_until[partition] = 0
-
-        def written(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and partition in self._loaded:
-                with suppress(PurgatoryClosedError):  # killed just now: next time, then
-                    self._manager.delete_records(0, {topic_partition: before}, _ignore)
-
-        if there:
-            self._append(partition, there, written)
-        else:
-            written(ErrorCode.NONE)
 
     def _commit(self, partition: int, entries: Sequence[StoredEntry]) -> None:
         pending = self._pending[partition]
