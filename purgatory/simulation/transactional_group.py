@@ -69,7 +69,7 @@ class TransactionalGroup(ProducerGroup):
         """After how many of its requests a transaction's producer is to stand still, if it is."""
         if self._zombie_chance() >= self.settings.zombies:
             return None
-        return int(self._zombie_chance() * self.settings.requests)
+        return 1 + int(self._zombie_chance() * self.settings.requests)
 
     def next_end(self) -> EndTransaction:
         """Whether the next transaction is to be committed or aborted."""

@@ -1,0 +1,299 @@
+"""Transactions in virtual time: what becomes of them under faults, and what of who stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory.kafka import EndTransaction, ErrorCode, ProducerIdentity, TransactionCoordinator
+from purgatory.kafka.record_batch import RecordBatch
+from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
+from purgatory.simulation.real_time import RealTimeRuntime
+from purgatory.simulation.simulated_transactions import SimulatedMarkers
+from tests.simulation.running import Ran, run_scenario
+
+HEAD = """
+name = "transactions"
+duration_ms = 8_000
+drain_ms = 60_000
+
+[cluster]
+session_timeout_ms = 500
+
+[topic]
+partitions = 3
+"""
+
+
+def shop(settings: str = "", rate: float = 10.0) -> str:
+    return f"""
+[[producers]]
+group = "shop"
+count = 2
+rate = {rate}
+idempotence = true
+timeout_ms = 500
+
+[producers.transactions]
+requests = 5
+timeout_ms = 2_000
+{settings}
+"""
+
+
+READERS = """
+[[consumers]]
+group = "all"
+
+[[consumers]]
+group = "committed"
+isolation = "read_committed"
+"""
+
+BILLING = """
+[[producers]]
+group = "billing"
+batch_size = 5
+idempotence = true
+timeout_ms = 500
+
+[producers.transactions]
+reads = "biller"
+writes = "bills"
+timeout_ms = 3_000
+aborted = 0.2
+
+[[consumers]]
+group = "biller"
+isolation = "read_committed"
+
+[[consumers]]
+group = "payments"
+topic = "bills"
+isolation = "read_committed"
+"""
+
+
+def fault(kind: str, at_ms: int, more: str) -> str:
+    return f'[[faults]]\nkind = "{kind}"\nat_ms = {at_ms}\n{more}\n'
+
+
+def transactions_of(ran: Ran, group: str = "shop") -> dict[str, Any]:
+    return next(row for row in ran.summary["transactions"] if row["group"] == group)
+
+
+def read_by(ran: Ran, group: str) -> int:
+    row = next(row for row in ran.summary["consumers"] if row["group"] == group)
+    return int(row["records"] - row["reread"])
+
+
+def test_what_is_committed_is_read_and_nothing_else() -> None:
+    ran = run_scenario(HEAD + shop(settings="aborted = 0.3") + READERS)
+    row = transactions_of(ran)
+    assert row["aborted"] > 0 and row["committed"] > 0
+    assert row["begun"] == row["committed"] + row["aborted"]
+    assert row["commit_us"]["count"] == row["transaction_us"]["count"] == row["committed"]
+    assert read_by(ran, "all") == ran.producers("shop")["records"]
+    assert 0 < read_by(ran, "committed") < read_by(ran, "all")
+
+
+def test_each_purgatory_of_transactions_has_its_operations() -> None:
+    ran = run_scenario(HEAD + shop())
+    begun = transactions_of(ran)["begun"]
+    assert ran.operations("TransactionMarker", "transaction")["operations"] >= begun
+    assert ran.operations("TransactionTimeout", "transaction")["completed"] >= begun
+    assert ran.operations("Produce", "coordinator")["operations"] >= begun
+
+
+def test_who_stands_still_for_too_long_is_aborted_and_fenced() -> None:
+    ran = run_scenario(
+        HEAD + shop(settings="zombies = 0.1\nzombie_ms = 4_000") + READERS,
+    )
+    row = transactions_of(ran)
+    assert row["fenced"] == row["zombies"] > 0
+    assert row["instances"] == 2 + row["fenced"]
+    assert ran.operations("TransactionTimeout", "transaction")["expired"] == row["fenced"]
+
+
+def test_who_is_back_in_time_goes_on() -> None:
+    row = transactions_of(
+        run_scenario(HEAD + shop(settings="zombies = 0.1\nzombie_ms = 1_000")),
+    )
+    assert (row["fenced"], row["instances"]) == (0, 2)
+    assert row["zombies"] > 0
+
+
+def test_a_successor_fences_the_zombie_before_its_time_is_up(tmp_path: Path) -> None:
+    settings = "zombies = 0.1\nzombie_ms = 1_500\nsuccessor_ms = 300"
+    ran = run_scenario(HEAD + shop(settings, rate=100.0) + READERS, tmp_path / "trace")
+    row = transactions_of(ran)
+    assert row["fenced"] == row["zombies"] > 0
+    assert ran.operations("TransactionTimeout", "transaction")["expired"] == 0
+    refused = {row["error"] for row in ran.rows("sends") if row["outcome"] == "fail"}
+    assert refused and refused <= {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+    traced = ran.rows("transactions")
+    assert sum(one["ended_by"] == "coordinator" for one in traced) == row["fenced"]
+    assert {one["outcome"] for one in traced} == {"committed", "aborted"}
+    numbers = {one["transaction"]: one["transactional_id"] for one in traced}
+    for sent in ran.rows("sends"):
+        assert numbers[sent["transaction"]] == sent["transactional_id"]
+
+
+FAULTS = {
+    "each broker dies": "".join(
+        fault("kill", 1_000 + 2_000 * broker, f"broker = {broker}\nduration_ms = 1_000")
+        for broker in range(3)
+    ),
+    "each broker stands still": "".join(
+        fault("pause", 1_000 + 2_000 * broker, f"broker = {broker}\nduration_ms = 1_500")
+        for broker in range(3)
+    ),
+    "links are cut": "".join(
+        fault("cut_link", 1_000 + 2_000 * a, f"a = {a}\nb = {(a + 1) % 3}\nduration_ms = 1_500")
+        for a in range(3)
+    ),
+    "answers are lost": fault("lose_answers", 500, "share = 0.1\nduration_ms = 6_000")
+    + fault("lose_answers", 500, "share = 0.05\ncut = false\nduration_ms = 6_000"),
+    "requests are lost": fault("lose_requests", 500, "share = 0.1\nduration_ms = 6_000"),
+    "answers come late and twice": fault(
+        "delay_answers", 500, "by_ms = 700\nshare = 0.1\nduration_ms = 6_000"
+    )
+    + fault("duplicate_answers", 500, "duration_ms = 6_000"),
+    "connections are cut": "".join(
+        fault("cut_connections", at, "") for at in range(500, 7_000, 70)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_record_is_transformed_once_whatever_happens(name: str) -> None:
+    """The run itself checks that no transaction is seen in part, and no record left out."""
+    settings = "aborted = 0.1\nzombies = 0.05\nzombie_ms = 1_000\nsuccessor_ms = 400"
+    ran = run_scenario(HEAD + shop(settings=settings) + READERS + BILLING + FAULTS[name])
+    assert ran.summary["drained"]
+    assert read_by(ran, "payments") == read_by(ran, "biller") == read_by(ran, "committed") > 0
+    for group in ("shop", "billing"):
+        counts = ran.producers(group)
+        assert (counts["duplicates"], counts["reorderings"], counts["lost"]) == (0, 0, 0)
+        assert transactions_of(ran, group)["unsettled"] == 0
+
+
+def _commit_what_was_aborted(
+    original: Callable[..., RecordBatch],
+) -> Callable[..., RecordBatch]:
+    def marker(
+        self: object, producer: ProducerIdentity, how: EndTransaction, epoch: int
+    ) -> RecordBatch:
+        return original(self, producer, EndTransaction.COMMIT, epoch)
+
+    return marker
+
+
+def _send_no_markers_to_broker_2(
+    original: Callable[..., None],
+) -> Callable[..., None]:
+    def send(self: Any, broker_id: int, markers: dict[Any, RecordBatch], respond: Any) -> None:
+        if broker_id == 2:
+            respond(dict.fromkeys(markers, ErrorCode.NONE))
+        else:
+            original(self, broker_id, markers, respond)
+
+    return send
+
+
+def _abort_on_broker_2(
+    original: Callable[..., None],
+) -> Callable[..., None]:
+    def send(self: Any, broker_id: int, markers: dict[Any, RecordBatch], respond: Any) -> None:
+        if broker_id == 2:
+            for marker in markers.values():
+                marker.control = EndTransaction.ABORT
+        original(self, broker_id, markers, respond)
+
+    return send
+
+
+BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
+    "aborted transactions are committed": (
+        "purgatory.simulation.simulated_transactions._TransactionsInTags",
+        "marker",
+        _commit_what_was_aborted,
+        "nobody asked for|wrong end",
+    ),
+    "a marker says something else": (
+        "purgatory.simulation.simulated_transactions.SimulatedMarkers",
+        "send_markers",
+        _abort_on_broker_2,
+        "in part|wrong end",
+    ),
+    "what is aborted is not told": (
+        "purgatory.kafka.producer_state.ProducerStates",
+        "aborted_between",
+        lambda _: lambda *_: (),
+        "what is not committed was read",
+    ),
+    "the end of what is stable is passed over": (
+        "purgatory.kafka.log.Log",
+        "last_stable_offset",
+        lambda _: property(lambda log: log.high_watermark),
+        "what is not committed was read",
+    ),
+    "offsets are not committed with their transaction": (
+        "purgatory.kafka.groups.group_offsets.GroupOffsets",
+        "end_transaction",
+        lambda original: (
+            lambda self, partition, producer_id, _: original(
+                self, partition, producer_id, EndTransaction.ABORT
+            )
+        ),
+        "transformed twice",
+    ),
+}
+"""Parts of the model, what stands in their place, and what the run says of it."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, method, broken, said = BROKEN[name]
+    module, _, of_class = place.rpartition(".")
+    target = getattr(__import__(module, fromlist=[of_class]), of_class)
+    monkeypatch.setattr(target, method, broken(getattr(target, method)))
+    settings = "aborted = 0.3\nzombies = 0.1\nzombie_ms = 1_000\nsuccessor_ms = 400"
+    text = HEAD.replace("drain_ms = 60_000", "drain_ms = 10_000")
+    billing = BILLING.replace("aborted = 0.2", settings)
+    with pytest.raises(InvariantViolation, match=said):
+        run_scenario(text + shop(settings=settings) + READERS + billing)
+
+
+def test_a_run_with_a_missing_marker_does_not_come_to_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = SimulatedMarkers.send_markers
+    monkeypatch.setattr(SimulatedMarkers, "send_markers", _send_no_markers_to_broker_2(original))
+    ran = run_scenario(HEAD.replace("drain_ms = 60_000", "drain_ms = 5_000") + shop() + READERS)
+    assert not ran.summary["drained"]
+    assert read_by(ran, "committed") < read_by(ran, "all")
+
+
+def test_transactions_are_simulated_in_virtual_time_only() -> None:
+    with pytest.raises(ScenarioError, match="virtual time only"):
+        Simulation(parse_scenario(HEAD + shop(), "a.toml", Path()), make_runtime=RealTimeRuntime)
+
+
+def test_nothing_is_checked_once_a_committed_part_of_a_log_is_lost() -> None:
+    ran = run_scenario(HEAD + shop())
+    watch = ran.run.transactions
+    assert not watch.is_void
+    watch.is_void = True
+    watch.check_transformed("shop", 99)
+    assert ran.run.invariants.violation is None
+
+
+def test_the_coordinators_hold_their_own_invariants_at_the_end() -> None:
+    ran = run_scenario(HEAD + shop(settings="aborted = 0.3") + FAULTS["each broker dies"])
+    for broker in ran.run.brokers:
+        assert isinstance(broker.transactions, TransactionCoordinator)
+        broker.transactions._check()
