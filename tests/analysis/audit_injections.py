@@ -277,6 +277,7 @@ def _displace(run: CleanRun, sent: Send) -> int:
 
 
 def _sequence_gap(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    run.transactional = False  # for a number beside an aborted record may be of its transaction
     for partition, index in reversed(run.some(k)):
         del run.sends[partition][index], run.logs[partition][index]
     return run.trace(), Counter(sequence_gap=k)
@@ -386,6 +387,18 @@ def _aborted_transaction_read(run: CleanRun, k: int) -> tuple[SmallTrace, Added]
                     offset=run.chance.choice([offset, offset, None]),
                 )
     return trace, Counter(aborted_read=k)
+
+
+def _gap_by_aborted(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """Behind each of k records of aborted transactions a number was never sent."""
+    trace = run.trace()
+    for number, (partition, index) in enumerate(run.some(k, first=3, step=3)):
+        places = run.logs[partition][index : index + 2]
+        gone = {(partition, offset) for offset, _ in places}
+        trace.reads = [read for read in trace.reads if (read.partition, read.offset) not in gone]
+        trace.sends = [send for send in trace.sends if send.value_id != places[1][1]]
+        _in_one(trace, run, [(partition, index)], Transaction(1000 + number, "x", 0, "aborted"))
+    return trace, Counter(sequence_gap=k)
 
 
 def _written_together(run: CleanRun, k: int) -> list[list[tuple[int, int]]]:
@@ -532,6 +545,7 @@ INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "offset_without_result": (_offset_without_result, True),
     "result_without_offset": (_result_without_offset, True),
     "aborted_read of a transaction": (_aborted_transaction_read, False),
+    "sequence_gap by an aborted one": (_gap_by_aborted, False),
     "partial_transaction": (_partial_transaction, False),
     "partial_transaction too early": (_early_transaction, False),
     "zombie_write": (_zombie_write, False),

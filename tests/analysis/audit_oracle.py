@@ -102,6 +102,12 @@ class Oracle:
         """The send that says whose the value is: that of an aborted transaction, if no other."""
         return min(self.attempts[value], key=lambda send: (self._hidden(send), send.attempt))
 
+    def _aborted_all(self, value: int) -> bool:
+        return all(
+            send.error in ABORTS or self._fate(send.transaction) == "aborted"
+            for send in self.attempts[value]
+        )
+
     def _undone(self, value: int, hidden: bool = True) -> list[Read]:
         """The readings of a value where a transaction with it was aborted, or elsewhere."""
         places = {_at(send) for send in self.attempts[value] if self._hidden(send)}
@@ -351,14 +357,22 @@ class Oracle:
             values = [value for one, value in sent if one == sequence]
             if not values:
                 after = self._first(min(one for one in sent if one[0] > sequence)[1])
-                verdict = ("permitted", "acks=0") if after.acks == 0 else ("violation", None)
+                before = self._first(max(one for one in sent if one[0] < sequence)[1])
+                verdict: Verdict = "violation", None
+                if after.acks == 0:
+                    verdict = "permitted", "acks=0"
+                elif self._aborted_all(before.value_id) or self._aborted_all(after.value_id):
+                    yield (
+                        "sequence_gap",
+                        after.group,
+                        ("indeterminate", "perhaps of an aborted transaction"),
+                        1,
+                    )
+                    continue
                 yield "sequence_gap", after.group, self._absent(verdict), 1
             for value in values:
                 attempts = self.attempts[value]
-                if all(
-                    send.error in ABORTS or self._fate(send.transaction) == "aborted"
-                    for send in attempts
-                ):
+                if self._aborted_all(value):
                     continue
                 told = self._gap_verdict(self._first(value), attempts)
                 yield "sequence_gap", self._first(value).group, told, 1

@@ -112,6 +112,10 @@ VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
     "offset_without_result": {"incomplete": INCOMPLETE},
     "result_without_offset": {"incomplete": INCOMPLETE},
     "aborted_read of a transaction": _ISOLATED,
+    "sequence_gap by an aborted one": {
+        "": ("indeterminate", "perhaps of an aborted transaction"),
+        "acks=0": ("permitted", "acks=0"),
+    },
     "partial_transaction": _ISOLATED,
     "partial_transaction too early": {
         "": ("violation", "isolation=read_committed"),

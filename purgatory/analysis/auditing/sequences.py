@@ -91,7 +91,7 @@ def _records(values: DataFrame, split: int) -> DataFrame:
         "at.topic",
         "at.partition",
         "at.first_offset",
-        f.struct("sequence", "value_id").alias("sent"),
+        f.struct("sequence", "value_id", "aborted").alias("sent"),
         f.when(
             f.col("at").isNotNull(),
             f.struct(f.col("at.first_offset"), "sequence", "value_id"),
@@ -183,6 +183,11 @@ def _cases(rows: DataFrame) -> DataFrame:
                     value_id=f.lit(None),
                     key=f.lit(None),
                     permit=no_answer,
+                    # Who aborts a transaction may have numbered records that it never sent.
+                    doubt=f.when(
+                        f.col("earlier.aborted") | f.col("aborted"),
+                        f.lit("perhaps of an aborted transaction"),
+                    ),
                     excusable=f.lit(False),
                     values=f.array("earlier.value_id", "value_id"),
                 ),
