@@ -60,13 +60,18 @@ from purgatory.kafka import (
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
+from purgatory.kafka.replication_throttle import (
+    FOLLOWER_RATE,
+    LEADER_RATE,
+    ReplicationThrottle,
+)
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.share_groups.share_waits import ShareWaits
 from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import log_config, value_of
+from purgatory.kafka.topic_settings import NEVER, log_config, value_of
 from purgatory.kafka.topic_state import LogEnd, PartitionState
 from timer import SystemClock
 
@@ -123,6 +128,8 @@ class Broker:
         self.shares: SharePartitionManager
         self.peer_calls: PeerCalls
         self.tier: BrokerTier
+        self.leader_throttle: ReplicationThrottle
+        self.follower_throttle: ReplicationThrottle
 
     # Its life.
 
@@ -236,9 +243,13 @@ class Broker:
         for topic_partition, log in self._logs.items():
             log.configure(self._log_config_of(topic_partition))  # it was dead: they may be others
         self.tier = BrokerTier(self, self.cluster.remote)
+        clock = SystemClock()
+        self.leader_throttle = ReplicationThrottle(clock.now_ms)
+        self.follower_throttle = ReplicationThrottle(clock.now_ms)
+        self._set_rates()
         self.manager = ReplicaManager(
             broker_id,
-            clock=SystemClock(),
+            clock=clock,
             produce_purgatory=self._purgatory("Produce"),
             fetch_purgatory=self._purgatory("Fetch"),
             delete_records_purgatory=self._purgatory("DeleteRecords"),
@@ -502,12 +513,21 @@ class Broker:
 
     def take_settings(self, topic: str | None) -> None:
         """Go by the settings of a topic, or by this broker's own, as they are now."""
+        self._set_rates()
         now_ms = self.now_ms()
         for partition in self.manager.partitions():
             key = partition.topic_partition
             if topic in (None, key.topic):
                 self.manager.configure(key, self._log_config_of(key), self._min_insync_of(key))
                 drop_old_segments(partition.log, now_ms)
+
+    def _set_rates(self) -> None:
+        for throttle, name in (
+            (self.leader_throttle, LEADER_RATE),
+            (self.follower_throttle, FOLLOWER_RATE),
+        ):
+            rate = int(value_of({}, name, self.setting))
+            throttle.set_rate(None if str(rate) == NEVER else rate)
 
     def take_acls(self) -> None:
         """Decide by the access control lists of the day."""

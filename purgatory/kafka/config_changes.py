@@ -14,6 +14,7 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.topic_settings import (
     LIST,
     SETTINGS,
+    SETTINGS_OF_BROKERS,
     OfBroker,
     Setting,
     check_value,
@@ -60,9 +61,11 @@ class ConfigResource(NamedTuple):
 OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
 KEYS_OF_BROKERS: Mapping[str, str] = {
-    setting.of_broker: name for name, setting in SETTINGS.items() if setting.of_broker is not None
+    setting.of_broker: name
+    for name, setting in SETTINGS_OF_BROKERS.items()
+    if setting.of_broker is not None
 }
-"""The settings of topics by the names that brokers have for their defaults."""
+"""The settings of brokers by the names that they have there: most are defaults of topics."""
 
 
 def changed_settings(

@@ -7,7 +7,8 @@ what it asks, and brings back the answers:
     changed      ->  asked     the next fetch asks for it, from where its log ends
     asked        ->  changed   its answer moved its log, or its log's start
     asked        ->  waiting   its answer was an error, or can't be appended
-    waiting      ->  changed   the backoff is over
+    changed      ->  waiting   it is held to a rate
+    waiting      ->  changed   the backoff is over, or the rate allows more
 
 A driver that keeps a session with the leader (`follower_session`) sends only what changed; one that
 doesn't sends all of ``asked``.
@@ -20,14 +21,19 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.follower_session import Fetches, must_ask_anew
 from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.replication_throttle import ReplicationThrottle
 from purgatory.kafka.requests import PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
+
+ThrottlesOf = Callable[[TopicPartition], Sequence[ReplicationThrottle]]
+"""Returns what holds the copying of a partition to a rate."""
 
 BACKOFF_MS = 50
 """How long a partition is left alone after an error, and a leader that can't be reached."""
@@ -42,10 +48,15 @@ class FollowerFetching:
         manager: of the broker that follows.
         leader_id: whom it follows.
         partition_max_bytes: the most bytes of one partition in one answer.
+        throttles_of: returns what holds a partition to a rate; None: nothing ever does.
     """
 
     def __init__(
-        self, manager: ReplicaManager, leader_id: int, partition_max_bytes: int = 1024 * 1024
+        self,
+        manager: ReplicaManager,
+        leader_id: int,
+        partition_max_bytes: int = 1024 * 1024,
+        throttles_of: ThrottlesOf | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.asked: Fetches = {}
@@ -55,6 +66,8 @@ class FollowerFetching:
         self._changed: dict[TopicPartition, None] = {}
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
+        self._throttles_of = throttles_of or (lambda _: ())
+        self._caught_up: set[TopicPartition] = set()  # with what is committed
 
     def look_at(self, topic_partition: TopicPartition) -> None:
         """Note that a partition's role changed: it may be followed here now, or no more. O(1)."""
@@ -90,8 +103,17 @@ class FollowerFetching:
                 fetch = partition.next_fetch(self._partition_max_bytes)
             if fetch is None:
                 self.asked.pop(topic_partition, None)
-            else:
-                fetches[topic_partition] = fetch
+                self._caught_up.discard(topic_partition)
+                continue
+            throttles = self._throttles_of(topic_partition)
+            if throttles and topic_partition not in self._caught_up:
+                wait_ms = max(throttle.wait_ms() for throttle in throttles)
+                if wait_ms:
+                    self._leave_alone(topic_partition, wait_ms)
+                    continue
+                rates = [one.rate_bytes_per_s or fetch.max_bytes for one in throttles]
+                fetch = fetch._replace(max_bytes=min(fetch.max_bytes, *rates))
+            fetches[topic_partition] = fetch
         self.asked.update(fetches)
         return fetches
 
@@ -116,14 +138,25 @@ class FollowerFetching:
                 continue
             if used:
                 self._refused.discard(topic_partition)
+                self._note_copied(topic_partition, answer)
                 if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
                     self._tell_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)
 
-    def _leave_alone(self, topic_partition: TopicPartition) -> None:
+    def _note_copied(self, topic_partition: TopicPartition, answer: PartitionFetchResponse) -> None:
+        """Note whether it has all that is committed, and what it has copied."""
+        partition = self._manager.partition(topic_partition)
+        if partition is not None and partition.log_end_offset >= answer.high_watermark:
+            self._caught_up.add(topic_partition)
+        else:
+            self._caught_up.discard(topic_partition)
+        for throttle in self._throttles_of(topic_partition) if answer.size_bytes else ():
+            throttle.count(answer.size_bytes)
+
+    def _leave_alone(self, topic_partition: TopicPartition, wait_ms: float = BACKOFF_MS) -> None:
         self._changed.pop(topic_partition, None)
-        self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
+        self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + math.ceil(wait_ms)
         self.asked.pop(topic_partition, None)
 
     def _end_backoffs(self) -> None:

@@ -10,11 +10,18 @@ What holds for a topic is its own, else what its broker has, else the default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log import CODECS, LogConfig
+from purgatory.kafka.replication_throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+)
 
 OfBroker = Callable[[str], str | None]
 """Returns what a broker has of its own for a setting of topics, or None."""
@@ -27,6 +34,7 @@ _NUMBERS = (_INT, _LONG, _DOUBLE)
 
 _APPEND_TIME = "LogAppendTime"
 _TRUTHS = ("false", "true")
+_REPLICA = r"\*|\d+:\d+"
 _AS_PRODUCED = "producer"
 
 
@@ -41,6 +49,7 @@ class Setting(NamedTuple):
         least, most: the least and the greatest number that it may be, for numbers.
         choices: what it may be, for words.
         fixed: whether it may only be what it is already.
+        each: what each word of a list is, as a regular expression, in place of ``choices``.
     """
 
     default: str | None
@@ -51,6 +60,7 @@ class Setting(NamedTuple):
     most: float | None = None
     choices: tuple[str, ...] = ()
     fixed: bool = False
+    each: str | None = None
 
 
 def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
@@ -198,6 +208,21 @@ _FOLLOWED: Mapping[str, Setting] = {
         "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
         choices=_TRUTHS,
     ),
+    FOLLOWER_REPLICAS: Setting(
+        "",
+        LIST,
+        None,
+        "Replicas that copy no quicker than their brokers' rate, as 0:1 for the one of partition "
+        "0 on broker 1; * for all.",
+        each=_REPLICA,
+    ),
+    LEADER_REPLICAS: Setting(
+        "",
+        LIST,
+        None,
+        "Likewise, those that are copied from.",
+        each=_REPLICA,
+    ),
     "segment.bytes": Setting(
         "1073741824",
         _INT,
@@ -217,10 +242,6 @@ _AS_IT_IS: Mapping[str, Setting] = {
     "flush.ms": _fixed(
         NEVER, _LONG, "log.flush.interval.ms", "Nothing is forced onto the disk by time."
     ),
-    "follower.replication.throttled.replicas": _fixed(
-        "", LIST, None, "No replication is throttled."
-    ),
-    "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replication is throttled."),
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
@@ -258,6 +279,19 @@ _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
 SETTINGS: Mapping[str, Setting] = dict(
     sorted({**_FOLLOWED, **_AS_IT_IS, **_NOTHING_TO_BE_ABOUT}.items())
 )
+
+
+SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
+    **SETTINGS,
+    **{
+        rate: Setting(NEVER, _LONG, rate, f"How many bytes a second {of} may be copied.", least=0)
+        for rate, of in (
+            (FOLLOWER_RATE, "of throttled replicas here"),
+            (LEADER_RATE, "from throttled replicas that lead here"),
+        )
+    },
+}
+"""What a broker has: the defaults of topics, by the names that these have for them, and its own."""
 
 
 def checked_settings(
@@ -308,6 +342,9 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
             return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS:
         return _why_no_number(setting, value)
+    elif setting.each is not None:
+        if value and not all(re.fullmatch(setting.each, one) for one in value.split(",")):
+            return "it is a list of partitions and brokers, as 0:1,2:3, or *"
     elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
     return None
@@ -338,7 +375,7 @@ def value_of(settings: Mapping[str, str], name: str, of_broker: OfBroker) -> str
     own = settings.get(name)
     if own is not None:
         return own
-    return of_broker(name) or SETTINGS[name].default or ""
+    return of_broker(name) or SETTINGS_OF_BROKERS[name].default or ""
 
 
 def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:

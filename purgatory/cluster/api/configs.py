@@ -29,7 +29,7 @@ from purgatory.kafka.groups.group_settings import (
     defaults_of_groups,
 )
 from purgatory.kafka.tiers.tier_settings import check_tiering
-from purgatory.kafka.topic_settings import SETTINGS, OfBroker
+from purgatory.kafka.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
 
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
@@ -164,7 +164,7 @@ def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
         kind = _BOOLEAN if value in ("true", "false") else _INT
         yield _config(own, [(_OF_BROKER, own, value)], kind, "As in Kafka.", True)
     for own, key in KEYS_OF_BROKERS.items():
-        setting = SETTINGS[key]
+        setting = SETTINGS_OF_BROKERS[key]
         known = list(_known_of_broker(cluster, int(name), key))
         yield _config(own, known, setting.kind, setting.doc, setting.fixed)
 
@@ -174,14 +174,14 @@ def _of_all_brokers(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
     for own, key in KEYS_OF_BROKERS.items():
         value = cluster.controller.default_settings.get(key)
         if value is not None:
-            setting = SETTINGS[key]
+            setting = SETTINGS_OF_BROKERS[key]
             known = [(_OF_ALL_CHANGED, own, value)]
             yield _config(own, known, setting.kind, setting.doc, setting.fixed)
 
 
 def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
     """Yield what a broker knows of a setting of topics; the first is in force."""
-    setting, controller = SETTINGS[key], cluster.controller
+    setting, controller = SETTINGS_OF_BROKERS[key], cluster.controller
     name = setting.of_broker or key
     of_one = controller.broker_settings.get(broker_id, {}).get(key)
     values = [
@@ -334,7 +334,12 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
     )
     return _Settings(
         now,
-        ConfigResource("brokers", KEYS_OF_BROKERS, {**own, **cluster.broker_settings()}),
+        ConfigResource(
+            "brokers",
+            KEYS_OF_BROKERS,
+            {**own, **cluster.broker_settings()},
+            SETTINGS_OF_BROKERS,
+        ),
         cluster.setting_at_start,
         lambda settings: controller.change_broker_settings(broker_id, settings),
     )
