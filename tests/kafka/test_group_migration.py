@@ -248,7 +248,9 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_out(make: Make) ->
     joined = here.join(other.member_id).answer
     here.sync(joined)
     here.broker.pass_time(REBALANCE_MS - 1)
+    waits = here.groups.heartbeats.num_delayed
     assert here.beat(one) is AGAIN
+    assert here.groups.heartbeats.num_delayed == waits, "it is waited for once"
     assert here.beat(joined) is NONE
     here.broker.pass_time(1)
     assert here.beat(one) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -332,6 +334,13 @@ def test_a_static_member_comes_back_with_the_other_protocol(make: Make) -> None:
     assert back.given is False
     assert here.join(other.member_id).code is NONE
     assert back.code is NONE
+
+
+def test_a_static_member_that_is_alone_comes_back_with_the_classic_protocol(make: Make) -> None:
+    here = make()
+    here.consume("m", instance_id="i")
+    assert here.join(instance_id="i").code is NONE
+    assert here.kinds == ["classic"]
 
 
 @pytest.mark.parametrize("policy", list(MigrationPolicy))

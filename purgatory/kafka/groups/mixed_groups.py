@@ -309,7 +309,7 @@ class MixedGroups(GroupCoordinator):
         all others speak that."""
         holder_id = group.static_members.get(joined.instance_id or "")
         consumers = [one.member_id for one in group.members.values() if not one.is_classic]
-        if not member_id and consumers == [holder_id] and len(group.members) > 1:
+        if not member_id and consumers == [holder_id]:
             self.consumers.remove(group, consumers[0], "came back with the classic protocol")
             self.consumers.save(group, _ignore)
 

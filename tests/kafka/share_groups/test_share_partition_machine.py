@@ -159,6 +159,13 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 assert is_to_be_kept
                 one.ends, one.write = ENDS[of[at]], self.next_write
 
+    @precondition(lambda self: any(one.state == HELD for _, one in self.entries()))
+    @rule(which=st.integers(0, 11), of=st.integers(0, 3), length=st.integers(1, 3))
+    def acknowledge_what_is_held(self, which: int, of: int, length: int) -> None:
+        held = [(at, one) for at, one in self.entries() if one.state == HELD]
+        at, one = held[which % len(held)]
+        self.acknowledge(one.owner or "", at - self.start, [of], length)
+
     @precondition(lambda self: self.under_way is None)
     @rule()
     def begin_write(self) -> None:
