@@ -294,6 +294,14 @@ def test_how_far_a_group_is_can_be_told_and_set_and_forgotten_while_it_has_no_me
         assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
         await fetch(client, cluster, -1)
         await client.ask(_HEARTBEAT, 1, {**joining, "member_epoch": -1})
+        for partition, offset, code in (
+            (0, -1, ErrorCode.INVALID_REQUEST),
+            (2, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ):
+            wrong = {"partition_index": partition, "start_offset": offset}
+            asked = {"group_id": "g", "topics": [{"topic_name": "t", "partitions": [wrong]}]}
+            answer = await client.ask(_ALTER_OFFSETS, 0, asked)
+            assert answer.responses[0].partitions[0].error_code == code
         altered = await client.ask(_ALTER_OFFSETS, 0, change)
         assert altered.responses[0].partitions[0].error_code == 0
         assert await _offsets(client) == [(0, 2, 1)]

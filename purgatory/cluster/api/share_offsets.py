@@ -109,7 +109,9 @@ async def alter_offsets(broker: Broker, request: Request, connection: Connection
         partitions = []
         for one in asked.partitions:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if topic is not None and 0 <= one.partition_index < len(topic.partitions):
+            if one.start_offset < 0:
+                code = ErrorCode.INVALID_REQUEST
+            elif topic is not None and 0 <= one.partition_index < len(topic.partitions):
                 key = ShareKey(body.group_id, topic.topic_id, one.partition_index)
                 code = await answer_of(
                     partial(broker.share_states.set_start, key, one.start_offset)
