@@ -35,6 +35,7 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.committed_offset import CommittedOffset, OffsetKey
 from purgatory.kafka.seen_batches import seen_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
+from purgatory.kafka.share_groups.share_waits import DelayedAcquisitionLock
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
@@ -416,7 +417,7 @@ def _readable(batch: RecordBatch) -> list[Any]:
 def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
     """The keys that it waits on. Those of a fetch say also which end of the log it waits for,
     and one that is answered at once is watched under nothing."""
-    if isinstance(operation, DelayedFetch | DelayedShareFetch):
+    if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
         return tuple(operation.topic_partitions)
     return operation._op_keys
 

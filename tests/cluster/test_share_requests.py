@@ -15,12 +15,14 @@ import pytest
 from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
+from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.made_batches import made_batch
 from purgatory.cluster.share_state_records import ShareStateRecords
-from purgatory.kafka import ErrorCode
+from purgatory.kafka import ErrorCode, TopicPartition
 from purgatory.kafka.share_groups.record_run import RecordState
 from purgatory.kafka.share_groups.share_state import ShareKey, ShareState, StateBatch
 from tests.cluster.raw_client import RawClient
+from tests.cluster.test_cluster_trace import Rows
 
 _PRODUCE, _FIND, _LIST, _DELETE = 0, 10, 16, 42
 _CONFIGS, _ALTER_CONFIGS = 32, 44
@@ -381,3 +383,22 @@ def test_records_of_share_partitions_are_read_as_they_were_written(state: ShareS
     key = ShareKey("gröup", UUID(int=9), 12)
     entries = [(key, state), (key._replace(partition=13), None)]
     assert list(records.entries(records.batch(entries))) == entries
+
+
+def test_a_trace_has_the_fetches_and_the_locks_of_share_groups_by_their_partitions() -> None:
+    rows = Rows()
+
+    async def main() -> None:
+        trace: Any = ClusterTrace(rows)
+        async with Cluster(config(), trace) as cluster, await RawClient.to(cluster) as client:
+            await set_start(client, "earliest")
+            await produce(client, cluster, b"a")
+            await fetch(client, cluster, 0, {0: []})
+            await fetch(client, cluster, 1, {0: [(0, 0, ACCEPT)]})
+
+    asyncio.run(main())
+    found = [(row[1], row[8], row[10]) for row in rows.operations]
+    place = (TopicPartition("t", 0),)
+    assert ("ShareFetch", "completed", place) in found, "it was loaded meanwhile"
+    assert ("ShareFetch", "expired", place) in found
+    assert ("AcquisitionLock", "completed", place) in found

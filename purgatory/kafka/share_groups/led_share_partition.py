@@ -163,7 +163,10 @@ class LedSharePartition:
         window = self.window
         assert window is not None
         waiting = DelayedAcquisitionLock(
-            lock_ms, lambda: lock not in window.locks(), lambda: self._expire(lock)
+            lock_ms,
+            self.topic_partition,
+            lambda: lock not in window.locks(),
+            lambda: self._expire(lock),
         )
         key = AcquisitionLockKey(self.key, lock)
         self._waits.locks.try_complete_else_watch(waiting, [key])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.kafka.share_groups.share_state import ShareKey
+from purgatory.kafka.topic_partition import TopicPartition
 
 
 class AcquisitionLockKey(NamedTuple):
@@ -25,16 +26,22 @@ class DelayedAcquisitionLock(DelayedOperation):
 
     Args:
         delay_ms: how long the lock holds.
+        topic_partition: where the records are.
         is_over: whether that is so.
         expire: takes the records back.
     """
 
-    __slots__ = ("_expire", "_is_over")
+    __slots__ = ("_expire", "_is_over", "topic_partitions")
 
     def __init__(
-        self, delay_ms: int, is_over: Callable[[], bool], expire: Callable[[], object]
+        self,
+        delay_ms: int,
+        topic_partition: TopicPartition,
+        is_over: Callable[[], bool],
+        expire: Callable[[], object],
     ) -> None:
         super().__init__(delay_ms)
+        self.topic_partitions = (topic_partition,)
         self._is_over = is_over
         self._expire = expire
 
