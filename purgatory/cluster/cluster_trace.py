@@ -56,7 +56,9 @@ _FORGOTTEN_US = 300_000_000
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
 _KIND_OF_PURGATORY = {
-    **dict.fromkeys(("Produce", "TransactionMarker", "TransactionTimeout"), "producer"),
+    "Produce": "producer",
+    **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
+    **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
     **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
 }
 

@@ -282,3 +282,29 @@ def test_operations_are_told_with_the_partitions_that_they_wait_on(
     assert ("Produce", "producer", "orders-0") in told
     assert ("Fetch", "follower", "orders-0") in told
     assert {key for purgatory, _, key in told if purgatory == "Fetch"} == {"orders-0"}
+
+
+@pytest.mark.parametrize(
+    ("purgatory", "kind"),
+    [
+        ("Produce", "producer"),
+        ("DeleteRecords", "admin"),
+        ("ElectLeader", "admin"),
+        ("Topic", "admin"),
+        ("AlterAcls", "admin"),
+        ("Rebalance", "member"),
+        ("Sync", "member"),
+        ("Heartbeat", "member"),
+        ("TransactionMarker", "transaction"),
+        ("TransactionTimeout", "transaction"),
+        ("RemoteFetch", "consumer"),
+        ("RemoteListOffsets", "consumer"),
+        ("ShareFetch", "consumer"),
+    ],
+)
+def test_an_operation_is_of_who_asked(purgatory: str, kind: str) -> None:
+    rows: Any = Rows()
+    operation: Any = SimpleNamespace(delay_ms=5, _op_keys=("a", "b"))
+    ClusterTrace(rows).settled(1, purgatory, operation, "expired", 0)
+    [row] = rows.operations
+    assert (row.purgatory, row.kind, row.keys) == (purgatory, kind, 2)
