@@ -402,3 +402,44 @@ def test_a_trace_has_the_fetches_and_the_locks_of_share_groups_by_their_partitio
     assert ("ShareFetch", "completed", place) in found, "it was loaded meanwhile"
     assert ("ShareFetch", "expired", place) in found
     assert ("AcquisitionLock", "completed", place) in found
+
+
+@pytest.mark.parametrize("dies", ["coordinator", "leader", "both"])
+def test_what_was_acknowledged_stays_so_whoever_dies(dies: str) -> None:
+    async def main() -> None:
+        async with Cluster(config(brokers=3)) as cluster:
+            key = ShareKey("g", cluster.controller.topics["t"].topic_id, 0)
+            place = TopicPartition("t", 0)
+
+            def leader_of(where: TopicPartition) -> int:
+                state = cluster.controller.state_of(where)
+                assert state is not None
+                return state.leader
+
+            leader = leader_of(place)
+            kept_in = cluster.brokers[leader].share_coordinator.place_of(key)
+            coordinator = leader_of(kept_in)
+            async with await RawClient.to(cluster, leader) as client:
+                await set_start(client, "earliest")
+                await produce(client, cluster, b"a", b"b", b"c")
+                assert len(read(await fetch(client, cluster, 0, {0: []}))) == 3
+                told = await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT)]})
+                assert told.responses[0].partitions[0].error_code == 0
+                if dies == "coordinator" and coordinator != leader:
+                    # It dies while it is asked: the next one is.
+                    asked = acknowledge(client, cluster, 2, {0: [(1, 1, ACCEPT)]})
+                    waiting = asyncio.create_task(asked)
+                    await cluster.kill(coordinator)
+                    assert (await waiting).responses[0].partitions[0].error_code == 0
+                else:
+                    asked = acknowledge(client, cluster, 2, {0: [(1, 1, ACCEPT)]})
+                    assert (await asked).responses[0].partitions[0].error_code == 0
+                    for broker in {leader, coordinator} if dies == "both" else {leader}:
+                        if len([one for one in cluster.brokers.values() if one.alive]) > 1:
+                            await cluster.kill(broker)
+            async with await RawClient.to(cluster, leader_of(place)) as client:
+                patience = {"member_id": "n", "max_wait": timedelta(seconds=50)}
+                again = read(await fetch(client, cluster, 0, {0: []}, **patience))
+                assert [(offset, value) for _, offset, value, _ in again] == [(2, b"c")]
+
+    asyncio.run(main())
