@@ -1043,7 +1043,8 @@ _TRANSACTIONS = (
         ),
         "leader 1 in epoch 0; all in sync with AxC!",
         "P init NONE 0, P add NONE, A NONE at 0, Q init CONCURRENT_TRANSACTIONS -1, "
-        "Q init NONE 2, B PRODUCER_FENCED, P add PRODUCER_FENCED, P commit PRODUCER_FENCED, "
+        "Q init NONE 2, B INVALID_PRODUCER_EPOCH, P add PRODUCER_FENCED, "
+        "P commit PRODUCER_FENCED, "
         "Q add NONE, C NONE at 2, Q commit NONE, read NONE AxC! aborted at 0",
     ),
     Story(
