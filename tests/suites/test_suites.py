@@ -8,7 +8,7 @@ import pytest
 
 from tests.suites.kafka_python_suite import read_report
 from tests.suites.librdkafka_suite import SHORT, Case, cases_in, why_not
-from tests.suites.outcomes import Count, Outcome, Verdict, count, read_expected
+from tests.suites.outcomes import Count, Outcome, Reason, Verdict, count, read_expected
 
 _TEST_C = """
     {.name = "<MAIN>", .flags = TEST_F_LOCAL},
@@ -75,10 +75,12 @@ def test_a_report_is_read_with_the_names_that_run_one_again(tmp_path: Path) -> N
 def test_only_what_has_no_reason_counts_as_failed() -> None:
     verdicts = [*Verdict, Verdict.FAILED]
     outcomes = [Outcome("s", f"c{n}", verdict, 1.0) for n, verdict in enumerate(verdicts)]
-    counts = count(outcomes, {"c1": "a reason"})
-    assert counts == {"s": Count(1, 1, 1, 1, 4.0)}
+    counts = count(outcomes, {"c1": Reason("a reason")})
+    assert counts == {"s": Count(1, 1, 1, 0, 1, 4.0)}
     assert counts["s"].share == pytest.approx(1 / 3)
-    assert Count(0, 0, 0, 2, 1.0).share == 1.0
+    with_tool = count(outcomes, {"c1": Reason("a reason", needs_tool=True)})
+    assert with_tool["s"].share == pytest.approx(1 / 2)
+    assert Count(0, 0, 0, 0, 2, 1.0).share == 1.0
 
 
 def test_each_expected_failure_has_its_reason(tmp_path: Path) -> None:
