@@ -66,6 +66,9 @@ class Application(Protocol):
     def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
         """An instance has an id, and knows how far what it reads was transformed."""
 
+    def give_numbers(self, messages: Iterable[Message]) -> None:
+        """Give records their numbers: they are sent now for the first time."""
+
     def ended(
         self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
     ) -> None:
@@ -219,6 +222,8 @@ class Instance:
             self._send_later(batch)
             return
         now_ns = self._engine.now_ns()
+        if not batch.attempt:
+            self._application.give_numbers(batch.messages)
         batch.attempt += 1
         batch.sent_ns = now_ns
         self.group.counts.requests += 1

@@ -10,7 +10,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka import EndTransaction, RecordBatch, TopicPartition
@@ -50,6 +50,7 @@ class TransactionalProducer:
         self._queues: dict[int, PartitionQueue] = {}
         self._waiting: deque[Message | _Read] = deque()
         self._next_message = 0
+        self._next_sequence = 0
         self._committed: dict[TopicPartition, int] = {}
         self._current: Instance
         self._instances: dict[Instance, None] = {}
@@ -139,6 +140,12 @@ class TransactionalProducer:
         count = min(len(self._waiting), self.group.batch_size)
         taken = [self._waiting.popleft() for _ in range(count)]
         return [self._transformed(one) if isinstance(one, _Read) else one for one in taken]
+
+    def give_numbers(self, messages: Iterable[Message]) -> None:
+        """As `Application` says: what a fenced instance never sent has none."""
+        for message in messages:
+            message.sequence = self._next_sequence
+            self._next_sequence += 1
 
     def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
         """As `Application` says."""

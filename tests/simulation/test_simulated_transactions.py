@@ -134,6 +134,9 @@ def test_a_successor_fences_the_zombie_before_its_time_is_up(tmp_path: Path) -> 
     assert ran.operations("TransactionTimeout", "transaction")["expired"] == 0
     refused = {row["error"] for row in ran.rows("sends") if row["outcome"] == "fail"}
     assert refused and refused <= {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+    for producer in (0, 1):
+        numbered = {row["sequence"] for row in ran.rows("sends") if row["producer"] == producer}
+        assert numbered == set(range(len(numbered))), "what was never sent has no number"
     traced = ran.rows("transactions")
     assert sum(one["ended_by"] == "coordinator" for one in traced) == row["fenced"]
     assert {one["outcome"] for one in traced} == {"committed", "aborted"}
