@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from purgatory.simulation.scenario import Scenario
 from purgatory.simulation.scenario_file import LoadedScenario
@@ -25,7 +26,7 @@ def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
     brokers = random.choice([3, 3, 4, 5])
     replicas = random.choice([2, 3])
     duration_ms = round(hours * MS_PER_HOUR)
-    document = {
+    document: dict[str, Any] = {
         "name": "chaos",
         "seed": seed,
         "duration_ms": duration_ms,
@@ -43,7 +44,7 @@ def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
         },
         "followers": {"fetch_max_wait_ms": 20_000},
         "network": {"delay_ms": random.choice([0.2, {"p50": 0.5, "p75": 2.0}])},
-        "producers": [_producers(random, group) for group in _PRODUCERS],
+        "producers": [_producers(random, group) for group in _ALONE],
         "consumers": [_consumers(random, group) for group in ("none", "dynamic", "static")],
         "faults": (
             _damage(random, brokers, duration_ms)
@@ -51,6 +52,8 @@ def chaos_scenario(seed: int, hours: float) -> LoadedScenario:
             else _faults(random, brokers, duration_ms)
         ),
     }
+    if random.random() < 0.5:
+        _add_transactions(random, document)
     scenario = Scenario.model_validate(document)
     return LoadedScenario(scenario, Path(), f"chaos {seed}")
 
@@ -61,8 +64,13 @@ _PRODUCERS: dict[str, Table] = {
     "one-in-flight": {"acks": "all", "max_in_flight": 1},
     "one": {"acks": 1},
     "none": {"acks": 0},
+    "transactional": {"acks": "all", "idempotence": True},
+    "transforming": {"acks": "all", "idempotence": True, "batch_size": 20},
 }
 """The groups of producers, and what they promise: see `promises`."""
+
+_ALONE = ("all", "idempotent", "one-in-flight", "one", "none")
+"""Those that send without transactions."""
 
 
 def _producers(random: Random, group: str) -> Table:
@@ -78,6 +86,44 @@ def _producers(random: Random, group: str) -> Table:
         "keys": 20,
         **_PRODUCERS[group],
     }
+
+
+def _add_transactions(random: Random, document: dict[str, Any]) -> None:
+    """Producers in transactions, others that transform what these and all send, and zombies."""
+    for group, more in (("transactional", {}), ("transforming", _TRANSFORMS)):
+        producers = _producers(random, group)
+        producers["transactions"] = {
+            "requests": random.choice([1, 3, 10]),
+            **random.choice(_TIMES),
+            "aborted": 0.2,
+            "zombies": 0.1,
+            "zombie_ms": {"p50": 5_000.0, "p75": 8_000.0},
+            **random.choice([{}, {"successor_ms": 2_000}]),
+            **more,
+        }
+        if more:
+            del producers["rate"]
+        document["producers"].append(producers)
+    for group, topic in (("transformed", "events"), ("committed", "results")):
+        document["consumers"].append(
+            {
+                "group": group,
+                "topic": topic,
+                "max_wait_ms": 20_000,
+                "isolation": "read_committed",
+            }
+        )
+    for fault in document["faults"]:
+        if "api" in fault and random.random() < 0.5:
+            fault["api"] = random.choice(_TRANSACTION_APIS)
+
+
+_TIMES = (
+    {"interval_ms": 1_000, "timeout_ms": 5_000},
+    {"interval_ms": 1_000, "timeout_ms": 60_000},
+    {"interval_ms": 30_000, "timeout_ms": 60_000},
+)
+_TRANSFORMS = {"reads": "transformed", "writes": "results"}
 
 
 def _consumers(random: Random, membership: str) -> Table:
@@ -133,3 +179,10 @@ def _damage(random: Random, brokers: int, duration_ms: int) -> list[Table]:
 
 
 _APIS = ("produce", "fetch", "join_group", "sync_group", "heartbeat", "offset_commit")
+_TRANSACTION_APIS = (
+    "init_producer_id",
+    "add_partitions_to_txn",
+    "add_offsets_to_txn",
+    "txn_offset_commit",
+    "end_txn",
+)

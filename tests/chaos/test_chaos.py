@@ -55,10 +55,16 @@ def _find_no_duplicate(self: ProducerStates, *_: object) -> None:
     """Take what a producer sends again for something new."""
 
 
+def _find_none(self: ProducerStates, *_: object) -> tuple[()]:
+    """Tell of no aborted transaction."""
+    return ()
+
+
 BROKEN: Mapping[str, tuple[object, str, Callable[..., object]]] = {
     "a leader that was out of sync": (Controller, "_elect", _elect_whoever_lives),
     "copies that nobody recognises": (ProducerStates, "find_duplicate", _find_no_duplicate),
     "a coordinator that reads no offsets": (GroupOffsets, "load", _load_nothing),
+    "readers that aren't told what is aborted": (ProducerStates, "aborted_between", _find_none),
 }
 """Parts of the model, and what stands in their place."""
 
