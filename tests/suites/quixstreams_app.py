@@ -22,6 +22,8 @@ def main(servers: str, source: str, result: str, folder: str, dies_after: int) -
         commit_interval=0.2,
         state_dir=folder,
         consumer_extra_config={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+        # Who comes after one that died waits for the end of what it had begun.
+        producer_extra_config={"transaction.timeout.ms": 5_000},
         loglevel="WARNING",
     )
     seen = 0
@@ -37,7 +39,7 @@ def main(servers: str, source: str, result: str, folder: str, dies_after: int) -
 
     stream = app.dataframe(app.topic(source, value_deserializer="json"))
     stream.apply(add_up, stateful=True).to_topic(app.topic(result, value_serializer="json"))
-    app.run(timeout=15)
+    app.run(timeout=30)
 
 
 if __name__ == "__main__":
