@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
+from purgatory.cluster.broker_logs import BrokerLogs
 from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener, Place
@@ -35,12 +34,8 @@ from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.share_state_calls import ShareStateCalls
 from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.storage import (
-    MemoryBudget,
     MemoryLog,
-    Noted,
     StoredLog,
-    load_logs,
-    replica_folders,
 )
 from purgatory.cluster.storage.retention import close_old_segment, drop_old_segments
 from purgatory.cluster.topics_in_sight import TopicsInSight
@@ -50,8 +45,6 @@ from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
     BrokerGroups,
-    Log,
-    LogConfig,
     Partition,
     ReplicaManager,
     TopicPartition,
@@ -71,7 +64,7 @@ from purgatory.kafka.share_groups.share_partition_manager import SharePartitionM
 from purgatory.kafka.share_groups.share_waits import ShareWaits
 from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import NEVER, log_config, value_of
+from purgatory.kafka.topic_settings import NEVER, value_of
 from purgatory.kafka.topic_state import LogEnd, PartitionState
 from timer import SystemClock
 
@@ -108,12 +101,8 @@ class Broker:
         self._connections: set[Connection] = set()
         self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._logs: Mapping[TopicPartition, Log] = {}
-        self._deleted_topics: set[str] = set()  # since it died
+        self.logs = BrokerLogs(cluster, broker_id, self.setting)
         self.purgatories: list[AsyncPurgatory] = []
-        data_dir = cluster.config.data_dir
-        self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
-        self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.manager: ReplicaManager
         self.fetch_sessions: FetchSessions
         self._compaction: LogCompaction
@@ -142,48 +131,12 @@ class Broker:
             unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
-        if self.folder is not None:
-            await self._read_logs(self.folder, unsaved_epochs)
-        else:
-            self._let_moved_go()
         lost, self.lost_records = self.lost_records, 0
-        for log in self._logs.values() if lost else ():
-            log.truncate_to(max(log.local_start_offset, log.end_offset - lost))
-
-    def _has_replica(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is to be here: it may have been moved while this broker was dead."""
-        state = self.cluster.controller.state_of(topic_partition)
-        return state is not None and self.broker_id in state.replicas
-
-    def _let_moved_go(self) -> None:
-        for topic_partition, log in self._logs.items():
-            if isinstance(log, MemoryLog) and not self._has_replica(topic_partition):
-                log.remove()
-        self._logs = {key: log for key, log in self._logs.items() if self._has_replica(key)}
-
-    async def _read_logs(self, folder: Path, unsaved_epochs: int) -> None:
-        config = self.cluster.config
-        for topic_partition, place in replica_folders(folder):
-            if not self._has_replica(topic_partition):
-                shutil.rmtree(place, ignore_errors=True)
-        self._deleted_topics.clear()
-        logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
-            None,
-            load_logs,
-            folder,
-            self._log_config_of,
-            partial(self._noted_of, unsaved_epochs),
-            config.fsync,
-        )
-        for topic in self._deleted_topics:  # while they were read
-            self._remove_folders(topic)
-        self._logs = {
-            key: log for key, log in logs.items() if key.topic not in self._deleted_topics
-        }
+        await self.logs.load(unsaved_epochs, lost)
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
-        logs = self._logs
+        logs = self.logs.at_rest
         if self.alive:
             logs = {one.topic_partition: one.log for one in self.manager.partitions()}
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
@@ -240,8 +193,7 @@ class Broker:
         self.purgatories = []
         self._compaction = LogCompaction()
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
-        for topic_partition, log in self._logs.items():
-            log.configure(self._log_config_of(topic_partition))  # it was dead: they may be others
+        self.logs.configure()
         self.tier = BrokerTier(self, self.cluster.remote)
         clock = SystemClock()
         self.leader_throttle = ReplicationThrottle(clock.now_ms)
@@ -256,10 +208,10 @@ class Broker:
             share_fetch_purgatory=(share_fetches := self._purgatory("ShareFetch")),
             min_insync_replicas=config.min_insync_replicas,
             max_lag_ms=config.replica_max_lag_ms,
-            new_log=self._new_log,
+            new_log=self.logs.new_log,
             min_insync_of=self._min_insync_of,
             is_elsewhere=self._is_known,
-            logs=self._logs,
+            logs=self.logs.at_rest,
             on_isr_change=self.cluster.controller.change_isr,
             remote=RemoteAccess(
                 self.tier,
@@ -354,28 +306,6 @@ class Broker:
     def _is_known(self, topic_partition: TopicPartition) -> bool:
         return self.cluster.controller.state_of(topic_partition) is not None
 
-    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> Noted:
-        state = self.cluster.controller.state_of(topic_partition)
-        if state is None:
-            return Noted()
-        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs)
-
-    def _log_config_of(self, topic_partition: TopicPartition) -> LogConfig:
-        settings = self.cluster.settings_of(topic_partition.topic)
-        config = log_config(settings, self.setting)
-        if self.folder is not None:
-            return config
-        # Memory is freed by whole segments: they may not be larger here.
-        most = self.cluster.log_config.segment_bytes
-        return config._replace(segment_bytes=min(config.segment_bytes, most))
-
-    def _new_log(self, topic_partition: TopicPartition) -> Log:
-        config = self._log_config_of(topic_partition)
-        if self.folder is None:
-            return MemoryLog(config, self.memory)
-        fsync = self.cluster.config.fsync
-        return StoredLog(self.folder / str(topic_partition), config, fsync)
-
     def setting(self, name: str) -> str | None:
         """Return what this broker has of its own for a setting of topics, as text, or None."""
         own = self.cluster.controller.broker_settings.get(self.broker_id, {})
@@ -401,9 +331,7 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
-        logs = self.manager.take_logs()
-        # A stored log is read back from its disk: it may be damaged meanwhile.
-        self._logs = logs if self.folder is None else {}
+        self.logs.take_back(self.manager.take_logs())
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
@@ -492,17 +420,7 @@ class Broker:
         It must not find them when it is revived: a topic of that name would be another one.
         """
         assert not self.alive
-        self._deleted_topics.add(topic)
-        self._remove_folders(topic)
-        for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic and isinstance(log, MemoryLog):
-                log.remove()
-        self._logs = {key: log for key, log in self._logs.items() if key.topic != topic}
-
-    def _remove_folders(self, topic: str) -> None:
-        for topic_partition, place in replica_folders(self.folder) if self.folder else ():
-            if topic_partition.topic == topic:
-                shutil.rmtree(place, ignore_errors=True)
+        self.logs.forget_topic(topic)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
@@ -518,7 +436,7 @@ class Broker:
         for partition in self.manager.partitions():
             key = partition.topic_partition
             if topic in (None, key.topic):
-                self.manager.configure(key, self._log_config_of(key), self._min_insync_of(key))
+                self.manager.configure(key, self.logs.config_of(key), self._min_insync_of(key))
                 drop_old_segments(partition.log, now_ms)
 
     def _set_rates(self) -> None:

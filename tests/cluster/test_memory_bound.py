@@ -137,13 +137,13 @@ def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one() -> None:
                     answered = answer.responses[0].partition_responses[0]
                     assert (answered.error_code, answered.base_offset) == (0, number)
                     for broker in cluster.brokers.values():
-                        assert broker.memory.used_bytes <= 4 * _MIB
+                        assert broker.logs.memory.used_bytes <= 4 * _MIB
                 first = {"partition_index": 0, "timestamp": -2}
                 asked = {"topics": [{"name": "orders", "partitions": [first]}]}
                 told = (await client.ask(2, 7, asked)).topics[0].partitions[0]
                 assert 50 < told.offset < 60
             cluster.controller.delete_topic("orders")
-            assert [broker.memory.used_bytes for broker in cluster.brokers.values()] == [0, 0]
+            assert [broker.logs.memory.used_bytes for broker in cluster.brokers.values()] == [0, 0]
 
     asyncio.run(main())
 
@@ -162,7 +162,7 @@ def test_a_produce_that_nothing_makes_room_for_is_refused_and_the_cluster_goes_o
                         answer = await client.ask(0, 9, asked)
                         codes.append(answer.responses[0].partition_responses[0].error_code)
                     assert codes == [0] * 8 + [56] * 4
-                    assert cluster.brokers[leader].memory.used_bytes <= 4 * _MIB
+                    assert cluster.brokers[leader].logs.memory.used_bytes <= 4 * _MIB
             async with await RawClient.to(cluster, leader) as client, asyncio.timeout(20):
                 code = 56
                 while code == 56:

@@ -78,7 +78,7 @@ def _why_it_stays(broker: Broker, folder: str, replica: TopicPartition) -> int:
 
 
 def _folder(broker: Broker) -> str:
-    return _IN_MEMORY if broker.folder is None else str(broker.folder)
+    return _IN_MEMORY if broker.logs.folder is None else str(broker.logs.folder)
 
 
 def _size(broker: Broker, partition: Partition) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> in
 
 
 def _room(broker: Broker) -> tuple[int, int]:
-    if broker.folder is None:
-        memory = broker.memory
+    if broker.logs.folder is None:
+        memory = broker.logs.memory
         return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
     assert broker.cluster.config.data_dir is not None
     usage = shutil.disk_usage(broker.cluster.config.data_dir)
