@@ -100,7 +100,7 @@ def _table(spark: SparkSession, traces: Path, name: str) -> DataFrame:
     for path in traces.glob(f"*/{name}.jsonl"):
         for line in path.read_text().splitlines():
             row = {"run_id": path.parent.name, **json.loads(line)}
-            rows.append(tuple(row[column] for column in TABLES[name]))
+            rows.append(tuple(map(row.get, TABLES[name])))  # what may be null may be left out
     columns = ", ".join(f"`{column}` {kind}" for column, kind in TABLES[name].items())
     return spark.createDataFrame(rows, columns).coalesce(1)
 
