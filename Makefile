@@ -17,7 +17,7 @@ SHORT ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core model lint format bench soak chaos suites sanitize wheel pins clean FORCE
+.PHONY: help setup demo test test-all test-core model lint format bench soak chaos suites sanitize test-debug wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -114,6 +114,11 @@ sanitize: ## the native parts under the sanitizers of addresses and undefined be
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc venv/bin/python -m pytest -q \
 	    -m 'not exhaustive and not once and not pure' --timeout 600 $(IN_PARALLEL) \
 	    --ignore tests/core/test_memory.py --deselect tests/core/test_fork.py tests/timer tests/core tests/event_loop
+
+# test_memory counts what the debugging allocators add to each object.
+test-debug: $(READY) ## the core's tests and the model's with Python's debugging allocators and -X dev
+	PYTHONMALLOC=debug PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) \
+	    --timeout 400 --ignore tests/core/test_memory.py $(CORE_TESTS) tests/metrics tests/kafka
 
 wheel: $(READY) ## a wheel and a source distribution, in dist/
 	@rm -rf dist
