@@ -140,6 +140,8 @@ class ClusterWatch(App[None]):
 
     def show_state(self) -> None:
         """Show what the cluster is like now."""
+        if not self.query("#brokers"):
+            return  # the screen is being left
         state = self._state()
         self.sub_title = state["bootstrap_servers"]
         _fill(self.query_one("#brokers", DataTable), broker_rows(state))
