@@ -6,7 +6,7 @@ Ground rules: each of them tells the coordinator, on the thread that calls both.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
@@ -20,8 +20,10 @@ class ConsumerGroupEvents(Protocol):
         """A member gave no sign of life, or didn't give up partitions, in time."""
 
 
-class DelayedMemberSession(DelayedOperation):
-    """Waits for a member's next sign of life; the coordinator cancels it then."""
+class _MemberWait(DelayedOperation):
+    """Waits for something of a member, who expires if it doesn't come: for ``reason``."""
+
+    reason: ClassVar[str]
 
     def __init__(
         self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
@@ -30,24 +32,29 @@ class DelayedMemberSession(DelayedOperation):
         self.group = group
         self.member_id = member_id
         self.events = events
+
+    def on_expiration(self) -> None:
+        self.events.member_expired(self.group, self.member_id, self.reason)
+
+
+class DelayedMemberSession(_MemberWait):
+    """Waits for a member's next sign of life; the coordinator cancels it then."""
+
+    reason = "session timeout"
 
     def try_complete(self) -> bool:
         return self.member_id not in self.group.members and self.force_complete()
 
-    def on_expiration(self) -> None:
-        self.events.member_expired(self.group, self.member_id, "session timeout")
 
-
-class DelayedRevocation(DelayedOperation):
+class DelayedRevocation(_MemberWait):
     """Waits until a member has given up what others are to have."""
+
+    reason = "partitions not given up in time"
 
     def __init__(
         self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
     ) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.member_id = member_id
-        self.events = events
+        super().__init__(group, member_id, delay_ms, events)
         self.revoking = group.members[member_id].current.revoking
 
     def try_complete(self) -> bool:
@@ -59,23 +66,11 @@ class DelayedRevocation(DelayedOperation):
         )
         return over and self.force_complete()
 
-    def on_expiration(self) -> None:
-        self.events.member_expired(self.group, self.member_id, "partitions not given up in time")
 
-
-class DelayedClassicStep(DelayedOperation):
+class DelayedClassicStep(_MemberWait):
     """Waits for a member of the classic protocol to join again, or to sync."""
 
-    def __init__(
-        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
-    ) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.member_id = member_id
-        self.events = events
+    reason = "did not join or sync in time"
 
     def try_complete(self) -> bool:
         return self.member_id not in self.group.awaited and self.force_complete()
-
-    def on_expiration(self) -> None:
-        self.events.member_expired(self.group, self.member_id, "did not join or sync in time")
