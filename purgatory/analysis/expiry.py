@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
 from purgatory.analysis.watched import watch_keys
 
 MOST_KEYS = 40
@@ -57,7 +58,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         .select("run_id", "watch_key", f.lit(True).alias("kept"))
     )
     return (
-        counted.join(f.broadcast(keys), ["run_id", "watch_key"], "left")
+        counted.join(small(keys), ["run_id", "watch_key"], "left")
         .where("kept or watch_key is null")
         .select(
             *_SERIES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
 from purgatory.analysis.occupancy_job import aggregated, changes, in_buckets
 from purgatory.analysis.watched import watch_keys
 
@@ -34,7 +35,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     keys = (
         _by_key(operations)
         .join(
-            f.broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("parked_us", f.greatest(until - f.col("start_us"), f.lit(0)))
@@ -78,7 +79,7 @@ def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) 
             `hot_keys`; few.
     """
     wanted = keys.select(*KEY_SERIES).distinct()
-    steps = changes(_by_key(operations).join(f.broadcast(wanted), KEY_SERIES), spans, KEY_SERIES)
+    steps = changes(_by_key(operations).join(small(wanted), KEY_SERIES), spans, KEY_SERIES)
     bucket = [*KEY_SERIES, "bucket"]
     risen = Window.partitionBy(*bucket).orderBy("at_us")
     rises = aggregated(steps.withColumn("rise", f.sum("change").over(risen)), bucket)

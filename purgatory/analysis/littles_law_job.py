@@ -12,6 +12,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
 from purgatory.analysis.occupancy_job import SERIES
 
 _US_PER_S = 1_000_000
@@ -43,7 +44,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
             & f.col("swept.broker").eqNullSafe(f.col("parked.broker")),
         )
         .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_MEASURED)
-        .join(f.broadcast(spans), "run_id")
+        .join(small(spans), "run_id")
         .withColumn("mean_wait_us", f.try_divide("settled_wait_us", "settled"))
         .withColumn("mean_parked", f.col("area_us") / f.col("end_us"))
         .withColumn("arrivals_per_s", f.col("entries") / run_s)
@@ -81,7 +82,7 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
         operations.where("outcome != 'immediate'")
         .select(*SERIES, "start_us", f.col("end_us").alias("wait_end_us"), "outcome")
         .join(
-            f.broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("settled_us", f.when(~is_pending, f.col("wait_end_us") - f.col("start_us")))

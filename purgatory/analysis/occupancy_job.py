@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
+
 MOST_POINTS = 400
 """The most buckets that a run is cut into; fewer than 2/5 of that only if it is that short."""
 
@@ -101,7 +103,7 @@ def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataF
             *series,
             f.inline(f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))),
         )
-        .join(f.broadcast(spans), "run_id")
+        .join(small(spans), "run_id")
         .where("at_us < end_us")
         .withColumn("bucket", f.expr("at_us div width_us"))
         .select(
@@ -156,7 +158,7 @@ def in_buckets(
         names: the columns that tell one series from another.
     """
     every_bucket = (
-        series.join(f.broadcast(spans), "run_id")
+        series.join(small(spans), "run_id")
         .where("end_us > 0")
         .withColumn("bucket", f.explode(f.expr("sequence(0, (end_us - 1) div width_us)")))
     )
@@ -179,7 +181,7 @@ def in_buckets(
         .groupBy(*names, "bucket")
         .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
         .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
-        .join(f.broadcast(spans), "run_id")
+        .join(small(spans), "run_id")
         .select(
             *names,
             start.alias("bucket_start_us"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
 from purgatory.analysis.occupancy_job import changes
 from purgatory.analysis.watched import watch_keys
 
@@ -95,7 +96,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
     That is the first at which the size rose furthest over what it was at the start of the bucket,
     or the start itself if it only fell from there.
     """
-    wanted = highest.join(f.broadcast(spans), "run_id").withColumn(
+    wanted = highest.join(small(spans), "run_id").withColumn(
         "bucket", f.expr("bucket_start_us div width_us")
     )
     # The changes of one bucket of one run and purgatory go to one task, like in the sweep.
@@ -106,7 +107,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
             spans,
             _WHOLE,
         )
-        .join(f.broadcast(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
+        .join(small(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
         .withColumn("rise", f.sum("change").over(so_far))
     )
     times = risen.groupBy(*_PEAK).agg(
@@ -149,7 +150,7 @@ def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
     goes_on = (f.col("wait_end_us") > f.col("at_us")) | (f.col("outcome") == "pending")
     arrived = started & (f.col("start_us") > f.col("at_us") - f.col("looked_back_us"))
     return (
-        waited.join(f.broadcast(moments), _WHOLE)
+        waited.join(small(moments), _WHOLE)
         .withColumn("parked", started & goes_on)
         .withColumn("arrived", arrived)
         .where("parked or arrived")
@@ -211,7 +212,7 @@ def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:
     not_over = f.coalesce("until_us", "at_us") >= f.col("at_us") - f.col("looked_back_us")
     at_work = (
         found.select(*_PEAK, "at_us", "looked_back_us")
-        .join(f.broadcast(faults), "run_id")
+        .join(small(faults), "run_id")
         .where(begun & not_over)
         .groupBy(*_PEAK)
         .agg(f.array_sort(f.collect_set(text)).alias("faults"))

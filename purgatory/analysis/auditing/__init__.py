@@ -31,14 +31,21 @@ chosen witnesses. `tests/analysis/test_audit_plans.py` holds all
 plans to this.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from purgatory.analysis.auditing.anomalies import ANOMALIES, EXPECTATIONS
-from purgatory.analysis.auditing.audit import Audit, audit
 from purgatory.analysis.auditing.client_configuration import (
     Configuration,
     ConsumerSettings,
     ProducerSettings,
     RunConfiguration,
 )
+
+if TYPE_CHECKING:
+    from purgatory.analysis.auditing.audit import Audit as Audit
+    from purgatory.analysis.auditing.audit import audit as audit
 
 __all__ = [
     "ANOMALIES",
@@ -50,3 +57,12 @@ __all__ = [
     "RunConfiguration",
     "audit",
 ]
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("Audit", "audit"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from purgatory.analysis.auditing import audit as module
+
+        return getattr(module, name)

@@ -9,11 +9,13 @@ from types import TracebackType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.client_configuration import Configuration, settings_tables
+from purgatory.analysis import engines
+from purgatory.analysis.auditing.client_configuration import Configuration
 from purgatory.analysis.auditing.keys import key_cases
 from purgatory.analysis.auditing.partial_transactions import partial_transactions, stray_commits
 from purgatory.analysis.auditing.polls import poll_cases, poll_pieces
 from purgatory.analysis.auditing.sequences import sequence_cases
+from purgatory.analysis.auditing.settings_tables import SettingsTables, settings_tables
 from purgatory.analysis.auditing.single_offsets import inconsistent_offsets, input_cases
 from purgatory.analysis.auditing.transaction_fates import (
     counted_effects,
@@ -124,17 +126,37 @@ def audit(
             raise ValueError(f"{name} must be at least {least}, and is {number}")
     if split_us < 1:
         raise ValueError(f"split_us must be at least 1 microsecond, and is {split_us}")
-    sends, reads = _whole("sends", sends), _whole("reads", reads)
-    effects = None if effects is None else _whole("effects", effects)
-    commits = None if commits is None else _whole("commits", commits)
-    settings = settings_tables(sends.sparkSession, configuration)
+    given = {
+        "sends": sends,
+        "reads": reads,
+        "effects": effects,
+        "commits": commits,
+        "transactions": transactions,
+    }
+    tables = {name: _whole(name, table) for name, table in given.items() if table is not None}
+    settings = settings_tables(sends.sparkSession, configuration, expect)
+    return audited(tables, settings, witnesses, split, split_us)
+
+
+def audited(
+    tables: Mapping[str, DataFrame],
+    settings: SettingsTables,
+    witnesses: int,
+    split: int,
+    split_us: int,
+) -> Audit:
+    """The audit of tables that have all their columns; `audit` has the rest."""
+    sends, reads = tables["sends"], tables["reads"]
+    effects, commits = tables.get("effects"), tables.get("commits")
+    transactions = tables.get("transactions")
     settled = settled_sends(sends, transactions)
     kept = []
     if transactions is not None:
-        kept.append(settled.persist())
-    of_values = values(settled, reads, settings).persist()
+        settled = engines.kept(settled)
+        kept.append(settled)
+    of_values = engines.kept(values(settled, reads, settings))
     seen = reads if transactions is None else visible_reads(reads, settled)
-    pieces = poll_pieces(seen, split).persist()
+    pieces = engines.kept(poll_pieces(seen, split))
     found = [
         inconsistent_offsets(sends, reads),
         value_cases(of_values),
@@ -150,20 +172,13 @@ def audit(
     if effects is not None:
         applied = effects if transactions is None else counted_effects(effects, transactions)
         found.append(key_cases(applied, reads, of_values, split_us))
-    cases = judged(reduce(DataFrame.unionByName, found), settings, expect).persist()
-    tables = {
-        "sends": sends,
-        "reads": reads,
-        "effects": effects,
-        "commits": commits,
-        "transactions": transactions,
-    }
-    given = {name: table for name, table in tables.items() if table is not None}
+    found = [engines.cut(cases) for cases in found]
+    cases = engines.kept(judged(reduce(DataFrame.unionByName, found), settings))
     return Audit(
-        audit=counts(cases, runs_of(given)),
+        audit=counts(cases, runs_of(tables)),
         cases=cases,
         # A long plan costs time with every step that is put on it: only if it is asked for.
-        witnesses=lambda cases: witness_table(cases, witnesses, given),
+        witnesses=lambda cases: witness_table(cases, witnesses, tables),
         kept=(*kept, of_values, pieces, cases),
     )
 

@@ -37,7 +37,7 @@ CASE: Mapping[str, str] = {
     "doubt": "string",
     "broken": "string",
     # Which rows a witness shows: those with these values, and those of these inputs.
-    "values": "array<bigint>",
+    "value_ids": "array<bigint>",
     "inputs": f"array<{_PLACE}>",
 }
 """The columns of a case after `run_id`; a violation breaks the promise of the setting `broken`."""
@@ -92,10 +92,10 @@ def cases_of(rows: DataFrame, found: Mapping[str, tuple[Column, Case]]) -> DataF
     single = (
         rows.where(reduce(lambda left, right: left | right, conditions))
         .select("run_id", f.explode(f.array_compact(f.array(*cases))).alias("case"))
-        .select("run_id", "case.*")
+        .select("run_id", *(f.col(f"case.{name}").alias(name) for name in used))
     )
-    typed = [
-        f.expr(f"CAST({f'`{name}`' if name in used else 'NULL'} AS {kind}) AS `{name}`")
-        for name, kind in CASE.items()
-    ]
-    return single.select("run_id", *typed).withColumn("weight", f.coalesce("weight", one))
+    typed = {
+        name: (f.col(name) if name in used else null).cast(kind) for name, kind in CASE.items()
+    }
+    typed["weight"] = f.coalesce(typed["weight"], one)
+    return single.select("run_id", *(column.alias(name) for name, column in typed.items()))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from purgatory.analysis.auditing.anomalies import EXPECTATIONS
 
 
 @dataclass(frozen=True)
@@ -53,80 +51,61 @@ class RunConfiguration:
 Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
 """One for all runs, or one for each run id; a run that is not named counts as complete."""
 
-_PRODUCERS = (
-    "run_id string, group string, idempotence boolean, max_in_flight bigint, retries bigint, "
-    "single_writer boolean"
-)
-_CONSUMERS = "run_id string, group string, assignment string, isolation string"
-_RUNS = "run_id string, complete boolean"
+
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "producers": {
+        "run_id": "string",
+        "group": "string",
+        "idempotence": "boolean",
+        "max_in_flight": "bigint",
+        "retries": "bigint",
+        "single_writer": "boolean",
+    },
+    "consumers": {
+        "run_id": "string",
+        "group": "string",
+        "assignment": "string",
+        "isolation": "string",
+    },
+    "runs": {"run_id": "string", "complete": "boolean"},
+    "expectations": {"anomaly": "string", "expected": "string"},
+}
+"""The small tables that a configuration and what is expected come to, and their columns."""
 
 
-@dataclass(frozen=True)
-class SettingsTables:
-    """A configuration as small tables, to be joined by broadcast. O(groups) rows.
-
-    With `per_run` false, they and `complete` hold for all runs, and their `run_id` is null.
-    """
-
-    producers: DataFrame
-    consumers: DataFrame
-    runs: DataFrame
-    per_run: bool
-    complete: bool = True
-
-    def of_producers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
-        """Rows with the settings of the producer group named in a column, under prefixed names."""
-        return self._joined(rows, self.producers, group, prefix)
-
-    def of_consumers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
-        """The same for consumer groups."""
-        return self._joined(rows, self.consumers, group, prefix)
-
-    def with_isolation(self, reads: DataFrame) -> DataFrame:
-        """Reads with their own `isolation`, or that of their group."""
-        joined = self.of_consumers(reads, "group", "settings_")
-        known = joined.withColumn("isolation", f.coalesce("isolation", "settings_isolation"))
-        return known.select(*reads.columns)
-
-    def with_complete(self, rows: DataFrame) -> DataFrame:
-        """Rows with a column `complete`."""
-        if not self.per_run:
-            return rows.withColumn("complete", f.lit(self.complete))
-        joined = rows.join(f.broadcast(self.runs), "run_id", "left")
-        return joined.withColumn("complete", f.coalesce("complete", f.lit(True)))
-
-    def _joined(self, rows: DataFrame, settings: DataFrame, group: str, prefix: str) -> DataFrame:
-        named = settings.select(
-            f.col("run_id").alias(f"{prefix}run_id"),
-            *(f.col(name).alias(prefix + name) for name in settings.columns if name != "run_id"),
-        )
-        if not self.per_run:
-            named = named.drop(f"{prefix}run_id")
-            same = f.col(group) == f.col(f"{prefix}group")
-        else:
-            same = (f.col("run_id") == f.col(f"{prefix}run_id")) & (
-                f.col(group) == f.col(f"{prefix}group")
-            )
-        joined = rows.join(f.broadcast(named), same, "left")
-        return joined.drop(f"{prefix}run_id", f"{prefix}group")
-
-
-def settings_tables(session: SparkSession, configuration: Configuration) -> SettingsTables:
-    """The tables of a configuration.
+def settings_rows(
+    configuration: Configuration, expect: Sequence[str]
+) -> Mapping[str, list[tuple[object, ...]]]:
+    """The rows of the tables of `SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: a group is named twice in one run, or has a setting that does not exist.
+        ValueError: a group is named twice in one run, or has a setting that does not exist; or an
+            expectation that nobody can have.
     """
     runs = dict(_runs(configuration))
     for run_id, run in runs.items():
         check_run(run_id, run)
-    return SettingsTables(
-        session.createDataFrame(list(_producers(runs.items())), _PRODUCERS),
-        session.createDataFrame(list(_consumers(runs.items())), _CONSUMERS),
-        session.createDataFrame([(run_id, run.complete) for run_id, run in runs.items()], _RUNS),
-        per_run=not isinstance(configuration, RunConfiguration),
-        complete=all(run.complete for run in runs.values()),
-    )
+    return {
+        "producers": [
+            (
+                run_id,
+                one.group,
+                one.idempotence,
+                one.max_in_flight,
+                one.retries,
+                one.single_writer,
+            )
+            for run_id, run in runs.items()
+            for one in run.producers
+        ],
+        "consumers": [
+            (run_id, one.group, one.assignment, one.isolation)
+            for run_id, run in runs.items()
+            for one in run.consumers
+        ],
+        "runs": [(run_id, run.complete) for run_id, run in runs.items()],
+        "expectations": list(_expected(expect).items()),
+    }
 
 
 def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfiguration]]:
@@ -136,23 +115,12 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
         yield from configuration.items()
 
 
-def _producers(runs: Iterable[tuple[str | None, RunConfiguration]]) -> Iterator[tuple[Any, ...]]:
-    for run_id, run in runs:
-        for one in run.producers:
-            yield (
-                run_id,
-                one.group,
-                one.idempotence,
-                one.max_in_flight,
-                one.retries,
-                one.single_writer,
-            )
-
-
-def _consumers(runs: Iterable[tuple[str | None, RunConfiguration]]) -> Iterator[tuple[Any, ...]]:
-    for run_id, run in runs:
-        for one in run.consumers:
-            yield run_id, one.group, one.assignment, one.isolation
+def _expected(expect: Sequence[str]) -> Mapping[str, str]:
+    """The expectation that each anomaly is against: the first of those that were given."""
+    strange = sorted(set(expect) - EXPECTATIONS.keys())
+    if strange:
+        raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
+    return {anomaly: name for name in reversed(expect) for anomaly in EXPECTATIONS[name]}
 
 
 def check_run(run_id: str | None, run: RunConfiguration) -> None:

@@ -99,7 +99,7 @@ def _cases(late: DataFrame) -> DataFrame:
         sequence=f.col("sequence"),
         time_us=f.col("time_us"),
         excusable=f.col("log_order"),
-        values=f.array_compact(f.array("value_id")),
+        value_ids=f.array_compact(f.array("value_id")),
         inputs=f.array(place(f.col("group")), highest),
     )
     return cases_of(late, {"late": (f.lit(True), violated)})

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.cases import Case, case, cases_of, place
-from purgatory.analysis.auditing.client_configuration import SettingsTables
+from purgatory.analysis.auditing.settings_tables import SettingsTables
 from purgatory.analysis.auditing.transaction_fates import with_fates
+from purgatory.analysis.engines import small
 
 _GROUP = ["run_id", "group"]
 _PLACE = ["run_id", "topic", "partition", "offset"]
@@ -37,7 +38,7 @@ def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsT
         )
     )
     reached = reads.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("reached"))
-    passed = written.join(f.broadcast(reached), ["run_id", "topic", "partition"]).where(
+    passed = written.join(small(reached), ["run_id", "topic", "partition"]).where(
         "offset <= reached"
     )
     known = passed.join(_delivered(reads, settings), [*_PLACE, "group"], "left")
@@ -86,7 +87,7 @@ def _in_parts() -> Case:
         permit=f.when(~committed & ~unknown, f.lit("isolation=read_uncommitted")),
         doubt=f.when(~committed & unknown, f.lit("configuration unknown: isolation")),
         broken=f.lit("isolation=read_committed"),
-        values=f.array("seen.value_id", "shown.value_id"),
+        value_ids=f.array("seen.value_id", "shown.value_id"),
     )
 
 
@@ -100,7 +101,7 @@ def stray_commits(
     """
     known = with_fates(commits.where("held is not null"), transactions)
     if effects is not None:
-        known = known.join(f.broadcast(effects.select(*_GROUP).distinct()), _GROUP, "left_anti")
+        known = known.join(small(effects.select(*_GROUP).distinct()), _GROUP, "left_anti")
     return cases_of(
         known,
         {

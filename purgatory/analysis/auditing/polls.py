@@ -117,17 +117,17 @@ def _cases(rows: DataFrame) -> DataFrame:
     return cases_of(
         rows,
         {
-            "skip": (step > 1, _case("poll_skip", values=ends)),
+            "skip": (step > 1, _case("poll_skip", value_ids=ends)),
             # No rebalance takes place within a poll.
             "skip within": (
                 holes,
                 _case(
                     "poll_skip",
                     excusable=f.lit(False),
-                    values=f.array("first_value", "last_value"),
+                    value_ids=f.array("first_value", "last_value"),
                 ),
             ),
-            "back": (step < 1, _case("nonmonotonic_poll", values=ends)),
+            "back": (step < 1, _case("nonmonotonic_poll", value_ids=ends)),
         },
     )
 

@@ -56,7 +56,7 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     )
     known = (
         rows.repartition(*_RANGE)
-        .withColumn("earlier", f.last("sent", ignorenulls=True).over(earlier))
+        .withColumn("earlier", f.max("sent").over(earlier))
         .withColumn("stored_from", f.max("stored_from").over(so_far))
         .withColumn("stored_to", f.max("stored_to").over(so_far))
         .withColumn("stored_alike", f.max("first_offset").over(alike))
@@ -84,17 +84,17 @@ def _records(values: DataFrame, split: int) -> DataFrame:
         "open",
         (f.col("aborts") == f.col("attempts")).alias("aborted"),
         "send_us",
-        f.explode_outer("stored").alias("at"),
+        f.explode(
+            f.when(f.size("stored") > 0, f.col("stored")).otherwise(f.array(f.lit(None)))
+        ).alias("at"),
     )
     return exploded.select(
         *exploded.columns[:-1],
-        "at.topic",
-        "at.partition",
-        "at.first_offset",
+        *(f.col(f"at.{name}").alias(name) for name in ("topic", "partition", "first_offset")),
         f.struct("sequence", "value_id", "aborted").alias("sent"),
         f.when(
             f.col("at").isNotNull(),
-            f.struct(f.col("at.first_offset"), "sequence", "value_id"),
+            f.struct(f.col("at.first_offset").alias("first_offset"), "sequence", "value_id"),
         ).alias("least"),
     )
 
@@ -156,12 +156,15 @@ def _cases(rows: DataFrame) -> DataFrame:
     never_sent = f.col("sequence") - f.col("earlier.sequence") - 1
     told = f.col("oks") > 0
     no_answer = f.when(f.col("acks") == 0, f.lit("acks=0"))
-    order = {"excusable": f.lit(True), "values": f.array("value_id", "later.value_id")}
+    order = {"excusable": f.lit(True), "value_ids": f.array("value_id", "later.value_id")}
     return cases_of(
         rows,
         {
             "reorder": (behind & again, _case("retry_reorder", **order)),
-            "nonmonotonic": (behind & ~again, _case("nonmonotonic_send", values=order["values"])),
+            "nonmonotonic": (
+                behind & ~again,
+                _case("nonmonotonic_send", value_ids=order["value_ids"]),
+            ),
             "missing": (
                 unstored,
                 _case(
@@ -189,7 +192,7 @@ def _cases(rows: DataFrame) -> DataFrame:
                         f.lit("perhaps of an aborted transaction"),
                     ),
                     excusable=f.lit(False),
-                    values=f.array("earlier.value_id", "value_id"),
+                    value_ids=f.array("earlier.value_id", "value_id"),
                 ),
             ),
         },
@@ -210,7 +213,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "sequence": f.col("sequence"),
             "time_us": f.col("send_us"),
             "attempts": f.col("attempts"),
-            "values": f.array("value_id"),
+            "value_ids": f.array("value_id"),
             **columns,
         },
     )

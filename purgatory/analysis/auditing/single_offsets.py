@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from purgatory.analysis.auditing.cases import Case, case, cases_of, place
 from purgatory.analysis.auditing.partial_transactions import results_apart
 from purgatory.analysis.auditing.transaction_fates import counted_commits, counted_effects
+from purgatory.analysis.engines import small
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSET = [*_PARTITION, "offset"]
@@ -51,7 +52,7 @@ def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
         value_id=f.col("one"),
         time_us=f.col("time_us"),
         permit=f.when(agree, f.lit("acks=1")),
-        values=f.array("one", "other"),
+        value_ids=f.array("one", "other"),
     )
     return cases_of(offsets, {"differ": (f.col("one") != f.col("other"), inconsistent)})
 
@@ -80,7 +81,7 @@ def input_cases(
         recorded = inputs.withColumn("recorded", f.lit(False))
     else:
         groups = effects.select(*_GROUP).distinct().withColumn("recorded", f.lit(True))
-        recorded = inputs.join(f.broadcast(groups), _GROUP, "left").withColumn(
+        recorded = inputs.join(small(groups), _GROUP, "left").withColumn(
             "recorded", f.coalesce("recorded", f.lit(False))
         )
     counted = recorded.withColumn(
@@ -153,8 +154,8 @@ def _unlike_commits(
     groups = commits.select(*_GROUP).distinct().withColumn("commits", f.lit(True))
     compared = (
         counted.where("recorded")
-        .join(f.broadcast(groups), _GROUP)
-        .join(f.broadcast(last), [*_GROUP, "topic", "partition"], "left")
+        .join(small(groups), _GROUP)
+        .join(small(last), [*_GROUP, "topic", "partition"], "left")
         .withColumn("committed", f.coalesce("committed", f.lit(_NOTHING)))
         .withColumn("covered", f.col("offset") < f.col("committed"))
     )
@@ -201,7 +202,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "value_id": f.col("value_id"),
             "transaction": f.col("transaction"),
             "time_us": f.col("time_us"),
-            "values": f.array_compact(f.array("value_id")),
+            "value_ids": f.array_compact(f.array("value_id")),
             "inputs": f.array(place(f.col("group"))),
             **columns,
         },

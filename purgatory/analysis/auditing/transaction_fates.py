@@ -10,6 +10,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.engines import small
+
 ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
 """Errors of a send whose record is in the log, where only a transaction hides it."""
 
@@ -31,7 +33,7 @@ def settled_sends(sends: DataFrame, transactions: DataFrame | None) -> DataFrame
             {"fate": null.cast("string"), "decided_us": null.cast("bigint"), "late": no}
         )
     else:
-        superseded = f.broadcast(_superseded(sends, transactions))
+        superseded = small(_superseded(sends, transactions))
         known = (
             with_fates(sends, transactions)
             .join(superseded, [*_ID, "epoch"], "left")
@@ -51,7 +53,14 @@ def _after(time_us: str) -> Column:
 def with_fates(rows: DataFrame, transactions: DataFrame) -> DataFrame:
     """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null."""
     end = f.max(f.struct(f.col("outcome").alias("fate"), "decided_us", "ended_us"))
-    ends = transactions.groupBy(*_TRANSACTION).agg(end.alias("end")).select(*_TRANSACTION, "end.*")
+    ends = (
+        transactions.groupBy(*_TRANSACTION)
+        .agg(end.alias("end"))
+        .select(
+            *_TRANSACTION,
+            *(f.col(f"end.{name}").alias(name) for name in ("fate", "decided_us", "ended_us")),
+        )
+    )
     named = rows.where("transaction is not null").join(ends, _TRANSACTION, "left")
     return named.unionByName(rows.where("transaction is null"), allowMissingColumns=True)
 

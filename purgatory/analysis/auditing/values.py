@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.cases import Case, case, cases_of
-from purgatory.analysis.auditing.client_configuration import SettingsTables
+from purgatory.analysis.auditing.settings_tables import SettingsTables
 from purgatory.analysis.auditing.transaction_fates import ABORTED
+from purgatory.analysis.engines import small
 
 _VALUE = ["run_id", "value_id"]
 _IN_PARTITION = [*_VALUE, "topic", "partition"]
@@ -54,7 +55,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         observed.repartition(*_VALUE)
         .groupBy(*_AT_PLACE)
         .agg(*_merged(_SUMS), f.max("acked").alias("acked"), f.max("hides").alias("hides"))
-        .join(f.broadcast(reached), ["run_id", "topic", "partition"], "left")
+        .join(small(reached), ["run_id", "topic", "partition"], "left")
         .withColumn("above", f.coalesce(f.col("offset") > f.col("reached"), f.lit(True)))
         .withColumn("unread", f.col("acked") & (f.col("reads") == 0))
         .withColumns({f"hidden_{name}": _where("hides", name) for name in _OF_READS})
@@ -76,7 +77,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         in_partition.groupBy(*_VALUE)
         .agg(
             *_merged(_SUMS + _HIDDEN),
-            f.collect_list(f.when(f.col("copies") > 0, stored)).alias("stored"),
+            f.array_compact(f.collect_list(f.when(f.col("copies") > 0, stored))).alias("stored"),
             f.sum("copies").alias("places"),
             f.min("missed_offset").alias("missed_offset"),
             f.min("waiting_offset").alias("waiting_offset"),
@@ -84,7 +85,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         )
         .select(
             *_VALUE,
-            *(f"first.{name}" for name in _FIRST),
+            *(f.col(f"first.{name}").alias(name) for name in _FIRST),
             *_SUMS,
             *_HIDDEN,
             "transaction",
@@ -129,7 +130,7 @@ def value_cases(table: DataFrame) -> DataFrame:
         (f.col("late_unknowns") > 0) & (f.col("timely") == 0) & (f.col("reads") > 0)
     )
     return cases_of(
-        table.withColumn("at", f.get("stored", f.lit(0))),
+        table.withColumn("at", f.try_element_at("stored", f.lit(1))),
         {
             "duplicate": (copied, _value_case("duplicate", **duplicate)),
             "lost_ack_duplicate": (
@@ -196,7 +197,7 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
             "transaction": f.col("transaction"),
             "time_us": f.coalesce(f.col("send_us"), f.col("read_us")),
             "attempts": f.col("attempts"),
-            "values": f.array("value_id"),
+            "value_ids": f.array("value_id"),
             **columns,
         },
     )

@@ -6,33 +6,29 @@ In this order: what the rows themselves or a setting permit is permitted; what c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.anomalies import (
-    EXPECTATIONS,
     INDETERMINATE,
     OF_ABSENCE,
     PERMITTED,
     VIOLATION,
 )
-from purgatory.analysis.auditing.client_configuration import SettingsTables
+from purgatory.analysis.auditing.settings_tables import SettingsTables
 
 _UNKNOWN = "configuration unknown: "
 
 
-def judged(cases: DataFrame, settings: SettingsTables, expect: Sequence[str]) -> DataFrame:
+def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     """Cases with `verdict`, `setting` and the `group` whose case it is.
 
     Args:
         cases: rows of `cases.CASE`.
-        settings: the configuration.
-        expect: of `EXPECTATIONS`: what is a violation even where a setting permits it.
+        settings: the configuration, and what is expected: a violation of that is one even where a
+            setting permits it.
     """
-    rows = settings.with_complete(cases)
+    rows = settings.with_expected(settings.with_complete(cases))
     rows = settings.of_producers(rows, "producer_group", "p_")
     rows = settings.of_producers(rows, "other_group", "o_")
     rows = settings.of_consumers(rows, "consumer_group", "c_")
@@ -45,7 +41,7 @@ def judged(cases: DataFrame, settings: SettingsTables, expect: Sequence[str]) ->
         f.when(absent, f.lit("incomplete run")),
         f.when(excusable, unknown),
     )
-    expected = _expected(expect)
+    expected = f.col("expected")
     return (
         rows.withColumn("permitting", permit)
         .withColumn("doubtful", doubt)
@@ -156,15 +152,3 @@ def _assignment() -> _Rule:
         f.when(assignment.isNull(), f.lit(_UNKNOWN + "assignment")),
         f.when(assignment == "assign", setting),
     )
-
-
-def _expected(expect: Sequence[str]) -> Column:
-    """The expectation that an anomaly is against, or null."""
-    strange = sorted(set(expect) - EXPECTATIONS.keys())
-    if strange:
-        raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
-    against = [
-        f.when(f.col("anomaly").isin(*EXPECTATIONS[name]), f.lit(name))
-        for name in dict.fromkeys(expect)
-    ]
-    return reduce(f.coalesce, against, f.lit(None).cast("string"))

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.anomalies import ANOMALIES, INDETERMINATE, NONE, VERDICTS
+from purgatory.analysis.engines import small
 
 EVENT: Mapping[str, str] = {
     "time_us": "bigint",
@@ -114,7 +115,7 @@ def witnesses(
     Violations come first, then what is indeterminate, then by time.
     """
     first = Window.partitionBy("run_id", "anomaly").orderBy(
-        _position(VERDICTS, "verdict"),
+        "severity",
         *(
             f.col(name)
             for name in (
@@ -130,26 +131,33 @@ def witnesses(
         ),
     )
     chosen = (
-        cases.withColumn("rank", f.row_number().over(first))
+        cases.withColumn("severity", _position(VERDICTS, "verdict"))
+        .withColumn("rank", f.row_number().over(first))
         .where(f.col("rank") <= most)
+        .drop("severity")
         .withColumnRenamed("weight", "count")
     )
-    by_value = chosen.select(*_KEY, f.explode(f.array_distinct("values")).alias("value_id"))
+    by_value = chosen.select(*_KEY, f.explode(f.array_distinct("value_ids")).alias("value_id"))
     by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
     of_values, of_inputs = _events(tables)
-    events = of_values.join(f.broadcast(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
+    events = of_values.join(small(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
     events = events.unionByName(
-        of_inputs.join(f.broadcast(by_input.select(*_KEY, "input.*")), ["run_id", *_INPUT]).select(
-            *_KEY, "event"
-        )
+        of_inputs.join(
+            small(by_input.select(*_KEY, *(f.col(f"input.{name}").alias(name) for name in _INPUT))),
+            ["run_id", *_INPUT],
+        ).select(*_KEY, "event")
     )
     if "transactions" in tables:
         named = chosen.where("transaction is not null").select(*_KEY, "transaction")
         rows = tables["transactions"]
         ends = rows.select("run_id", "transaction", _event(rows, "transaction"))
-        of_transactions = ends.join(f.broadcast(named), ["run_id", "transaction"])
+        of_transactions = ends.join(small(named), ["run_id", "transaction"])
         events = events.unionByName(of_transactions.select(*_KEY, "event"))
-    earliest = Window.partitionBy(*_KEY).orderBy("event")
+    earliest = (
+        Window.partitionBy(*_KEY)
+        .orderBy("event")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
     shown = (
         events.distinct()
         .withColumn("number", f.row_number().over(earliest))
@@ -161,8 +169,15 @@ def witnesses(
         chosen.select(*_KEY, witness)
         .unionByName(shown, allowMissingColumns=True)
         .groupBy(*_KEY)
-        .agg(f.max("witness").alias("witness"), f.collect_list("event").alias("events"))
-        .select(*_KEY, "witness.*", f.array_sort("events").alias("events"))
+        .agg(
+            f.max("witness").alias("witness"),
+            f.array_compact(f.collect_list("event")).alias("events"),
+        )
+        .select(
+            *_KEY,
+            *(f.col(f"witness.{name}").alias(name) for name in _WITNESS),
+            f.array_sort("events").alias("events"),
+        )
     )
 
 

@@ -47,7 +47,7 @@ def writer_cases(sends: DataFrame) -> DataFrame:
         value_id=f.col("first_value"),
         time_us=f.col("start_us"),
         excusable=f.lit(True),
-        values=f.array("earlier.last_value", "first_value"),
+        value_ids=f.array("earlier.last_value", "first_value"),
     )
     return cases_of(
         spans.withColumn("earlier", f.max("span").over(earlier)),

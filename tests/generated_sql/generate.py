@@ -1,0 +1,158 @@
+"""Writes the SQL by which DuckDB does the jobs, from their one source in PySpark's functions.
+
+    python -m tests.generated_sql.generate            # what `make sql` does
+    python -m tests.generated_sql.generate --check    # fails where what is there is another
+
+SQLFrame takes PySpark's place here, and gives the SQL of each data frame. A table that a job keeps,
+or at which its plan may be cut, becomes a table of DuckDB's, so that no statement grows too long.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from sqlframe import activate
+from sqlframe.base import dataframe as sqlframe_dataframe
+from sqlglot import exp
+
+from purgatory.analysis import duckdb_engine
+from purgatory.analysis.auditing.client_configuration import SETTINGS
+from purgatory.analysis.duckdb_engine.column_types import duckdb_type
+from purgatory.trace.trace_schema import TABLES
+
+FOLDER = Path(duckdb_engine.__file__).parent / "sql"
+
+OPTIONS = {"split": 7_000_000_001, "split_us": 7_000_000_002, "witnesses": 7_000_000_003}
+"""Numbers that a job is given here, and the variables of DuckDB's that stand for them in the SQL."""
+
+
+class Statements:
+    """The statements of one job, each of which makes a table.
+
+    Args:
+        connection: where they are tried, on empty tables.
+        session: SQLFrame's, over it.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, session: Any) -> None:
+        self._connection = connection
+        self._session = session
+        self.texts: list[str] = []
+
+    def step(self, frame: Any) -> Any:
+        """A table of its own, with what a frame comes to."""
+        name = f"step_{len(self.texts) + 1}"
+        self.table(name, frame)
+        return self._session.table(name)
+
+    def table(self, name: str, frame: Any) -> None:
+        """A table with a name."""
+        text = frame.sql(dialect="duckdb", optimize=False, pretty=False)
+        for option, number in OPTIONS.items():
+            text = re.sub(rf"\b{number}\b", f"getvariable('{option}')", text)
+        made = f"TABLE {name} AS {_numbered(text)}"
+        for option in OPTIONS:
+            self._connection.execute(f"SET VARIABLE {option} = 1::BIGINT")
+        # Not as a temporary one, as it will be: SQLFrame would not find its columns.
+        self._connection.execute(f"CREATE {made}")
+        self.texts.append(f"CREATE TEMP {made}")
+
+
+def _numbered(text: str) -> str:
+    """The same with its parts' names in order: those of SQLFrame's are another in each run."""
+    names: dict[str, str] = {}
+    return re.sub(
+        r"\bt\d{5,}\b", lambda found: names.setdefault(found[0], f"t{len(names) + 1}"), text
+    )
+
+
+def _of_the_left(self: Any, columns: Any) -> None:
+    """Let a name after a join be the left side's, if it has it, as it is in Spark.
+
+    SQLFrame gives a column that is used again to the next table of the join.
+    """
+    given = columns if isinstance(columns, list) else [columns]
+    unplaced = {
+        id(found): found
+        for column in given
+        for found in column.expression.find_all(exp.Column)
+        if not found.table
+    }
+    if not unplaced or "joins" not in self.expression.args:
+        return
+    joined = sqlframe_dataframe.get_tables_from_expression_with_join(self.expression)
+    parts = {part.alias_or_name: part.this for part in self.expression.ctes}
+    for column in unplaced.values():
+        for table in joined:
+            name = table.this.this
+            has_all = name in parts and any(
+                isinstance(one, exp.Star) for one in parts[name].expressions
+            )
+            if name in parts and (has_all or column.alias_or_name in parts[name].named_selects):
+                column.set("table", exp.to_identifier(name))
+                break
+
+
+def statements_of_jobs() -> Mapping[str, str]:
+    """The SQL of each job, by its name."""
+    connection = duckdb.connect()
+    activate("duckdb", conn=connection)
+    sqlframe_dataframe.BaseDataFrame._resolve_ambiguous_columns = _of_the_left
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.getOrCreate()
+    for name, columns in {**TABLES, **SETTINGS}.items():
+        kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
+        connection.execute(f"CREATE TABLE {name} ({kinds})")
+    return {
+        name: _text(connection, session, job) for name, job in (("audit", _audit),)
+    }
+
+
+def _text(
+    connection: duckdb.DuckDBPyConnection, session: Any, job: Callable[[Any, Statements], None]
+) -> str:
+    from purgatory.analysis import engines
+
+    statements = Statements(connection, session)
+    engines.kept = engines.cut = statements.step
+    job(session, statements)
+    return ";\n".join(statements.texts) + ";\n"
+
+
+def _audit(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.auditing.audit import audited
+    from purgatory.analysis.auditing.settings_tables import SettingsTables
+
+    tables = {name: session.table(name) for name in TABLES if name != "operations"}
+    settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
+    result = audited(
+        tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"]
+    )
+    statements.table("audit", result.audit)
+    statements.table("witnesses", result.witnesses)
+
+
+def main() -> int:
+    """Write what is not there yet, or tell of it."""
+    different = 0
+    for name, text in statements_of_jobs().items():
+        path = FOLDER / f"{name}.sql"
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        different += 1
+        if "--check" in sys.argv:
+            print(f"{path} is not what the source gives: run make sql", file=sys.stderr)
+        else:
+            FOLDER.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return different if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
