@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.analysis.auditing.audit_results import AuditedTraces
+    from purgatory.analysis.auditing.audited_traces import AuditedTraces
     from purgatory.analysis.result_rows import Row
 
 VIOLATIONS_FOUND = 1
@@ -39,6 +40,7 @@ def audit(
     witnesses: Annotated[
         int, typer.Option(min=0, help="How many cases of each anomaly are written with their rows.")
     ] = 10,
+    engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
     progress: options.ShowProgress = None,
@@ -53,12 +55,14 @@ def audit(
                 f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
                 param_hint="--expect",
             )
-    with one_line_errors("audit", progress=progress):
-        from purgatory.analysis.auditing.audit_results import audit_traces
+    chosen = chosen_engine("audit", engine)
+    with one_line_errors("audit", progress=progress if chosen == "spark" else False):
+        from purgatory.analysis.audit_traces import audit_traces
 
         audited = audit_traces(
             traces,
             out,
+            engine=chosen,
             master=master,
             overwrite=overwrite,
             expect=expected,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -42,6 +42,16 @@ ColumnMapping = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 # How a command runs.
+
+AnalysisEngine = Annotated[
+    Literal["spark", "duckdb"] | None,
+    typer.Option(
+        "--engine",
+        help="What computes: Spark (on clusters, for traces of any size), or DuckDB (in this "
+        "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
+        show_default=False,
+    ),
+]
 
 Strict = Annotated[
     bool,

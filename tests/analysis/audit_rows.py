@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import RunConfiguration, audit
-from purgatory.analysis.auditing.audit import OPTIONAL
+from purgatory.analysis.auditing.audit_job import OPTIONAL
+from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
+from purgatory.analysis.duckdb_engine.audit_folders import rows_of
+from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
+from purgatory.analysis.duckdb_engine.small_tables import make_table
+from purgatory.analysis.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
 
@@ -110,9 +116,17 @@ Found = Counter[tuple[str, str | None, str, str | None]]
 _KINDS = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
+Engine = SparkSession | duckdb.DuckDBPyConnection
+
+
 def tables(spark: SparkSession, traces: Mapping[str, SmallTrace]) -> dict[str, Any]:
     """The tables of some runs as Spark has them, by their names."""
-    made: dict[str, DataFrame] = {}
+    return {name: spark.createDataFrame(table) for name, table in arrow_tables(traces).items()}
+
+
+def arrow_tables(traces: Mapping[str, SmallTrace]) -> dict[str, pa.Table]:
+    """The tables of some runs, by their names."""
+    made: dict[str, pa.Table] = {}
     kinds: tuple[Any, ...] = (Send, Read, Effect, Commit, Transaction)
     for name, kind in zip(("sends", "reads", *OPTIONAL), kinds, strict=True):
         rows = [
@@ -123,18 +137,32 @@ def tables(spark: SparkSession, traces: Mapping[str, SmallTrace]) -> dict[str, A
         schema = pa.schema(
             [(field, _KINDS[TABLES[name][field]]) for field in ("run_id", *kind._fields)]
         )
-        made[name] = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+        made[name] = pa.Table.from_pylist(rows, schema=schema)
     return made
 
 
-def audited(
-    spark: SparkSession, traces: Mapping[str, SmallTrace], **options: Any
-) -> dict[str, Found]:
-    """Audit some runs in one job, and return what was found in each: rows with a count above 0."""
+def result_of(
+    engine: Engine, traces: Mapping[str, SmallTrace], **options: Any
+) -> tuple[list[Row], list[Row]]:
+    """Audit some runs in one job; the rows of `audit` and of `witnesses`, in their order."""
     configuration = {run_id: trace.configuration for run_id, trace in traces.items()}
-    made = tables(spark, traces)
-    with audit(**made, configuration=configuration, **options) as result:
-        rows = result.audit.toArrow().to_pylist()
+    if isinstance(engine, SparkSession):
+        made = tables(engine, traces)
+        with audit(**made, configuration=configuration, **options) as result:
+            counted = result.audit.orderBy(*counts_order()).toArrow().to_pylist()
+            shown = result.witnesses.orderBy(*witnesses_order()).toArrow().to_pylist()
+            return counted, shown
+    for name, table in arrow_tables(traces).items():
+        make_table(engine, name, TABLES[name])
+        engine.register("given", table)
+        engine.execute(f"INSERT INTO {name} BY NAME SELECT * FROM given")
+    audit_tables(engine, configuration, **options)
+    return rows_of(engine, "audit"), rows_of(engine, "witnesses")
+
+
+def audited(engine: Engine, traces: Mapping[str, SmallTrace], **options: Any) -> dict[str, Found]:
+    """Audit some runs in one job, and return what was found in each: rows with a count above 0."""
+    rows, _ = result_of(engine, traces, **options)
     found: dict[str, Found] = {run_id: Counter() for run_id in traces}
     for row in rows:
         if row["count"]:

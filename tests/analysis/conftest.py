@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.analysis.audit_rows import Engine
 from tests.analysis.cluster import Cluster, connect_server, standalone_cluster
 
 OPERATIONS = pa.schema(
@@ -78,6 +80,16 @@ class Operation(NamedTuple):
 
 WriteTrace = Callable[..., Path]
 RandomOperations = Callable[[int, int], list[Operation]]
+
+
+@pytest.fixture(scope="session", params=["spark", "duckdb"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Each engine that the jobs run on, in turn: what a test says of one, it says of both."""
+    if request.param == "spark":
+        yield request.getfixturevalue("spark")
+    else:
+        with duckdb.connect() as connection:
+            yield connection
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import EXPECTATIONS
-from purgatory.analysis.auditing.audit_results import configuration_of
+from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.survey import find_traces
 from purgatory.cli.audit_command import _EXPECTATIONS

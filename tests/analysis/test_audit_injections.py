@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import (
     ANOMALIES,
@@ -20,7 +19,7 @@ from purgatory.analysis.auditing import (
     RunConfiguration,
 )
 from tests.analysis.audit_injections import INJECTIONS, injected
-from tests.analysis.audit_rows import Found, SmallTrace, audited
+from tests.analysis.audit_rows import Engine, Found, SmallTrace, audited
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -164,8 +163,10 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, cases: Mapping[str, Case]) -> dict[str, Found]:
-    return audited(spark, {name: case.trace for name, case in cases.items()}, split=7, split_us=300)
+def found(engine: Engine, cases: Mapping[str, Case]) -> dict[str, Found]:
+    return audited(
+        engine, {name: case.trace for name, case in cases.items()}, split=7, split_us=300
+    )
 
 
 def test_exactly_what_was_injected_is_found_with_the_right_verdict(

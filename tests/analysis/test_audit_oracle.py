@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -22,11 +23,13 @@ from tests.analysis.audit_oracle import Oracle
 from tests.analysis.audit_rows import (
     Commit,
     Effect,
+    Engine,
     Read,
     Send,
     SmallTrace,
     Transaction,
     audited,
+    result_of,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -225,15 +228,26 @@ def _transact(chance: random.Random, trace: SmallTrace) -> None:
 )
 @given(seeds=st.lists(st.integers(0, 2**48), min_size=150, max_size=150, unique=True))
 def test_any_trace_gets_the_verdicts_of_the_oracle(
-    spark: SparkSession, split: int, seeds: list[int]
+    engine: Engine, split: int, seeds: list[int]
 ) -> None:
     traces = {f"run-{seed}": random_trace(seed) for seed in seeds}
-    found = audited(spark, traces, split=split, split_us=split * 7)
+    found = audited(engine, traces, split=split, split_us=split * 7)
     for run_id, trace in traces.items():
         assert found[run_id] == Oracle(trace).found(), (run_id, split)
 
 
-def test_records_of_one_number_have_no_order_among_them(spark: SparkSession) -> None:
+def test_both_engines_give_the_same_rows_cell_by_cell(spark: SparkSession) -> None:
+    traces = {f"run-{seed}": random_trace(seed) for seed in range(1_000, 1_100)}
+    with duckdb.connect() as connection:
+        audit, witnesses = result_of(connection, traces, split=3, split_us=20)
+    of_spark = result_of(spark, traces, split=3, split_us=20)
+    assert audit == of_spark[0]
+    assert len(witnesses) == len(of_spark[1]) > 1_000
+    for one, other in zip(witnesses, of_spark[1], strict=True):
+        assert one == other
+
+
+def test_records_of_one_number_have_no_order_among_them(engine: Engine) -> None:
     # The numbers of one producer begin anew: its records 1 and 1 again, of which the later sent
     # one, or the one of the higher value, lies first.
     sends = [
@@ -242,17 +256,17 @@ def test_records_of_one_number_have_no_order_among_them(spark: SparkSession) -> 
     ]
     reads = [Read(0, 1, 0, send.offset or 0, send.value_id) for send in sends]
     trace = SmallTrace(sends=sends, reads=reads)
-    found = audited(spark, {"run": trace}, split=10**9, split_us=10**9)
+    found = audited(engine, {"run": trace}, split=10**9, split_us=10**9)
     assert not [key for key in found["run"] if key[0] in ("nonmonotonic_send", "retry_reorder")]
     assert found["run"] == Oracle(trace).found()
 
 
 def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     effects = [Effect(0, 0, 7, version, 5) for version in (3, 1, 2)]
     traces = {f"run-{n}": SmallTrace(effects=effects[n:] + effects[:n]) for n in range(3)}
-    for run_id, found in audited(spark, traces, split=10**9, split_us=10**9).items():
+    for run_id, found in audited(engine, traces, split=10**9, split_us=10**9).items():
         assert not [key for key in found if key[0] == "key_order_violation"]
         assert found == Oracle(traces[run_id]).found()
 

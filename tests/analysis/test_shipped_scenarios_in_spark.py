@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing.audit_results import write_audit
+from purgatory.analysis.duckdb_engine.audit_folders import audit_traces as duckdb_audit
 from purgatory.analysis.latencies import latencies
 from purgatory.analysis.littles_law_job import littles_law
 from purgatory.analysis.occupancy_job import occupancy
@@ -59,6 +60,15 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
         scenario = row["run_id"].rpartition("-")[0]
         found.setdefault((scenario, row["anomaly"], row["group"]), []).append(row)
     return found
+
+
+def test_duckdb_writes_the_same(written: Path, traces: Path, tmp_path: Path) -> None:
+    duckdb_audit([traces], tmp_path / "audit", expect=["order"])
+    for table in ("audit", "witnesses"):
+        by_spark = pq.read_table(written / table)
+        by_duckdb = pq.read_table(tmp_path / "audit" / table)
+        assert by_duckdb.schema.names == by_spark.schema.names
+        assert by_duckdb.to_pylist() == by_spark.to_pylist(), table
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -28,7 +28,7 @@ from purgatory.trace.trace_schema import TABLES
 FOLDER = Path(duckdb_engine.__file__).parent / "sql"
 
 OPTIONS = {"split": 7_000_000_001, "split_us": 7_000_000_002, "witnesses": 7_000_000_003}
-"""Numbers that a job is given here, and the variables of DuckDB's that stand for them in the SQL."""
+"""Numbers that a job is given here, and the variables that stand for them in the SQL."""
 
 
 class Statements:
@@ -60,7 +60,7 @@ class Statements:
             self._connection.execute(f"SET VARIABLE {option} = 1::BIGINT")
         # Not as a temporary one, as it will be: SQLFrame would not find its columns.
         self._connection.execute(f"CREATE {made}")
-        self.texts.append(f"CREATE TEMP {made}")
+        self.texts.append(f"CREATE OR REPLACE TEMP {made}")
 
 
 def _numbered(text: str) -> str:
@@ -109,9 +109,7 @@ def statements_of_jobs() -> Mapping[str, str]:
     for name, columns in {**TABLES, **SETTINGS}.items():
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
-    return {
-        name: _text(connection, session, job) for name, job in (("audit", _audit),)
-    }
+    return {name: _text(connection, session, job) for name, job in (("audit", _audit),)}
 
 
 def _text(
@@ -126,14 +124,12 @@ def _text(
 
 
 def _audit(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.auditing.audit import audited
+    from purgatory.analysis.auditing.audit_job import audited
     from purgatory.analysis.auditing.settings_tables import SettingsTables
 
     tables = {name: session.table(name) for name in TABLES if name != "operations"}
     settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
-    result = audited(
-        tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"]
-    )
+    result = audited(tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"])
     statements.table("audit", result.audit)
     statements.table("witnesses", result.witnesses)
 

@@ -33,6 +33,7 @@ plans to this.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from purgatory.analysis.auditing.anomalies import ANOMALIES, EXPECTATIONS
@@ -44,8 +45,8 @@ from purgatory.analysis.auditing.client_configuration import (
 )
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing.audit import Audit as Audit
-    from purgatory.analysis.auditing.audit import audit as audit
+    from purgatory.analysis.auditing.audit_job import Audit as Audit
+    from purgatory.analysis.auditing.audit_job import audit as audit
 
 __all__ = [
     "ANOMALIES",
@@ -63,6 +64,4 @@ if not TYPE_CHECKING:  # or it would let any name pass
     def __getattr__(name: str) -> Any:
         if name not in ("Audit", "audit"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from purgatory.analysis.auditing import audit as module
-
-        return getattr(module, name)
+        return getattr(import_module(f"{__name__}.audit_job"), name)

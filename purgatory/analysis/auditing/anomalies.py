@@ -55,3 +55,18 @@ OF_ABSENCE = (
     "result_without_offset",
 )
 """Found because something is not in the trace: in an incomplete one, that proves nothing."""
+
+Order = tuple[tuple[str, tuple[str, ...] | None], ...]
+"""Columns by which rows are sorted, in turn: by value, or by the value's place among some."""
+
+COUNTS_ORDER: Order = (
+    ("run_id", None),
+    ("anomaly", tuple(ANOMALIES)),
+    ("verdict", VERDICTS),
+    ("group", None),
+    ("setting", None),
+)
+"""The order of the table `audit`: by run, anomaly as it is shown, the worst verdict first."""
+
+WITNESSES_ORDER: Order = (("run_id", None), ("anomaly", tuple(ANOMALIES)), ("rank", None))
+"""The order of the table `witnesses`."""

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Unpack
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.audit import OPTIONAL, WITNESSES, Audit, audit
-from purgatory.analysis.auditing.client_configuration import (
-    ConsumerSettings,
-    ProducerSettings,
-    RunConfiguration,
-    check_run,
-)
+from purgatory.analysis.auditing.audit_job import OPTIONAL, Audit, audit
+from purgatory.analysis.auditing.audit_limits import WITNESSES
+from purgatory.analysis.auditing.audited_traces import AuditedTraces
+from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
-from purgatory.analysis.errors import TraceError
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import write_sorted
-from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.read_traces import tables_of
 from purgatory.analysis.traces.survey import Survey, Trace
 from purgatory.analysis.traces.trace_rows import read_table
-
-S = TypeVar("S", ProducerSettings, ConsumerSettings)
-
-
-@dataclass(frozen=True)
-class AuditedTraces:
-    """The rows of the table `audit` in its order, and how many bad rows of which run it lacks."""
-
-    rows: Sequence[Row]
-    bad_rows: Mapping[str, int]
 
 
 def audit_traces(
@@ -134,30 +118,3 @@ def trace_audit(
         witnesses=witnesses,
         expect=expect,
     )
-
-
-def configuration_of(
-    traces: Sequence[Trace], damaged: Collection[str] = ()
-) -> dict[str, RunConfiguration]:
-    """What the heads of traces tell of their producers and consumers, by run id.
-
-    Raises:
-        TraceError: a group that comes twice, or a setting that does not exist.
-    """
-    found = {}
-    for trace in traces:
-        run = RunConfiguration(
-            producers=[_settings(ProducerSettings, one) for one in trace.producers or ()],
-            consumers=[_settings(ConsumerSettings, one) for one in trace.consumers or ()],
-            complete=trace.complete and trace.run_id not in damaged,
-        )
-        try:
-            check_run(trace.run_id, run)
-        except ValueError as error:
-            raise TraceError(f"{trace.folder}: {error}") from error
-        found[trace.run_id] = run
-    return found
-
-
-def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
-    return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.anomalies import ANOMALIES, INDETERMINATE, NONE, VERDICTS
+from purgatory.analysis.auditing.anomalies import (
+    ANOMALIES,
+    COUNTS_ORDER,
+    INDETERMINATE,
+    NONE,
+    VERDICTS,
+    WITNESSES_ORDER,
+    Order,
+)
 from purgatory.analysis.engines import small
 
 EVENT: Mapping[str, str] = {
@@ -81,7 +89,7 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
         runs: `run_id`, and `has_effects` and so on: whether the run has rows of those.
     """
     found = cases.groupBy("run_id", "anomaly", "group", "verdict", "setting").agg(
-        f.sum("weight").alias("count")
+        f.sum("weight").cast("bigint").alias("count")
     )
     names = f.explode(f.array(*(f.lit(name) for name in ANOMALIES))).alias("anomaly")
     asked = runs.select("*", names)
@@ -99,10 +107,8 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def counts_order() -> list[Column]:
-    """The order of the rows: by run, anomaly as it is shown, the worst verdict first."""
-    return [f.col("run_id"), _position(ANOMALIES, "anomaly"), _position(VERDICTS, "verdict")] + [
-        f.col(name) for name in ("group", "setting")
-    ]
+    """The order of the table `audit`, for Spark."""
+    return _sorting(COUNTS_ORDER)
 
 
 def witnesses(
@@ -132,7 +138,7 @@ def witnesses(
     )
     chosen = (
         cases.withColumn("severity", _position(VERDICTS, "verdict"))
-        .withColumn("rank", f.row_number().over(first))
+        .withColumn("rank", f.row_number().over(first).cast("int"))
         .where(f.col("rank") <= most)
         .drop("severity")
         .withColumnRenamed("weight", "count")
@@ -182,8 +188,12 @@ def witnesses(
 
 
 def witnesses_order() -> list[Column]:
-    """The order of the rows: by run, anomaly as it is shown, and rank."""
-    return [f.col("run_id"), _position(ANOMALIES, "anomaly"), f.col("rank")]
+    """The order of the table `witnesses`, for Spark."""
+    return _sorting(WITNESSES_ORDER)
+
+
+def _sorting(order: Order) -> list[Column]:
+    return [f.col(name) if among is None else _position(among, name) for name, among in order]
 
 
 def _lacking() -> Column:

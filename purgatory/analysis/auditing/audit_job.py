@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis import engines
+from purgatory.analysis.auditing.audit_limits import SPLIT, SPLIT_US, WITNESSES, check_limits
 from purgatory.analysis.auditing.client_configuration import Configuration
 from purgatory.analysis.auditing.keys import key_cases
 from purgatory.analysis.auditing.partial_transactions import partial_transactions, stray_commits
@@ -29,17 +30,8 @@ from purgatory.analysis.auditing.witnesses import witnesses as witness_table
 from purgatory.analysis.auditing.writers import writer_cases
 from purgatory.trace.trace_schema import NULLABLE, TABLES
 
-SPLIT = 250_000
-"""How many offsets, sequence numbers or polls a range holds: some tens of megabytes in a window."""
-
-SPLIT_US = 10_000_000
-"""How much time a range of one key's effects holds, in microseconds."""
-
 OPTIONAL = ("effects", "commits", "transactions")
 """The tables that a trace may lack."""
-
-WITNESSES = 10
-"""How many cases of each run and anomaly are shown with their rows."""
 
 
 class Audit:
@@ -121,11 +113,7 @@ def audit(
         ValueError: a number below 1 (`witnesses`: below 0), an unknown expectation, or a
             configuration that contradicts itself.
     """
-    for name, number, least in (("witnesses", witnesses, 0), ("split", split, 1)):
-        if number < least:
-            raise ValueError(f"{name} must be at least {least}, and is {number}")
-    if split_us < 1:
-        raise ValueError(f"split_us must be at least 1 microsecond, and is {split_us}")
+    check_limits(witnesses, split, split_us)
     given = {
         "sends": sends,
         "reads": reads,

@@ -1,0 +1,67 @@
+"""The audit of traces on disk, by whichever engine is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from purgatory.analysis.auditing.audit_limits import WITNESSES
+from purgatory.analysis.auditing.audited_traces import AuditedTraces
+from purgatory.analysis.which_engine import Engine
+
+
+def audit_traces(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    engine: Engine = "spark",
+    expect: Sequence[str] = (),
+    witnesses: int = WITNESSES,
+    master: str = "local[*]",
+    overwrite: bool = False,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+) -> AuditedTraces:
+    """Audit all traces in some folders.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with Parquet in `audit` and `witnesses`; None writes nothing.
+        engine: what computes; only that one is imported.
+        expect, witnesses: as `auditing.audit_job.audit` has them.
+        master: the Spark master; DuckDB has none.
+        overwrite: replace earlier results in `out`.
+        progress: show on standard error how far it is; None does so on a terminal only.
+        mapping: the file that says where columns of other names are.
+        strict: stop at a bad row or file; otherwise it is set aside and counted.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    if engine == "spark":
+        from purgatory.analysis.auditing import audit_results
+
+        return audit_results.audit_traces(
+            roots,
+            out,
+            expect=expect,
+            witnesses=witnesses,
+            master=master,
+            overwrite=overwrite,
+            progress=progress,
+            mapping=mapping,
+            strict=strict,
+        )
+    from purgatory.analysis.duckdb_engine import audit_folders
+
+    return audit_folders.audit_traces(
+        roots,
+        out,
+        expect=expect,
+        witnesses=witnesses,
+        overwrite=overwrite,
+        progress=progress,
+        mapping=mapping,
+        strict=strict,
+    )

@@ -1,0 +1,65 @@
+"""A DuckDB of one's own for one job: in memory, with a bound, and a folder for what goes beyond."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from purgatory.analysis.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+MEMORY_SHARE = 0.6
+"""How much of the machine's memory a job may take."""
+
+
+@contextmanager
+def duckdb_connection(*, progress: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with nothing in it; what it spilled is removed at the end of the block.
+
+    Args:
+        progress: show a bar on standard error for what takes more than two seconds.
+
+    Raises:
+        SessionError: DuckDB is not installed, or has no place or memory left.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise SessionError(
+            "DuckDB is not installed: pip install 'kafka-purgatory[analysis]'"
+        ) from None
+    folder = Path(tempfile.mkdtemp(prefix="purgatory-duckdb-"))
+    try:
+        with duckdb.connect() as connection:
+            connection.execute("SET memory_limit = ?", [f"{memory_bytes() >> 20}MiB"])
+            connection.execute("SET temp_directory = ?", [str(folder)])
+            connection.execute("SET preserve_insertion_order = true")
+            connection.execute("SET TimeZone = 'UTC'")
+            if progress:
+                connection.execute("SET enable_progress_bar = true")
+            try:
+                yield connection
+            except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+                raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def memory_bytes() -> int:
+    """What a job may take: a share of what this machine, or this container, has."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a bound
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
+    return int(whole * MEMORY_SHARE)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

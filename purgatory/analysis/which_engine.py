@@ -1,0 +1,47 @@
+"""Which engine does a job: Spark, or DuckDB where Spark can't."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Literal
+
+from purgatory.analysis.errors import SessionError
+
+Engine = Literal["spark", "duckdb"]
+
+
+def chosen_engine(command: str, asked: Engine | None) -> Engine:
+    """The engine that was asked for; else Spark, or DuckDB where Spark or Java is missing.
+
+    The latter is said in a line on standard error.
+
+    Args:
+        command: who asks, for that line.
+        asked: None leaves the choice.
+    """
+    if asked is not None:
+        return asked
+    lacking = _lacking()
+    if lacking is None or find_spec("duckdb") is None:
+        return "spark"
+    print(
+        f"purgatory {command}: {lacking}, so DuckDB does it, in this process. Spark would bring "
+        "clusters, and traces of any size.",
+        file=sys.stderr,
+    )
+    return "duckdb"
+
+
+def _lacking() -> str | None:
+    """What Spark lacks here, or None."""
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed"
+    from purgatory.analysis.spark.java import find_java_home
+
+    try:
+        find_java_home(os.environ)
+    except SessionError:
+        return "Spark finds no Java 17 or later"
+    return None
