@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -143,7 +143,7 @@ def arrow_tables(traces: Mapping[str, SmallTrace]) -> dict[str, pa.Table]:
 
 def result_of(
     engine: Engine, traces: Mapping[str, SmallTrace], **options: Any
-) -> tuple[list[Row], list[Row]]:
+) -> tuple[Sequence[Row], Sequence[Row]]:
     """Audit some runs in one job; the rows of `audit` and of `witnesses`, in their order."""
     configuration = {run_id: trace.configuration for run_id, trace in traces.items()}
     if isinstance(engine, SparkSession):

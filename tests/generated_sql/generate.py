@@ -17,13 +17,16 @@ from typing import Any
 
 import duckdb
 from sqlframe import activate
-from sqlframe.base import dataframe as sqlframe_dataframe
+from sqlframe.base import dataframe as _sqlframe
 from sqlglot import exp
 
 from purgatory.analysis import duckdb_engine
 from purgatory.analysis.auditing.client_configuration import SETTINGS
 from purgatory.analysis.duckdb_engine.column_types import duckdb_type
 from purgatory.trace.trace_schema import TABLES
+
+SQLFRAME: Any = _sqlframe
+"""Its insides, which are not typed."""
 
 FOLDER = Path(duckdb_engine.__file__).parent / "sql"
 
@@ -85,7 +88,7 @@ def _of_the_left(self: Any, columns: Any) -> None:
     }
     if not unplaced or "joins" not in self.expression.args:
         return
-    joined = sqlframe_dataframe.get_tables_from_expression_with_join(self.expression)
+    joined = SQLFRAME.get_tables_from_expression_with_join(self.expression)
     parts = {part.alias_or_name: part.this for part in self.expression.ctes}
     for column in unplaced.values():
         for table in joined:
@@ -102,7 +105,7 @@ def statements_of_jobs() -> Mapping[str, str]:
     """The SQL of each job, by its name."""
     connection = duckdb.connect()
     activate("duckdb", conn=connection)
-    sqlframe_dataframe.BaseDataFrame._resolve_ambiguous_columns = _of_the_left
+    SQLFRAME.BaseDataFrame._resolve_ambiguous_columns = _of_the_left
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.getOrCreate()
@@ -118,7 +121,8 @@ def _text(
     from purgatory.analysis import engines
 
     statements = Statements(connection, session)
-    engines.kept = engines.cut = statements.step
+    replaced: Any = engines
+    replaced.kept = replaced.cut = statements.step
     job(session, statements)
     return ";\n".join(statements.texts) + ";\n"
 
