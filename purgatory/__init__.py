@@ -8,6 +8,10 @@
 An operation completes when an event on one of its keys finds its condition true, or expires.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.closing import ClosePolicy
@@ -36,6 +40,9 @@ from purgatory.core.signals import close_on_signals
 from purgatory.core.timeout import FOREVER_MS
 from purgatory.core.watchers import WatcherList, Watchers
 
+if TYPE_CHECKING:
+    from purgatory.analysis.duckdb_engine.audit_folders import audit as audit
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -62,5 +69,16 @@ __all__ = [
     "WatcherList",
     "Watchers",
     "__version__",
+    "audit",
     "close_on_signals",
 ]
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        """Import the audit, which needs the extra `analysis`, when it is first asked for."""
+        if name != "audit":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from purgatory.analysis.duckdb_engine.audit_folders import audit
+
+        return audit

@@ -4,6 +4,10 @@
         with kafka_cluster.fault.lose_answers(broker=1, count=1):
             ...
 
+    def test_nothing_is_lost(kafka_cluster):
+        ...
+        kafka_cluster.audit(expect=["no-loss"]).assert_no_violations()
+
 Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
 that wants another kind overrides ``kafka_cluster_config``.
 """
@@ -40,7 +44,7 @@ def kafka_cluster(kafka_cluster_config: ClusterConfig) -> Iterator[ThreadedClust
     """A cluster that runs while the test does."""
     with _said_clearly():
         from purgatory.cluster import ThreadedCluster
-    with ThreadedCluster(kafka_cluster_config) as cluster:
+    with ThreadedCluster(kafka_cluster_config, recorded=True) as cluster:
         yield cluster
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from purgatory.cluster.record_contents import records_of
-from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, HeldSend, Place, Sent
+from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.kafka import (
     DelayedFetch,
@@ -330,6 +330,14 @@ class ClusterTrace:
             if answered.connection == connection:
                 for row in answered.rows:
                     row.doubt(ANSWER_LOST)
+
+    def held_back(self) -> list[SendRow]:
+        """The rows of answered sends that are not written yet, as they would be by now."""
+        return [
+            send.row if send.row.error in UNTOLD else send.row._replace(answer_us=answered.at_us)
+            for answered in self._answered
+            for send in answered.rows
+        ]
 
     def close(self) -> None:
         """Write what is still held back. Call it when the cluster has stopped."""

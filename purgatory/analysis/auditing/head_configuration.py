@@ -28,17 +28,35 @@ def configuration_of(
     """
     found = {}
     for trace in traces:
-        run = RunConfiguration(
-            producers=[_settings(ProducerSettings, one) for one in trace.producers or ()],
-            consumers=[_settings(ConsumerSettings, one) for one in trace.consumers or ()],
-            complete=trace.complete and trace.run_id not in damaged,
-        )
+        complete = trace.complete and trace.run_id not in damaged
         try:
-            check_run(trace.run_id, run)
+            found[trace.run_id] = configuration_of_head(
+                trace.run_id, trace.producers or (), trace.consumers or (), complete=complete
+            )
         except ValueError as error:
             raise TraceError(f"{trace.folder}: {error}") from error
-        found[trace.run_id] = run
     return found
+
+
+def configuration_of_head(
+    run_id: str,
+    producers: Sequence[Mapping[str, Any]],
+    consumers: Sequence[Mapping[str, Any]],
+    *,
+    complete: bool,
+) -> RunConfiguration:
+    """What the head of one run tells.
+
+    Raises:
+        ValueError: a group that comes twice, or a setting that does not exist.
+    """
+    run = RunConfiguration(
+        producers=[_settings(ProducerSettings, one) for one in producers],
+        consumers=[_settings(ConsumerSettings, one) for one in consumers],
+        complete=complete,
+    )
+    check_run(run_id, run)
+    return run
 
 
 def _settings(kind: type[S], given: Mapping[str, Any]) -> S:

@@ -1,0 +1,57 @@
+"""The rows of a run while it goes on, in memory: for what is looked at without a trace on disk.
+
+Ground rules
+------------
+* One thread adds rows; `tables`, which copies them, is called on that thread as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow, TransactionRow
+from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_writer import arrow_schema
+
+_KEPT = tuple(table for table in TABLES if table != "effects")
+
+
+class RowsInMemory:
+    """Takes the rows of a run; O(rows) memory, some hundred bytes each."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _KEPT}
+        # Not methods: a simulation adds millions of rows.
+        self.operation: Callable[[OperationRow], None] = self._rows["operations"].append
+        self.send: Callable[[SendRow], None] = self._rows["sends"].append
+        self.read: Callable[[ReadRow], None] = self._rows["reads"].append
+        self.commit: Callable[[CommitRow], None] = self._rows["commits"].append
+        self.transaction: Callable[[TransactionRow], None] = self._rows["transactions"].append
+
+    def tables(
+        self, run_id: str, names: Sequence[str], more_sends: Sequence[SendRow] = ()
+    ) -> Mapping[str, pa.Table]:
+        """Some tables as they are now, with all columns of the schema. O(rows).
+
+        Args:
+            run_id: of all rows.
+            names: of the tables; of operations, there are none.
+            more_sends: rows that are not written yet.
+        """
+        rows = {name: list(self._rows.get(name, ())) for name in names}
+        if "sends" in rows:
+            rows["sends"] += more_sends
+        return {name: _table(name, run_id, of_table) for name, of_table in rows.items()}
+
+
+def _table(name: str, run_id: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    schema = arrow_schema(name)
+    if not rows:
+        return schema.empty_table()
+    columns = [[run_id] * len(rows), *zip(*rows, strict=True)]
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
