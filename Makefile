@@ -17,7 +17,7 @@ SHORT ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-core model lint format bench soak chaos suites sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos suites sanitize test-debug wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -83,6 +83,9 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 	@rm -rf $(DEMO)
 	$(BIN)/purgatory simulate slow-follower --trace $(DEMO)/trace
 	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
+
+sql: $(READY) ## write the SQL by which DuckDB does the jobs, from their source
+	$(BIN)/python -m tests.generated_sql.generate
 
 bench: $(READY) ## the benchmarks, as ratios measured in one run
 	$(BIN)/python -m tests.benchmarks.run

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from purgatory.analysis import duckdb_engine
 from purgatory.analysis.auditing.client_configuration import SETTINGS
-from purgatory.analysis.duckdb_engine.column_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
 from purgatory.trace.trace_schema import TABLES
 
 SQLFRAME: Any = _sqlframe

@@ -12,7 +12,7 @@ from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.duckdb_engine.audit_tables import AUDITED, audit_tables
-from purgatory.analysis.duckdb_engine.connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.job_sql import ordered
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
 from purgatory.analysis.findings import Findings, findings_of

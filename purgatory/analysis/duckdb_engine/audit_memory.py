@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.duckdb_engine.audit_folders import rows_of
 from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
-from purgatory.analysis.duckdb_engine.connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.findings import Findings, findings_of
 
 if TYPE_CHECKING:

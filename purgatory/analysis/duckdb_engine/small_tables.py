@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from purgatory.analysis.duckdb_engine.column_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,40 @@
+"""What DuckDB runs is what the source of the jobs gives, and needs nothing of Spark's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from purgatory.analysis.duckdb_engine.job_sql import statements_of
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_sql_is_what_the_source_gives() -> None:
+    # In a process of its own: SQLFrame takes the place of PySpark in it.
+    checked = subprocess.run(
+        [sys.executable, "-m", "tests.generated_sql.generate", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_each_statement_makes_a_table_that_goes_with_the_connection() -> None:
+    for statement in statements_of("audit"):
+        assert statement.startswith("CREATE OR REPLACE TEMP TABLE ")
+
+
+def test_an_audit_imports_neither_spark_nor_sqlframe() -> None:
+    program = (
+        "import sys, purgatory.analysis.duckdb_engine.audit_folders\n"
+        "import purgatory.analysis.duckdb_engine.audit_memory\n"
+        "print(sorted({'pyspark', 'sqlframe', 'sqlglot', 'pandas'} & sys.modules.keys()))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "[]\n"
