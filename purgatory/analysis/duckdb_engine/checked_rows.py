@@ -89,7 +89,7 @@ def list_bad(
 
 def _filled(table: str, rows: Rows) -> str:
     """The rows with all columns of a table, and with what they may not have of themselves."""
-    wrong = rows.wrong or _own(first_wrong(rows.cells))
+    wrong = rows.wrong or first_wrong(rows.cells)
     cells = ", ".join(f"{cell.value} AS {named(name)}" for name, cell in rows.cells.items())
     line = ", _line" if rows.origin == ARROW else ""
     typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"

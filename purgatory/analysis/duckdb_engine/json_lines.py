@@ -20,13 +20,15 @@ import pyarrow.json as pj
 from purgatory.analysis.duckdb_engine.json_cells import MOST_DEEP, JsonCells
 from purgatory.analysis.traces.column_mapping import Source
 
-_BLOCK_BYTES = 8 << 20
-_PARSED_BYTES = 1 << 20
+_BLOCK_BYTES = 32 << 20
+_PARSED_BYTES = 4 << 20
 _FEW_LINES = 256
 _BLANKS = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
-_STRANGE = re.compile(rb"NaN|Inf|\\u[dD][89a-fA-F]")
-"""What Arrow takes although it is not JSON, and halves of characters."""
+_NO_NUMBERS = (b"NaN", b"Inf")
+"""What Arrow takes although it is not JSON."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half a character, or one of two halves."""
 
 ARROW_KINDS = {
     "string": pa.string(),
@@ -108,7 +110,7 @@ class JsonLines:
         in no object, an end in a line is followed by a start in the next.
         """
         text = b"\n".join(lines)
-        if _STRANGE.search(text) or not all(map(_may_be_plain, lines)):
+        if not _may_be_plain(lines, text):
             return None
         try:
             text.decode("utf-8")
@@ -141,12 +143,16 @@ class JsonLines:
         return table.append_column("_wrong", pa.array(wrongs, pa.string()))
 
 
-def _may_be_plain(line: bytes) -> bool:
-    return (
-        line[:1] == b"{"
-        and line[-1:] == b"}"
-        and (len(line) < MOST_DEEP or line.count(b"{") + line.count(b"[") < MOST_DEEP)
-    )
+def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
+    if not (text[:1] == b"{" and text[-1:] == b"}" and text.count(b"}\n{") == len(lines) - 1):
+        return False
+    if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
+        return False
+    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_be_deep, lines))
+
+
+def _may_be_deep(line: bytes) -> bool:
+    return line.count(b"{") + line.count(b"[") >= MOST_DEEP
 
 
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:
