@@ -108,7 +108,7 @@ def say_of_runs(
 
 def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
     """How many bad rows and files were set aside, by reason."""
-    from purgatory.analysis.traces.quarantine import quarantine_lines
+    from purgatory.analysis.traces.quarantine_table import quarantine_lines
 
     for line in quarantine_lines(counts):
         console.print(f"set aside: {line}", markup=False, soft_wrap=True)

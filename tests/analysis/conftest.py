@@ -15,6 +15,7 @@ import pytest
 
 from tests.analysis.audit_rows import Engine
 from tests.analysis.cluster import Cluster, connect_server, standalone_cluster
+from tests.analysis.reading_engines import ReadingDuckdb, ReadingEngine, ReadingSpark
 
 OPERATIONS = pa.schema(
     [
@@ -104,6 +105,14 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the one Spark Connect server of these tests."""
     with connect_server(tmp_path_factory.mktemp("connect") / "server") as address:
         yield address
+
+
+@pytest.fixture(scope="session", params=[pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
+def engine(request: pytest.FixtureRequest) -> ReadingEngine:
+    """Each engine that reads traces."""
+    if request.param == "spark":
+        return ReadingSpark(request.getfixturevalue("spark"))
+    return ReadingDuckdb()
 
 
 @pytest.fixture(scope="session")

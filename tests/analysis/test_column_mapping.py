@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import Source, read_mapping
-from purgatory.analysis.traces.read_traces import read_traces
+from tests.analysis.reading_engines import ReadingEngine
 
 WriteTrace = Callable[..., Path]
 
@@ -75,8 +74,7 @@ def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
         read_mapping(tmp_path / "none.toml")
 
 
-@pytest.mark.spark
-def test_lines_of_other_names_and_units(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_of_other_names_and_units(engine: ReadingEngine, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {**LINE, "at_ms": 5_001, "place": 2_600},
         {**LINE, "at_ms": 5_000.25, "place": 0},
@@ -87,21 +85,19 @@ def test_lines_of_other_names_and_units(spark: SparkSession, tmp_path: Path) -> 
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "reads.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    tables = read_traces(spark, folder, _file(tmp_path, MAPPING))
-    good = tables.reads.orderBy("time_us").collect()
-    assert [(row.time_us, row.offset) for row in good] == [(250, 0), (1_000, 3)]
-    assert (good[0].group, good[0].partition, good[0].applied) == ("billing's", 3, True)
-    bad = tables.quarantine.orderBy("line").collect()
-    assert [(row.line, row.reason) for row in bad] == [
+    found = engine.read(folder, _file(tmp_path, MAPPING))
+    good = sorted(found.rows("reads"), key=lambda row: row["time_us"])
+    assert [(row["time_us"], row["offset"]) for row in good] == [(250, 0), (1_000, 3)]
+    assert [good[0][name] for name in ("group", "partition", "applied")] == ["billing's", 3, True]
+    assert [(row["line"], row["reason"]) for row in found.quarantine] == [
         (3, "impossible time"),
         (4, "wrong type"),
         (5, "wrong type"),
     ]
 
 
-@pytest.mark.spark
 def test_parquet_of_other_names_and_units(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "trace", hand_operations)
     part = trace / "operations" / "part-00000.parquet"
@@ -116,8 +112,8 @@ def test_parquet_of_other_names_and_units(
             "kind": {"value": "producer"},
         }
     }
-    rows = read_traces(spark, trace, said, strict=True).operations.collect()
-    assert sorted((row.start_us, row.end_us) for row in rows) == sorted(
+    rows = engine.read(trace, said, strict=True).rows("operations")
+    assert sorted((row["start_us"], row["end_us"]) for row in rows) == sorted(
         (operation.start_us, operation.end_us) for operation in hand_operations
     )
-    assert {row.kind for row in rows} == {"producer"}
+    assert {row["kind"] for row in rows} == {"producer"}

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import TraceError
-from purgatory.analysis.traces.read_traces import TraceTables, counts_of, read_traces
-
-pytestmark = pytest.mark.spark
+from purgatory.analysis.traces.read_traces import read_traces
+from tests.analysis.reading_engines import FoundRows, ReadingEngine
 
 WriteTrace = Callable[..., Path]
 
@@ -90,9 +89,8 @@ LINES: list[tuple[bytes, str | None]] = [
 ]
 
 
-def _places(tables: TraceTables) -> list[tuple[int | None, str]]:
-    found = tables.quarantine.select("line", "reason").collect()
-    return sorted(((row.line, row.reason) for row in found), key=str)
+def _places(found: FoundRows) -> list[tuple[int | None, str]]:
+    return [(row["line"], row["reason"]) for row in found.quarantine]
 
 
 def _json_trace(folder: Path, lines: list[bytes], *, name: str = "operations.jsonl") -> Path:
@@ -101,24 +99,27 @@ def _json_trace(folder: Path, lines: list[bytes], *, name: str = "operations.jso
     return folder
 
 
-def test_each_bad_line_has_its_reason_and_its_number(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_bad_line_has_its_reason_and_its_number(engine: ReadingEngine, tmp_path: Path) -> None:
     lines = [line for line, _ in LINES]
     lines.insert(3, b"")  # an empty line is no row, and counts in the numbers
-    tables = read_traces(spark, _json_trace(tmp_path / "run", lines))
+    found = engine.read(_json_trace(tmp_path / "run", lines))
     wanted = [reason for _, reason in LINES]
     wanted.insert(3, None)
-    assert _places(tables) == sorted(
-        ((number, reason) for number, reason in enumerate(wanted, 1) if reason), key=str
-    )
-    assert tables.operations.count() == wanted.count(None) - 1
-    row = tables.quarantine.where("reason = 'impossible time'").orderBy("line").first()
-    assert row is not None
-    assert (row.run_id, row.table, row.rows) == ("run", "operations", 1)
-    assert (row.file, row.detail) == (
-        str(tmp_path / "run" / "operations.jsonl"),
-        "start_us is -1",
-    )
-    assert json.loads(row.content) == {**OPERATION, "start_us": -1, "wait_us": 51}
+    assert _places(found) == [
+        (number, reason) for number, reason in enumerate(wanted, 1) if reason is not None
+    ]
+    assert len(found.rows("operations")) == wanted.count(None) - 1
+    row = next(row for row in found.quarantine if row["reason"] == "impossible time")
+    assert json.loads(row.pop("content")) == {**OPERATION, "start_us": -1, "wait_us": 51}
+    assert row == {
+        "run_id": "run",
+        "table": "operations",
+        "file": str(tmp_path / "run" / "operations.jsonl"),
+        "line": LINES.index(next(one for one in LINES if one[1] == "impossible time")) + 2,
+        "rows": 1,
+        "reason": "impossible time",
+        "detail": "start_us is -1",
+    }
 
 
 mangled = st.one_of(
@@ -138,17 +139,17 @@ mangled = st.one_of(
 )
 @given(st.lists(mangled, min_size=60, max_size=150))
 def test_rows_in_are_rows_out_and_quarantined(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+    engine: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:
-    trace = _json_trace(tmp_path_factory.mktemp("mangled") / "run", lines)
-    tables = read_traces(spark, trace)
+    found = engine.read(_json_trace(tmp_path_factory.mktemp("mangled") / "run", lines))
     rows = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
-    bad = [row.line for row in tables.quarantine.select("line").collect()]
-    assert tables.operations.count() + len(bad) == len(rows)
+    bad = [line for line, _ in _places(found)]
+    assert len(found.rows("operations")) + len(bad) == len(rows)
     assert len(set(bad)) == len(bad)
     assert set(bad) <= set(rows)
 
 
+@pytest.mark.spark
 def test_line_numbers_go_on_through_the_blocks_of_a_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -162,12 +163,12 @@ def test_line_numbers_go_on_through_the_blocks_of_a_file(
     try:
         tables = read_traces(spark, trace)
         assert tables.operations.rdd.getNumPartitions() >= 7
-        assert {line for line, _ in _places(tables)} == bad
+        assert {row.line for row in tables.quarantine.collect()} == bad
     finally:
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(before))
 
 
-def test_the_files_of_several_runs_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_files_of_several_runs_are_told_apart(engine: ReadingEngine, tmp_path: Path) -> None:
     strange = "a b%20+#ü?[x]{y}*&=;@\u00a0'"
     for name in (strange, "plain"):
         lines = [json.dumps({**READ, "offset": offset}).encode() for offset in (3, -1)]
@@ -175,17 +176,17 @@ def test_the_files_of_several_runs_are_told_apart(spark: SparkSession, tmp_path:
     (tmp_path / "plain" / "reads.jsonl").write_bytes(
         json.dumps({**READ, "run_id": strange}).encode()
     )
-    tables = read_traces(spark, tmp_path)
-    assert [(row.run_id, row.offset) for row in tables.reads.collect()] == [(strange, 3)]
-    found = tables.quarantine.orderBy("run_id").collect()
-    assert [(row.run_id, row.file, row.line, row.reason) for row in found] == [
+    found = engine.read(tmp_path)
+    assert [(row["run_id"], row["offset"]) for row in found.rows("reads")] == [(strange, 3)]
+    names = ("run_id", "file", "line", "reason")
+    assert [tuple(row[name] for name in names) for row in found.quarantine] == [
         (strange, str(tmp_path / strange / "reads.jsonl"), 2, "negative number"),
         ("plain", str(tmp_path / "plain" / "reads.jsonl"), 1, "row of another run"),
     ]
 
 
 def test_bad_rows_of_parquet(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     changes: dict[int, tuple[dict[str, Any], str]] = {
         1: ({"start_us": -5}, "impossible time"),
@@ -201,20 +202,17 @@ def test_bad_rows_of_parquet(
     for number, (change, _) in changes.items():
         rows[number - 1].update(change)
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), part)
-    tables = read_traces(spark, trace)
-    bad = tables.quarantine.orderBy("line").collect()
-    assert [(row.line, row.reason) for row in bad] == [
-        (number, reason) for number, (_, reason) in changes.items()
-    ]
-    assert {(row.file, row.rows) for row in bad} == {(str(part), 1)}
-    assert json.loads(bad[3].content)["run_id"] == "elsewhere"
-    assert tables.operations.count() == 3
+    found = engine.read(trace)
+    assert _places(found) == [(number, reason) for number, (_, reason) in changes.items()]
+    assert {(row["file"], row["rows"]) for row in found.quarantine} == {(str(part), 1)}
+    assert json.loads(found.quarantine[3]["content"])["run_id"] == "elsewhere"
+    assert len(found.rows("operations")) == 3
     with pytest.raises(TraceError, match=r"part-00000\.parquet:1: impossible time: start_us is -5"):
-        read_traces(spark, trace, strict=True)
+        engine.read(trace, strict=True)
 
 
 def test_files_that_are_left_out_as_a_whole(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "traces" / "1", hand_operations, parts=4)
     parts = [trace / "operations" / f"part-0000{number}.parquet" for number in range(4)]
@@ -227,52 +225,58 @@ def test_files_that_are_left_out_as_a_whole(
     packed = _json_trace(tmp_path / "traces" / "3", [])
     whole = gzip.compress(json.dumps(READ).encode())
     (packed / "reads.jsonl.gz").write_bytes(whole[:-5])
-    tables = read_traces(spark, tmp_path / "traces")
-    found = {
-        (row.file, row.reason): row.rows
-        for row in tables.quarantine.where("line is null").collect()
-    }
-    assert found == {
+    found = engine.read(tmp_path / "traces")
+    assert {
+        (row["file"], row["reason"]): row["rows"] for row in found.quarantine if row["line"] is None
+    } == {
         (str(parts[0]), "wrong type"): 2,
         (str(parts[1]), "missing column"): 2,
         (str(parts[2]), "torn file"): None,
         (str(future / "run.json"), "schema version"): None,
         (str(packed / "reads.jsonl.gz"), "torn file"): None,
     }
-    assert tables.operations.count() == 2
-    runs = {row.run_id: row.complete for row in tables.runs.collect()}
-    assert runs == {"by-hand-1": False, "3": False}
-    counts = {(row.table, row.reason): (row.rows, row.files) for row in _counts(tables)}
+    assert len(found.rows("operations")) == 2
+    assert found.complete == {"by-hand-1": False, "3": False}
+    counts = {(row["table"], row["reason"]): (row["rows"], row["files"]) for row in found.counts}
+    assert list(counts) == sorted(counts, key=lambda key: (key[0] or "", key[1]))
     assert counts[("operations", "wrong type")] == (2, 1)
     assert counts[("reads", "torn file")] == (0, 1)
     with pytest.raises(TraceError, match="the column 'end_us' must be bigint, and is string"):
-        read_traces(spark, tmp_path / "traces", strict=True)
-
-
-def _counts(tables: TraceTables) -> list[Any]:
-    return counts_of(tables.quarantine).collect()
+        engine.read(tmp_path / "traces", strict=True)
 
 
 def test_an_interrupted_run_is_read_as_far_as_it_got(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations, parts=2, complete=False, tables={})
     last = trace / "operations" / "part-00001.parquet"
     left = last.rename(last.with_name("part-00001.parquet.part"))
     left.write_bytes(left.read_bytes()[:50])
-    tables = read_traces(spark, trace)
-    assert tables.operations.count() == 4
-    assert [row.complete for row in tables.runs.collect()] == [False]
-    (row,) = tables.quarantine.collect()
-    assert (row.file, row.line, row.rows, row.reason) == (str(left), None, None, "unfinished file")
+    found = engine.read(trace)
+    assert len(found.rows("operations")) == 4
+    assert list(found.complete.values()) == [False]
+    (row,) = found.quarantine
+    names = ("file", "line", "rows", "reason")
+    assert [row[name] for name in names] == [str(left), None, None, "unfinished file"]
 
 
 def test_a_clean_trace_of_version_1_has_nulls_where_version_2_has_more(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
-    tables = read_traces(spark, str(write_trace(tmp_path, hand_operations)), strict=True)
-    assert tables.operations.where("watch_keys is null").count() == len(hand_operations) == 8
-    assert (tables.effects.count(), tables.commits.count()) == (0, 0)
+    found = engine.read(write_trace(tmp_path, hand_operations), strict=True)
+    rows = found.rows("operations")
+    assert [row["watch_keys"] for row in rows] == [None] * len(hand_operations) == [None] * 8
+    assert {table: found.rows(table) for table in ("effects", "commits")} == {
+        "effects": [],
+        "commits": [],
+    }
+
+
+@pytest.mark.spark
+def test_what_version_1_does_not_say_of_its_run(
+    spark: SparkSession, write_trace: WriteTrace, tmp_path: Path
+) -> None:
+    tables = read_traces(spark, str(write_trace(tmp_path, [])), strict=True)
     assert "version" in tables.effects.columns
     (run,) = tables.runs.collect()
     assert (run.producers, run.consumers) == (None, None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.traces import row_checks, survey, trace_parts
+from purgatory.analysis.traces import row_rules, survey, trace_parts
 from purgatory.analysis.traces.column_mapping import parse_mapping
 from purgatory.trace import trace_schema
 from purgatory.trace.trace_schema import NULLABLE, TABLES
@@ -60,7 +60,7 @@ def test_all_reasons_are_described() -> None:
     section = DOCUMENT.split("## Bad rows and files", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
     named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}
-    named |= {row_checks.TORN, row_checks.WRONG_TYPE, row_checks.MISSING, row_checks.OTHER_RUN}
+    named |= {row_rules.TORN, row_rules.WRONG_TYPE, row_rules.MISSING, row_rules.OTHER_RUN}
     for module in (survey, trace_parts):
         assert module.__file__ is not None
         source = Path(module.__file__).read_text(encoding="utf-8")

@@ -1,32 +1,216 @@
-"""Reads traces."""
+"""Traces as tables of DuckDB: the good rows of each table, and the bad ones with reason and place.
+
+    connection = duckdb.connect()
+    tables = read_tables(connection, survey([Path("build/demo/trace")]))
+    connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
+    tables.counts()
+
+What is good, and what is said of the rest, is the same as in `purgatory.analysis.traces`, which
+reads with Spark.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
-from purgatory.analysis.duckdb_engine.small_tables import make_table
+import duckdb
+import pyarrow as pa
+
+from purgatory.analysis.duckdb_engine.checked_rows import (
+    ARROW,
+    MACROS,
+    Rows,
+    constant_cell,
+    insert_good,
+    list_bad,
+    make_table,
+    named,
+)
+from purgatory.analysis.duckdb_engine.json_lines import ARROW_KINDS, JsonLines
+from purgatory.analysis.duckdb_engine.parquet_rows import ParquetRows
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.result_rows import Row
+from purgatory.analysis.traces.cell_types import Cell
+from purgatory.analysis.traces.column_mapping import sources_of
+from purgatory.analysis.traces.quarantine_table import (
+    MOST_CONTENT,
+    QUARANTINE,
+    first_error,
+    quarantined,
+)
+from purgatory.analysis.traces.survey import Survey, Trace
+from purgatory.analysis.traces.trace_parts import Part
 from purgatory.trace.trace_schema import TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+_QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
 
-    import duckdb
 
-    from purgatory.analysis.traces.survey import Survey
+class ReadTables:
+    """What `read_tables` made of some traces: the tables are in the connection, and `quarantine`.
+
+    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def counts(self) -> list[Row]:
+        """The quarantine by table and reason, in their order: at most a row for each of both."""
+        found = self._connection.execute(
+            'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
+            "count_if(line IS NULL) AS files FROM quarantine "
+            'GROUP BY "table", reason ORDER BY "table" NULLS FIRST, reason'
+        )
+        names = ("table", "reason", "rows", "files")
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def require_none(self) -> None:
+        """Be content only if nothing is in the quarantine.
+
+        Raises:
+            TraceError: the first that is, by file and line.
+        """
+        first = self._connection.execute(
+            "SELECT file, line, reason, detail FROM quarantine "
+            "ORDER BY file, line NULLS FIRST LIMIT 1"
+        ).fetchone()
+        if first is not None:
+            raise first_error(*first)
 
 
 def read_tables(
     connection: duckdb.DuckDBPyConnection,
     found: Survey,
-    names: Sequence[str],
+    names: Iterable[str] = TABLES,
     *,
-    strict: bool = False,
-) -> Mapping[str, int]:
+    checked: bool = True,
+) -> ReadTables:
+    """Make temporary tables of what a survey found, each with all columns, and `quarantine`.
+
+    Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
+    plain cost more than the others, and so do numbers that a mapping computes.
+
+    Args:
+        connection: where they are made, in place of what has their names.
+        found: the traces.
+        names: the tables that are read.
+        checked: gather the bad rows; without it, they are left out, and are in no table.
+
+    Raises:
+        TraceError: a file that could be opened can't be read to its end.
+    """
+    for macro in MACROS:
+        connection.execute(macro)
+    make_table(connection, "quarantine", QUARANTINE)
+    refused = [quarantined(one) for one in found.refused]
+    _quarantine(connection, refused)
     for name in names:
         make_table(connection, name, TABLES[name])
         for trace in found.traces:
-            for part in trace.files[name]:
-                connection.execute(
-                    f"INSERT INTO {name} BY NAME SELECT * FROM read_parquet(?)", [str(part.path)]
-                )
-    return {}
+            _TraceTable(connection, trace, name, checked).read()
+    return ReadTables(connection)
+
+
+class _TraceTable:
+    """Reads one table of one trace."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str, checked: bool
+    ) -> None:
+        self._connection = connection
+        self._trace = trace
+        self._table = table
+        self._checked = checked
+        self._sources = sources_of(table, trace.mapping)
+
+    def read(self) -> None:
+        """Insert the good rows of all files, and quarantine the others."""
+        parts = sorted(self._trace.files[self._table], key=lambda part: part.kinds or ())
+        for kinds, together in groupby(parts, key=lambda part: part.kinds):
+            if kinds is None:
+                for part in together:
+                    self._read_json(part)
+            else:
+                rows = ParquetRows(self._table, self._sources, dict(kinds), self._trace.run_id)
+                self._read_parquet(rows, list(together))
+
+    def _read_parquet(self, rows: ParquetRows, parts: Sequence[Part]) -> None:
+        inserted = self._inserted_at_once(rows, parts)
+        if inserted is not None and inserted == sum(part.rows or 0 for part in parts):
+            return
+        for part in parts if inserted is None or self._checked else ():
+            for piece in rows.pieces(part.path):
+                given = rows.in_pieces()
+                self._take(part, given, piece.columns, piece.content, has_good=inserted is not None)
+
+    def _inserted_at_once(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
+        """How many good rows DuckDB could take; None if it has to be done in pieces."""
+        together = rows.at_once(parts)
+        if together is None:
+            return None
+        try:
+            return insert_good(self._connection, self._table, together)
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error:
+            return None  # such as a column of a type that DuckDB has not; nothing was inserted
+
+    def _read_json(self, part: Part) -> None:
+        cells = {
+            name: constant_cell(self._sources[name], kind)
+            if self._sources[name].name is None
+            else Cell(named(name))
+            for name, kind in TABLES[self._table].items()
+        }
+        rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn", wrong="_wrong")
+        try:
+            for block in JsonLines(TABLES[self._table], self._sources).blocks(part.path):
+                self._take(part, rows, block.columns, block.content)
+        except (OSError, EOFError) as error:
+            raise TraceError(f"{part.path}: can't be read: {error}") from error
+
+    def _take(
+        self,
+        part: Part,
+        rows: Rows,
+        columns: pa.Table,
+        content: Callable[[int], str],
+        *,
+        has_good: bool = False,
+    ) -> None:
+        """Insert the good rows of a piece of a file, unless they are there, and quarantine the bad.
+
+        A torn line is no row, yet counts as one.
+        """
+        self._connection.register(ARROW, columns)
+        try:
+            if not has_good:
+                inserted = insert_good(self._connection, self._table, rows)
+                if inserted == len(columns) or not self._checked:
+                    return
+            bad = list_bad(self._connection, self._table, rows)
+        finally:
+            self._connection.unregister(ARROW)
+        place = (self._trace.run_id, self._table, str(part.path))
+        _quarantine(
+            self._connection,
+            [
+                (*place, line, 1, reason, detail, content(line)[:MOST_CONTENT])
+                for line, reason, detail in bad
+            ],
+        )
+
+
+def _quarantine(connection: duckdb.DuckDBPyConnection, rows: Sequence[tuple[object, ...]]) -> None:
+    if not rows:
+        return
+    columns = [
+        pa.array(values, kind)
+        for values, kind in zip(zip(*rows, strict=True), _QUARANTINE.types, strict=True)
+    ]
+    connection.register(ARROW, pa.Table.from_arrays(columns, schema=_QUARANTINE))
+    try:
+        connection.execute(f"INSERT INTO quarantine SELECT * FROM {ARROW}")
+    finally:
+        connection.unregister(ARROW)

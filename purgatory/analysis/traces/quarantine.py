@@ -1,8 +1,7 @@
-"""The quarantine of an analysis: written as a table, counted, and shown, or a reason to stop."""
+"""The quarantine of an analysis: written as a table and counted, or a reason to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -41,14 +40,3 @@ def damaged_runs(session: SparkSession, folder: Path) -> list[str]:
     """The runs of which something is in the quarantine that was written. O(runs) rows."""
     written = session.read.parquet(spark_path(folder / FOLDER))
     return [row["run_id"] for row in written.select("run_id").distinct().collect()]
-
-
-def quarantine_lines(counts: Sequence[Row]) -> list[str]:
-    """The counts in words, a line for each table and reason."""
-    lines = []
-    for row in counts:
-        what = [f"{row['rows']:,} row{'s' * (row['rows'] != 1)}"] if row["rows"] else []
-        if row["files"]:
-            what.append(f"{row['files']:,} file{'s' * (row['files'] != 1)} as a whole")
-        lines.append(f"{row['table'] or 'run.json'}: {row['reason']}: {', '.join(what)}")
-    return lines

@@ -17,15 +17,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import (
     ColumnMapping,
     Source,
     parse_mapping,
     read_mapping,
 )
-from purgatory.analysis.traces.survey import Refused, Survey, Trace, survey
-from purgatory.analysis.traces.trace_rows import QUARANTINE, TableRows
+from purgatory.analysis.traces.quarantine_table import QUARANTINE, first_error, quarantined
+from purgatory.analysis.traces.survey import Survey, Trace, survey
+from purgatory.analysis.traces.trace_rows import TableRows, spark_columns
 from purgatory.trace.trace_schema import TABLES
 
 RUNS = (
@@ -78,8 +78,7 @@ def require_none(quarantine: DataFrame) -> None:
     """
     first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
     if first is not None:
-        place = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
-        raise TraceError(f"{place}: {first['reason']}: {first['detail']}")
+        raise first_error(first["file"], first["line"], first["reason"], first["detail"])
 
 
 def counts_of(quarantine: DataFrame) -> DataFrame:
@@ -129,8 +128,8 @@ def tables_of(session: SparkSession, found: Survey) -> TraceTables:
     rows = {table: TableRows(session, found.traces, table) for table in TABLES}
     bad = [one.bad() for one in rows.values()]
     if found.refused:
-        refused = [_quarantined(one) for one in found.refused]
-        bad.append(session.createDataFrame(refused, QUARANTINE))
+        refused = [quarantined(one) for one in found.refused]
+        bad.append(session.createDataFrame(refused, spark_columns(QUARANTINE)))
     return TraceTables(
         found.traces,
         **{table: one.good() for table, one in rows.items()},
@@ -152,12 +151,6 @@ def _mapping(given: Mapping_) -> ColumnMapping:
 
 def _values(columns: Any) -> list[Any]:
     return list(columns.values()) if isinstance(columns, Mapping) else [columns]
-
-
-def _quarantined(refused: Refused) -> tuple[Any, ...]:
-    where = str(refused.path)
-    detail = refused.detail.removeprefix(f"{where}: ")
-    return (refused.run_id, refused.table, where, None, refused.rows, refused.reason, detail, None)
 
 
 def _run(trace: Trace) -> tuple[Any, ...]:

@@ -13,24 +13,16 @@ from functools import reduce
 from pathlib import Path
 from urllib.parse import quote
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
 from purgatory.analysis.traces.column_mapping import sources_of
-from purgatory.analysis.traces.row_checks import detail_of, with_reason
+from purgatory.analysis.traces.quarantine_table import MOST_CONTENT, QUARANTINE
+from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.trace.trace_schema import TABLES
-
-QUARANTINE = (
-    "run_id string, table string, file string, line bigint, rows bigint, reason string, "
-    "detail string, content string"
-)
-"""The columns of the table of bad rows."""
-
-MOST_CONTENT = 2_000
-"""How many characters of a bad row are kept."""
 
 _FILES = "_uri string, _file string, _run string"
 _Kinds = tuple[tuple[str, str], ...] | None
@@ -75,22 +67,21 @@ class TableRows:
         """The rows in which nothing is wrong, with the columns of the schema."""
         columns = [quoted(name) for name in TABLES[self._table]]
         frames = [
-            with_reason(self._typed(files, self._read(files, False), False), self._table)
+            _with_reason(self._typed(files, self._read(files, False), False), self._table)
             .where("_reason IS NULL")
             .select(*columns)
             for files in self._files
         ]
-        kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in TABLES[self._table].items())
-        return _union(frames, self._session, kinds)
+        return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
         """The others, with the columns of `QUARANTINE`: one row for each."""
-        return _union(list(self._bad()), self._session, QUARANTINE)
+        return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
 
     def _bad(self) -> Iterator[DataFrame]:
         for files in self._files:
             raw = self._read(files, True)
-            rows = with_reason(self._typed(files, raw, True), self._table)
+            rows = _with_reason(self._typed(files, raw, True), self._table)
             bad = rows.where("_reason IS NOT NULL")
             if files.kinds is None:
                 bad = _with_line_numbers(bad, raw)
@@ -101,7 +92,7 @@ class TableRows:
                 f.col("_line").alias("line"),
                 f.lit(1).cast("bigint").alias("rows"),
                 f.col("_reason").alias("reason"),
-                detail_of(self._table).alias("detail"),
+                f.expr(detail_of(self._table)).alias("detail"),
                 f.substring(f.col("_content"), 1, MOST_CONTENT).alias("content"),
             )
 
@@ -116,7 +107,7 @@ class TableRows:
                 f.col("_metadata.file_block_start").alias("_block"),
                 f.monotonically_increasing_id().alias("_id"),
             )
-        kinds = ", ".join(f"{quoted(name)} {kind}" for name, kind in files.kinds)
+        kinds = spark_columns(dict(files.kinds))
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
         columns = [f.col(quoted(name)) for name, _ in files.kinds]
@@ -146,7 +137,7 @@ class TableRows:
             torn = f.lit(False)
         columns = [
             torn.alias("_torn"),
-            _first_wrong(cells).alias("_wrong"),
+            f.expr(first_wrong(cells)).alias("_wrong"),
             *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
         ]
         if files.kinds is None:
@@ -213,12 +204,15 @@ def _check_case(session: SparkSession, path: Path, twin: str) -> None:
         )
 
 
-def _first_wrong(cells: Mapping[str, Cell]) -> Column:
-    """The name of the first column whose value does not fit, or null."""
-    checks = [
-        f"WHEN {cell.wrong} THEN '{name}'" for name, cell in cells.items() if cell.wrong != "false"
-    ]
-    return f.expr(f"CASE {' '.join(checks)} END" if checks else "cast(NULL AS string)")
+def spark_columns(kinds: Mapping[str, str]) -> str:
+    """The columns of a table with their types, as Spark takes them."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+
+
+def _with_reason(rows: DataFrame, table: str) -> DataFrame:
+    """Rows with what follows from other columns filled in, and `_reason`: null for a good row."""
+    filled = {name: f.expr(how) for name, how in filled_in(table).items()}
+    return rows.withColumns(filled).withColumn("_reason", f.expr(reason_of(table)))
 
 
 def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:

@@ -1,0 +1,107 @@
+"""Rows on their way into DuckDB: the good go into their table, the bad are told by reason.
+
+The rules are `row_rules`, which Spark computes too: DuckDB has another mark for names, and macros
+for two of Spark's functions. What a rule says of a row is in words whose values are never null, for
+which both have the same `concat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.traces.cell_types import Cell
+from purgatory.analysis.traces.column_mapping import Source
+from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
+from purgatory.trace.trace_schema import TABLES
+
+MACROS = (
+    "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
+    "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
+)
+"""What the rules need that only Spark has."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as SQL has them: what follows FROM, and how the columns of a table come from them."""
+
+    run_id: str
+    origin: str
+    cells: Mapping[str, Cell]
+    torn: str = "false"
+    wrong: str | None = None
+    """The first column whose value does not fit; None: what the cells say."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the parameters of `origin`."""
+
+
+def named(name: str) -> str:
+    """A column's or a table's name as DuckDB takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def null_cell(kind: str) -> Cell:
+    """Null in each row."""
+    return Cell(f"CAST(NULL AS {duckdb_type(kind)})")
+
+
+def constant_cell(source: Source, kind: str) -> Cell:
+    """The same value in each row."""
+    if isinstance(source.value, str):
+        letters = source.value.replace("'", "''").split("\0")
+        return Cell("(" + " || chr(0) || ".join(f"'{text}'" for text in letters) + ")")
+    return Cell(f"CAST({source.value} AS {duckdb_type(kind)})")
+
+
+def make_table(connection: duckdb.DuckDBPyConnection, name: str, kinds: Mapping[str, str]) -> None:
+    """An empty temporary table, in place of what has its name."""
+    columns = ", ".join(f"{named(column)} {duckdb_type(kind)}" for column, kind in kinds.items())
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {named(name)} ({columns})")
+
+
+def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
+    """Let a table take the rows in which nothing is wrong; how many these are."""
+    columns = ", ".join(map(named, TABLES[table]))
+    text = (
+        f"INSERT INTO {named(table)} SELECT {columns} FROM ({_filled(table, rows)}) "
+        f"WHERE {_own(reason_of(table))} IS NULL"
+    )
+    inserted = connection.execute(text, {"run": rows.run_id, **rows.given}).fetchone()
+    assert inserted is not None, "an insert tells its rows"
+    return int(inserted[0])
+
+
+def list_bad(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Rows
+) -> Sequence[tuple[int, str, str]]:
+    """The number, the reason and the detail of the others; the rows have a column `_line`."""
+    text = (
+        f"SELECT _line, {_own(reason_of(table))} AS reason, {_own(detail_of(table))} "
+        f"FROM ({_filled(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
+    )
+    return connection.execute(text, {"run": rows.run_id, **rows.given}).fetchall()
+
+
+def _filled(table: str, rows: Rows) -> str:
+    """The rows with all columns of a table, and with what they may not have of themselves."""
+    wrong = rows.wrong or first_wrong(rows.cells)
+    cells = ", ".join(f"{cell.value} AS {named(name)}" for name, cell in rows.cells.items())
+    line = ", _line" if rows.origin == ARROW else ""
+    typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"
+    filled = ", ".join(f"{_own(how)} AS {named(name)}" for name, how in filled_in(table).items())
+    run = "SELECT *, CAST($run AS VARCHAR) AS _run"
+    return f"SELECT * REPLACE ({filled}) FROM ({run} FROM ({typed}))"
+
+
+ARROW = "_arrow_rows"
+"""The name of rows that Python gives to DuckDB, which have a column `_line`."""
+
+
+def _own(text: str) -> str:
+    """Spark's SQL as DuckDB's."""
+    return text.replace("`", '"')

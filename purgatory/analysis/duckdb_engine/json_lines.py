@@ -1,0 +1,168 @@
+"""Lines of JSON as columns: those that are plain by Arrow's parser, the others by `json_cells`.
+
+Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
+plain. What it takes and Spark does not is looked for before: a half is tried again, down to a few
+lines, which `json_cells` takes one by one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from purgatory.analysis.duckdb_engine.json_cells import MOST_DEEP, JsonCells
+from purgatory.analysis.traces.column_mapping import Source
+
+_BLOCK_BYTES = 32 << 20
+_PARSED_BYTES = 4 << 20
+_FEW_LINES = 256
+_BLANKS = b" \t\r"
+_BOM = b"\xef\xbb\xbf"
+_NO_NUMBERS = (b"NaN", b"Inf")
+"""What Arrow takes although it is not JSON."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half a character, or one of two halves."""
+
+ARROW_KINDS = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.string()),
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some lines of a file: their columns with `_line`, `_torn` and `_wrong`, and their text."""
+
+    columns: pa.Table
+    first: int
+    lines: Sequence[bytes]
+
+    def content(self, line: int) -> str:
+        """The text of a line, by its number in the file."""
+        return self.lines[line - self.first].decode("utf-8", "replace")
+
+
+class JsonLines:
+    """Reads files of lines of JSON, for one table.
+
+    Args:
+        kinds: the columns and their types in Spark's words.
+        sources: the fields that they come from; those with a constant are left null.
+    """
+
+    def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
+        self._cells = JsonCells(kinds, sources)
+        self._schema = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in kinds.items()])
+        self._fields = [source.name for source in sources.values()]
+        fields = {
+            source.name: ARROW_KINDS[kinds[name]]
+            for name, source in sources.items()
+            if source.name is not None
+        }
+        self._plain = len(fields) == sum(name is not None for name in self._fields) and not any(
+            source.scaled for source in sources.values()
+        )
+        self._options = pj.ParseOptions(
+            explicit_schema=pa.schema(fields.items()), unexpected_field_behavior="ignore"
+        )
+
+    def blocks(self, path: Path) -> Iterator[Block]:
+        """The lines of a file, which is read in pieces; empty lines are no rows."""
+        first = 1
+        for lines in _line_blocks(path):
+            stripped = [line.strip(_BLANKS) for line in lines]
+            numbers = [number for number, line in enumerate(stripped, first) if line]
+            if numbers:
+                kept = [line for line in stripped if line]
+                columns = pa.concat_tables(list(self._tables(kept)))
+                columns = columns.append_column("_line", pa.array(numbers, pa.int64()))
+                yield Block(columns, first, lines)
+            first += len(lines)
+
+    def _tables(self, lines: Sequence[bytes]) -> Iterator[pa.Table]:
+        columns = self._plain_columns(lines) if self._plain else None
+        if columns is not None:
+            torn = pa.repeat(pa.scalar(False), len(lines))
+            wrong = pa.nulls(len(lines), pa.string())
+            table = pa.Table.from_arrays(columns, schema=self._schema)
+            yield table.append_column("_torn", torn).append_column("_wrong", wrong)
+        elif self._plain and len(lines) > _FEW_LINES:
+            half = len(lines) // 2
+            yield from self._tables(lines[:half])
+            yield from self._tables(lines[half:])
+        else:
+            yield self._judged(lines)
+
+    def _plain_columns(self, lines: Sequence[bytes]) -> list[pa.ChunkedArray] | None:
+        """The columns of lines, each of which is one object with values of the right types.
+
+        A line is one object if it starts and ends as one, and there are as many objects as lines:
+        in no object, an end in a line is followed by a start in the next.
+        """
+        text = b"\n".join(lines)
+        if not _may_be_plain(lines, text):
+            return None
+        try:
+            text.decode("utf-8")
+            options = pj.ReadOptions(block_size=_PARSED_BYTES)
+            table = pj.read_json(pa.BufferReader(text), options, self._options)
+        except (UnicodeDecodeError, pa.ArrowException):
+            return None
+        if len(table) != len(lines):
+            return None
+        return [
+            pa.chunked_array([pa.nulls(len(lines), kind)]) if name is None else table[name]
+            for name, kind in zip(self._fields, self._schema.types, strict=True)
+        ]
+
+    def _judged(self, lines: Sequence[bytes]) -> pa.Table:
+        rows: list[list[Any] | None] = []
+        wrongs: list[str | None] = []
+        for line in lines:
+            values, wrong = self._cells.of_line(line)
+            rows.append(values)
+            wrongs.append(wrong)
+        none = [None] * len(self._schema)
+        listed = zip(*(none if row is None else row for row in rows), strict=True)
+        columns = [
+            pa.array(values, kind) for values, kind in zip(listed, self._schema.types, strict=True)
+        ]
+        torn = pa.array([row is None for row in rows], pa.bool_())
+        table = pa.Table.from_arrays(columns, schema=self._schema)
+        table = table.append_column("_torn", torn)
+        return table.append_column("_wrong", pa.array(wrongs, pa.string()))
+
+
+def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
+    if not (text[:1] == b"{" and text[-1:] == b"}" and text.count(b"}\n{") == len(lines) - 1):
+        return False
+    if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
+        return False
+    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_be_deep, lines))
+
+
+def _may_be_deep(line: bytes) -> bool:
+    return line.count(b"{") + line.count(b"[") >= MOST_DEEP
+
+
+def _line_blocks(path: Path) -> Iterator[list[bytes]]:
+    """All lines of a file, in pieces of some megabytes."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        begun = [file.read(_BLOCK_BYTES).removeprefix(_BOM)]
+        while block := file.read(_BLOCK_BYTES):
+            head, newline, tail = block.rpartition(b"\n")
+            if newline:
+                yield b"".join([*begun, head]).split(b"\n")
+                begun = []
+            begun.append(tail)
+        yield b"".join(begun).split(b"\n")

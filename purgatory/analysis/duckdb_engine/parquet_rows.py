@@ -1,0 +1,156 @@
+"""The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
+
+Where a row's place is asked for, where names are told apart by case only, which DuckDB does not do,
+and where numbers are computed, Arrow reads the file, piece by piece.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.analysis.duckdb_engine.checked_rows import (
+    ARROW,
+    Rows,
+    constant_cell,
+    named,
+    null_cell,
+)
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.duckdb_engine.scaled_numbers import scaled
+from purgatory.analysis.errors import TraceError
+from purgatory.analysis.traces.cell_types import Cell
+from purgatory.analysis.traces.column_mapping import Source
+from purgatory.analysis.traces.trace_parts import Part
+from purgatory.trace.trace_schema import TABLES
+
+_PIECE_ROWS = 1 << 16
+_PATTERN = frozenset("*?[]{}\\")
+_ARROW_KINDS = {"int": pa.int32(), "bigint": pa.int64()}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a file: the columns that are read with `_line`, and those as they were."""
+
+    columns: pa.Table
+    raw: pa.Table
+    first: int
+
+    def content(self, line: int) -> str:
+        """A row as an object of JSON without nulls, by its number in the file."""
+        (row,) = self.raw.slice(line - self.first, 1).to_pylist()
+        told = {name: _told(value) for name, value in row.items() if value is not None}
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+class ParquetRows:
+    """Reads Parquet files that have the same columns of the same types, for one table of one run.
+
+    Args:
+        table: its name.
+        sources: where its columns come from.
+        kinds: the columns that are in the files, and their types in Spark's words.
+        run_id: the run of all the files.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        sources: Mapping[str, Source],
+        kinds: Mapping[str, str],
+        run_id: str,
+    ) -> None:
+        self._kinds = kinds
+        self._run_id = run_id
+        self._sources = {
+            name: (kind, sources[name], kinds.get(sources[name].name or ""))
+            for name, kind in TABLES[table].items()
+        }
+        self._scaled = [
+            name
+            for name, (_, source, found) in self._sources.items()
+            if source.scaled and found is not None
+        ]
+
+    def at_once(self, parts: Sequence[Part]) -> Rows | None:
+        """The rows of some files, which DuckDB reads together; None where it can't."""
+        strange = any(part.twin or not _PATTERN.isdisjoint(str(part.path)) for part in parts)
+        if strange or self._scaled:
+            return None
+        origin = "read_parquet($paths, union_by_name = true, hive_partitioning = false)"
+        paths = {"paths": [str(part.path) for part in parts]}
+        return Rows(self._run_id, origin, self._cells(), given=paths)
+
+    def in_pieces(self) -> Rows:
+        """The rows of a piece, which are called `ARROW`."""
+        return Rows(self._run_id, ARROW, self._cells())
+
+    def pieces(self, path: Path) -> Iterator[Piece]:
+        """The rows of a file, in pieces.
+
+        Raises:
+            TraceError: its pages can't be read; its footer could.
+        """
+        first, names = 1, list(self._kinds)
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_PIECE_ROWS, columns=names):
+                    batch.validate(full=True)
+                    raw = pa.Table.from_batches([batch]).select(names)
+                    lines = pa.array(range(first, first + len(batch)), pa.int64())
+                    yield Piece(self._computed(raw).append_column("_line", lines), raw, first)
+                    first += len(batch)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise TraceError(f"{path}: can't be read as Parquet: {reason}") from error
+
+    def _cells(self) -> dict[str, Cell]:
+        return {name: self._cell(name) for name in self._sources}
+
+    def _cell(self, name: str) -> Cell:
+        kind, source, found = self._sources[name]
+        if source.name is None:
+            return constant_cell(source, kind)
+        if found is None:
+            return null_cell(kind)
+        if source.scaled:
+            place = self._scaled.index(name)
+            return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
+        column = named(source.name)
+        if found == kind:
+            return Cell(column)
+        value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
+        return Cell(value, f"({column} IS NOT NULL AND {value} IS NULL)")
+
+    def _computed(self, raw: pa.Table) -> pa.Table:
+        """A piece with the columns that are of another unit."""
+        table = raw
+        for place, name in enumerate(self._scaled):
+            kind, source, _ = self._sources[name]
+            given = raw[source.name].to_pylist()
+            values = [None if one is None else scaled(one, source, kind) for one in given]
+            wrong = [
+                one is not None and value is None for one, value in zip(given, values, strict=True)
+            ]
+            column = pa.array(values, _ARROW_KINDS[kind])
+            table = table.append_column(f"_scaled_{place}", column)
+            table = table.append_column(f"_unscaled_{place}", pa.array(wrong, pa.bool_()))
+        return table
+
+
+def _told(value: Any) -> Any:
+    """A cell as JSON has it."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    return value
