@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.fixed_answers import produce_answer
 from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
 from purgatory.cluster.protocol.leader_hints import Key
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.record_contents import codec_of
+from purgatory.cluster.record_contents import Room, codec_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.record_validation import validated
 from purgatory.kafka import (
@@ -60,6 +60,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     refused: dict[Key, PartitionProduceResponse] = {}
     keys: dict[TopicPartition, Key] = {}
     by_ids = request.api_version >= PRODUCE_BY_IDS
+    room = Room(broker.cluster.config.limits.frame_bytes)
     ask = asked_by(broker, request, connection)
     for topic in body.topic_data:
         asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
@@ -78,7 +79,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             keys[topic_partition] = (asked, partition.index)
             try:
                 entries[topic_partition] = _validated(
-                    broker, topic_partition, partition.records, request.api_version
+                    broker, topic_partition, partition.records, request.api_version, room
                 )
             except KafkaError as error:
                 refused[asked, partition.index] = PartitionProduceResponse(
@@ -129,7 +130,11 @@ def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResp
 
 
 def _validated(
-    broker: Broker, topic_partition: TopicPartition, records: bytes | None, version: int
+    broker: Broker,
+    topic_partition: TopicPartition,
+    records: bytes | None,
+    version: int,
+    room: Room,
 ) -> list[RecordBatch]:
     batches = split_batches(records or b"")
     if version < _WITH_ZSTD and any(codec_of(batch) == ZSTD for batch in batches):
@@ -140,7 +145,7 @@ def _validated(
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return batches  # to be refused by why it isn't here
-    return validated(batches, partition.log.config, topic_partition, broker.now_ms)
+    return validated(batches, partition.log.config, topic_partition, broker.now_ms, room)
 
 
 def _with_append_times(broker: Broker, answers: Answers) -> Answers:
