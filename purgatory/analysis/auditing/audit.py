@@ -133,7 +133,7 @@ def audit(
     if transactions is not None:
         kept.append(settled.persist())
     of_values = values(settled, reads, settings).persist()
-    seen = reads if transactions is None else visible_reads(reads, settled)
+    seen = reads if transactions is None else visible_reads(reads, settled, of_values)
     pieces = poll_pieces(seen, split).persist()
     found = [
         inconsistent_offsets(sends, reads),
