@@ -62,6 +62,8 @@ class LogConfig(NamedTuple):
         copies: whether more segments of a tiered log are copied.
         codec: of `CODECS`, the one by which batches are compressed; None: as they come.
         codec_level: how hard it tries; None: there are no levels.
+        forces: whether each batch is forced onto the disk before anybody is answered, also where
+            others aren't.
         most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
             as far as it likes.
 
@@ -89,6 +91,7 @@ class LogConfig(NamedTuple):
     copies: bool = True
     codec: int | None = None
     codec_level: int | None = None
+    forces: bool = False
 
     @property
     def limits_times(self) -> bool:

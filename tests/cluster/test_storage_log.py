@@ -203,6 +203,28 @@ def _no_space(*_: object) -> int:
     raise OSError(28, "No space left on device")
 
 
+def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", forced.append)
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for _ in range(10):
+            log.append(_batch(0, log))
+        assert not forced
+        files = len(log.segment_bases)
+        assert files > 1
+        log.configure(_CONFIG._replace(forces=True))
+        assert len(forced) == files  # what was written before as well
+        log.configure(_CONFIG._replace(forces=True, retention_ms=1))
+        log.append(_batch(0, log))
+        assert len(forced) == files + 1
+        log.configure(_CONFIG)
+        log.append(_batch(0, log))
+        assert len(forced) == files + 1
+
+
 @pytest.mark.parametrize("when", ["within a segment", "at a new segment", "after some bytes"])
 def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
     when: str, monkeypatch: pytest.MonkeyPatch

@@ -81,7 +81,22 @@ class StoredLog(Log):
         self._saved_bounds = saved_bounds(folder)
         self._refused = False  # by the disk, at the last append
 
+    @property
+    def _when(self) -> Fsync:
+        return Fsync.ALWAYS if self.config.forces else self._fsync
+
     # ---- what the model does, and the files after it
+
+    def configure(self, config: LogConfig) -> None:
+        """Go on with other settings; what they have forced onto the disk is forced now."""
+        before = self._when
+        super().configure(config)
+        if self._when is not before and config.forces:
+            try:
+                for file in self._files.values():
+                    file.force()
+            except OSError as error:
+                _log.error("log_not_forced", folder=str(self._folder), reason=error.strerror)
 
     def append(self, batch: RecordBatch) -> int:
         """Append as any log does, and write.
@@ -101,7 +116,7 @@ class StoredLog(Log):
         # Written first: where the disk refuses it, the log is as it was.
         try:
             file = self._file_of(self._bases[-1])
-            at = file.append(data, self._fsync)
+            at = file.append(data, self._when)
         except OSError as error:
             raise self._not_written(error) from error
         if self._refused:
@@ -254,7 +269,7 @@ class StoredLog(Log):
         offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
         with new.open("wb") as file:
             file.write(b"%08x %b" % (crc32c(offsets), offsets))
-            if self._fsync is Fsync.ALWAYS:
+            if self._when is Fsync.ALWAYS:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(new, self._folder / START_FILE)
