@@ -143,6 +143,16 @@ def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
     assert caught.value.correlation_id == 7
 
 
+def test_a_byte_too_much_is_overlooked_where_librdkafka_sends_one() -> None:
+    for api_key, version, most in ((3, 9, 3), (16, 4, 1), (51, 0, 1)):
+        frame = request_frame(api_key, version, 1)
+        assert decode_request(frame + bytes(most)) == decode_request(frame)
+        with pytest.raises(BadRequestError):
+            decode_request(frame + bytes(most + 1))
+    with pytest.raises(BadRequestError):
+        decode_request(request_frame(16, 2, 1) + b"\0")
+
+
 def test_tagged_fields_that_nobody_knows_are_ignored() -> None:
     tag = b"\x01\x63\x03abc"  # one: number 99, three bytes
     plain = request_frame(1, 12, 1, {"cluster_id": "c", "topics": [{"topic": "t"}]})
