@@ -96,11 +96,12 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
 
 API_VERSIONS = 18
 
-_TAIL_BYTES: Mapping[int, int] = {3: 3, 16: 1, 51: 1}
+_TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
 """By how much requests of an API, in flexible versions, may be longer than their fields.
 
-librdkafka leaves four bytes for Metadata's count of topics, and "all" takes one; it ends ListGroups
-and AlterUserScramCredentials by a byte too much. Kafka overlooks what follows the fields."""
+librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
+one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka overlooks what
+follows the fields."""
 
 _START = struct.Struct(">hhi")
 _START_OF_ANSWER = struct.Struct(">ii")
