@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from purgatory.kafka import EndTransaction, ErrorCode, ProducerIdentity, TransactionCoordinator
+from purgatory.kafka.groups.broker_groups import BrokerGroups
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
 from purgatory.simulation.real_time import RealTimeRuntime
@@ -75,6 +76,19 @@ group = "payments"
 topic = "bills"
 isolation = "read_committed"
 """
+
+MEMBERS = """
+session_timeout_ms = 700
+heartbeat_interval_ms = 100
+max_poll_interval_ms = 2_000
+"""
+
+
+def shared_billing(membership: str = "dynamic", settings: str = "aborted = 0.1") -> str:
+    """Two producers that make bills of what the members of a group read."""
+    text = BILLING.replace('"billing"', '"billing"\ncount = 2').replace("aborted = 0.2", settings)
+    reader = 'group = "biller"'
+    return text.replace(reader, f'{reader}\ncount = 2\nmembership = "{membership}"{MEMBERS}')
 
 
 def fault(kind: str, at_ms: int, more: str) -> str:
@@ -182,6 +196,51 @@ def test_each_record_is_transformed_once_whatever_happens(name: str) -> None:
         counts = ran.producers(group)
         assert (counts["duplicates"], counts["reorderings"], counts["lost"]) == (0, 0, 0)
         assert transactions_of(ran, group)["unsettled"] == 0
+
+
+COMING_AND_GOING = {
+    "staying": "",
+    "leaving": "stay_ms = 1_500\naway_ms = 300\n",
+    "working": "poll_interval_ms = { p50 = 20.0, p75 = 80.0 }\n",
+}
+
+
+@pytest.mark.parametrize("membership", ["dynamic", "static"])
+@pytest.mark.parametrize("coming", COMING_AND_GOING)
+@pytest.mark.parametrize("name", [None, *FAULTS])
+def test_a_group_transforms_each_record_once_though_its_members_take_over(
+    name: str | None, coming: str, membership: str
+) -> None:
+    settings = "aborted = 0.1\nzombies = 0.1\nzombie_ms = 1_500"
+    billing = shared_billing(membership, settings)
+    billing = billing.replace(MEMBERS, MEMBERS + COMING_AND_GOING[coming])
+    faults = "" if name is None else FAULTS[name]
+    ran = run_scenario(HEAD + shop(settings="aborted = 0.1") + READERS + billing + faults)
+    assert ran.summary["drained"]
+    assert read_by(ran, "payments") == read_by(ran, "biller") == read_by(ran, "committed") > 0
+    row = transactions_of(ran, "billing")
+    assert row["begun"] == row["committed"] + row["aborted"] + row["fenced"] + row["failed"]
+
+
+def test_who_stood_still_while_the_group_went_on_is_refused_its_offsets() -> None:
+    """No producer is fenced: each has its transactional id, and its time is not up."""
+    billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
+    row = transactions_of(run_scenario(HEAD + shop() + READERS + billing), "billing")
+    assert 0 < row["stale"] == row["aborted"]
+    assert (row["fenced"], row["failed"], row["instances"]) == (0, 0, 2)
+    billing = billing.replace("zombie_ms = 1_500", "zombie_ms = 100")
+    row = transactions_of(run_scenario(HEAD + shop() + READERS + billing), "billing")
+    assert row["zombies"] > 0 == row["stale"]
+
+
+def test_a_group_whose_generations_nobody_asks_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with producers that don't know how their consumer stands in its group."""
+    monkeypatch.setattr(BrokerGroups, "check_commit", lambda *_: None)
+    billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
+    with pytest.raises(InvariantViolation, match="transformed twice"):
+        run_scenario(HEAD + shop() + READERS + billing)
 
 
 def _commit_what_was_aborted(
