@@ -188,11 +188,6 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             await asyncio.sleep(lag_ms / 1_000)
         await self.pass_fetch(follower, leader)
 
-    async def pass_link(self, one: int, other: int) -> None:
-        """Return when two brokers can reach each other, and neither is paused."""
-        while self.cuts_off(one, other):
-            await self._wait_for_change()
-
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler
     ) -> Answer:

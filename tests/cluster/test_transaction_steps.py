@@ -321,3 +321,34 @@ def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
             assert await _stable_end(writing) == 2
 
     _run(main, brokers=4, topics=[])
+
+
+def test_markers_go_to_who_leads_meanwhile_though_the_link_to_the_former_leader_is_cut() -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        cluster.transactions_partitions()
+        state = cluster.controller.state_of(cluster.brokers[1].transactions.place_of("t"))
+        assert state is not None
+        [leader] = set(cluster.brokers) - set(state.replicas)
+        other = next(one for one in state.replicas if one != state.leader)
+        cluster.controller.create_assigned_topic("out", [(leader, other)], {})
+        async with (
+            await RawClient.to(cluster, state.leader) as asking,
+            await RawClient.to(cluster, leader) as writing,
+            await RawClient.to(cluster, other) as reading,
+        ):
+            producer = await _init(asking)
+            await _add(asking, producer)
+            await _produce(writing, producer, b"x")
+            coordinator = cluster.brokers[state.leader].transactions
+            with cluster.fault.cut_link(state.leader, leader):
+                ending = asyncio.ensure_future(_end(asking, producer))
+                await eventually(
+                    lambda: coordinator.describe("t").state is TransactionState.PREPARE_COMMIT
+                )
+                cluster.controller.reassign(OUT, (other, leader))
+                cluster.controller.elect_preferred()
+                assert await ending == 0, "though the link is still cut"
+                assert coordinator.describe("t").state is TransactionState.COMPLETE_COMMIT
+                assert await _stable_end(reading) == 2
+
+    _run(main, brokers=4, topics=[])

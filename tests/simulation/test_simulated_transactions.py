@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from purgatory.kafka import EndTransaction, ErrorCode, ProducerIdentity, TransactionCoordinator
+from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionCoordinator,
+)
 from purgatory.kafka.groups.broker_groups import BrokerGroups
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
+from purgatory.simulation.engine import VirtualEngine
 from purgatory.simulation.real_time import RealTimeRuntime
 from purgatory.simulation.simulated_transactions import SimulatedMarkers
 from tests.simulation.running import Ran, run_scenario
@@ -359,3 +367,56 @@ def test_the_coordinators_hold_their_own_invariants_at_the_end() -> None:
     for broker in ran.run.brokers:
         assert isinstance(broker.transactions, TransactionCoordinator)
         broker.transactions._check()
+
+
+class _CoordinatorsBroker:
+    """Broker 0, from which broker 1 may be cut off; what is submitted is done at once."""
+
+    id = 0
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self.faults = self
+        self.active = True
+
+    def cuts_off(self, one: int, other: int) -> bool:
+        return self.is_cut and 1 in (one, other)
+
+    def submit(self, function: Callable[..., object], *args: Any) -> None:
+        function(*args)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: bool) -> None:
+    engine, broker = VirtualEngine(), _CoordinatorsBroker()
+    scenario = parse_scenario(HEAD + shop(), "a.toml", Path()).scenario
+    leaders = dict.fromkeys((TopicPartition("t", 0), TopicPartition("t", 1)), 1)
+    markers = SimulatedMarkers(
+        cast(Any, broker), cast(Any, [broker] * 3), engine, scenario, leaders.get
+    )
+    asked: list[Any] = []
+    connection = cast(Any, SimpleNamespace(send=asked.append))
+    markers._idle[1] = [connection]
+    told: list[tuple[int, Any]] = []
+    marker = RecordBatch.end_transaction(7, 0, EndTransaction.COMMIT)
+    markers.send_markers(
+        1, dict.fromkeys(leaders, marker), lambda codes: told.append((engine.now_ns(), codes))
+    )
+    broker.is_cut = True
+    engine.at(1_000_000_000, asked[0]._answered, dict.fromkeys(leaders, ErrorCode.NONE))
+    if moves:
+        engine.at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
+
+    def heal() -> None:
+        broker.is_cut = False
+        markers.faults_changed()
+
+    engine.at(5_000_000_000, heal)
+    engine.run(lambda: True)
+    [(at_ns, codes)] = told
+    if moves:
+        assert 2_000_000_000 <= at_ns <= 2_050_000_000
+        assert set(codes.values()) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    else:
+        assert at_ns == 5_000_000_000
+        assert set(codes.values()) == {ErrorCode.NONE}
