@@ -395,7 +395,7 @@ def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: b
         cast(Any, broker), cast(Any, [broker] * 3), engine, scenario, leaders.get
     )
     asked: list[Any] = []
-    connection = cast(Any, SimpleNamespace(send=asked.append))
+    connection = cast(Any, SimpleNamespace(send=asked.append, generation=0))
     markers._idle[1] = [connection]
     told: list[tuple[int, Any]] = []
     marker = RecordBatch.end_transaction(7, 0, EndTransaction.COMMIT)
