@@ -74,8 +74,8 @@ _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
 
-Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
-"""Answers a request that came to a broker by a connection."""
+Handler = Callable[["Broker", Request, Connection], Answer | Awaitable[Answer]]
+"""Answers a request that came to a broker by a connection: at once, or where it is awaited."""
 
 
 class Broker:
@@ -493,7 +493,7 @@ class Broker:
         if self.cluster.trace is not None:
             self.cluster.trace.closed(connection)
 
-    def _serve(self, request: Request, connection: Connection) -> Awaitable[Answer]:
+    def _serve(self, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
         fault = self.cluster.fault
         if fault.active:
             return fault.serve(self.broker_id, request, connection, self._handler)

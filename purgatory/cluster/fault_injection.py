@@ -41,7 +41,7 @@ from purgatory.kafka.faults import (
 )
 from purgatory.kafka.faults_in_force import AnswerFate, FaultsInForce
 
-Handler = Callable[[Any, Request, Connection], Awaitable[Answer]]
+Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
 """Answers a request that came to a broker by a connection."""
 
 _PARTS_PER_S = 20

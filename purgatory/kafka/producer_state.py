@@ -64,9 +64,9 @@ class ProducerEntry:
 
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
         """Return the remembered batch that ``batch`` is a retry of. O(1): there are five."""
-        first, last = batch.base_sequence, batch.last_sequence
+        first = batch.base_sequence
         for known in reversed(self.batches):
-            if known.first_sequence == first and known.last_sequence == last:
+            if known.first_sequence == first and known.last_sequence == batch.last_sequence:
                 return known
         return None
 

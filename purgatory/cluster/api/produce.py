@@ -59,6 +59,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     keys: dict[TopicPartition, Key] = {}
+    transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     room = Room(broker.cluster.config.limits.frame_bytes)
     ask = asked_by(broker, request, connection)
@@ -78,15 +79,17 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             )
             keys[topic_partition] = (asked, partition.index)
             try:
-                entries[topic_partition] = _validated(
+                batches = _validated(
                     broker, topic_partition, partition.records, request.api_version, room
                 )
+                entries[topic_partition] = batches
+                transactional = transactional or batches[0].transactional
             except KafkaError as error:
                 refused[asked, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message
                 )
     try:
-        if any(batches[0].transactional for batches in entries.values()):
+        if transactional:
             outside = refused_outside(
                 broker.manager, body.transactional_id, entries, broker.cluster.coordinator_of
             )
@@ -113,10 +116,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
-    told = refused | {keys[topic_partition]: answer for topic_partition, answer in answers.items()}
-    return produce_answer(
-        request.api_version, told, leader_hints(broker.cluster, connection.listener, told)
-    )
+    for topic_partition, told in answers.items():
+        refused[keys[topic_partition]] = told
+    hints = leader_hints(broker.cluster, connection.listener, refused)
+    return produce_answer(request.api_version, refused, hints)
 
 
 def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
@@ -172,7 +175,8 @@ def _with_append_times(broker: Broker, answers: Answers) -> Answers:
 
 def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:
     """Return the answers to what may not be appended now; None if it may."""
-    if broker.cluster.fault.refuses_produce(broker.broker_id):
+    fault = broker.cluster.fault
+    if fault.active and fault.refuses_produce(broker.broker_id):
         return dict.fromkeys(entries, _REFUSED)
     return None if broker.cluster.is_saved() else dict.fromkeys(entries, _UNSAVED)
 

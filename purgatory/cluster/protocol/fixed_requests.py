@@ -8,8 +8,7 @@ that check themselves; that costs more than to append a record. Here a run of nu
 A request that is in any way unusual is left to that codec, which understands or refuses it: one
 that is cut off or too long, with null where nothing may be null, with tagged fields, forgotten
 topics, or arrays of more than ``_FEW`` elements; a sign of life of a member with news. What is read
-here has the names and the values
-that it has there.
+here has the names and the values that it has there.
 
 Ground rules
 ------------
@@ -43,9 +42,9 @@ _HEADER_BYTES = 8  # the API, its version, the request's number
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
-_ONE_TOPIC = struct.Struct(">hhiih")  # no transaction, acks, timeout, topics, the name's length
+_ONE_TOPIC = struct.Struct(">hiih")  # acks, timeout, topics, the name's length
 _ONE_PARTITION = struct.Struct(">iii")  # partitions, index, the records' length
-_NULL = -1
+_NO_STRING = b"\xff\xff"
 _FETCH_TERMS = struct.Struct(">iiiib")
 _CONSUMER = struct.pack(">i", -1)
 _ID_BYTES = 16
@@ -317,22 +316,27 @@ def _read_produce(
 
 
 def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
-    """Read a produce for one partition outside of transactions, with three looks; None if it has
-    more. Most have no more, and their number is what a broker's time goes into."""
+    """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
+    their number is what a broker's time goes into."""
+    transactional_id = None
+    if frame[at : at + 2] == _NO_STRING:
+        at += 2
+    else:
+        transactional_id, at = _plain_string(frame, at)
     name_at = at + _ONE_TOPIC.size
     if len(frame) < name_at:
         return None
-    transaction, acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
+    acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
     partitions_at = name_at + name_bytes
     records_at = partitions_at + _ONE_PARTITION.size
-    if transaction != _NULL or topics != 1 or name_bytes < 0 or len(frame) < records_at:
+    if topics != 1 or name_bytes < 0 or len(frame) < records_at:
         return None
     partitions, index, size = _ONE_PARTITION.unpack_from(frame, partitions_at)
     if partitions != 1 or records_at + size != len(frame):
         return None
     name = frame[name_at:partitions_at].decode()
     topic = ProducedTopic(name, (ProducedPartition(index, frame[records_at:]),))
-    return ProduceBody(None, acks, _duration(timeout_ms), (topic,))
+    return ProduceBody(transactional_id, acks, _duration(timeout_ms), (topic,))
 
 
 _ASKED = {

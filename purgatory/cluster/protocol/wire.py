@@ -9,7 +9,7 @@ milliseconds.
 
 Ground rules
 ------------
-* No state but caches of what each class of `kio` is made of.
+* No state but caches: of what each class of `kio` is made of, and of durations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
@@ -206,6 +206,7 @@ def build(entity_class: Any, values: Any) -> Any:
     return entity_class(**arguments)
 
 
+@lru_cache(maxsize=256)  # clients ask for the same few all the time
 def milliseconds(duration: timedelta) -> int:
     """Return a duration of the codec's in milliseconds."""
     return duration // _MILLISECOND
