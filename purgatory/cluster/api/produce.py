@@ -11,7 +11,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from purgatory.cluster.api.access import asked_by
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
 from purgatory.cluster.api.leaders_now import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -32,18 +32,23 @@ from purgatory.kafka import (
 from purgatory.kafka.log import ZSTD
 from purgatory.kafka.security.acl import Operation
 from purgatory.kafka.topic_state import Topic
-from purgatory.kafka.transactions.transaction_verification import refused_outside
+from purgatory.kafka.transactions.transaction_verification import refused_outside, take_in
 
 _ALL = -1
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
+_TAKEN_IN_SINCE = 12
+"""The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
+_NOT_TAKEN_IN = PartitionProduceResponse(
+    ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't answer"
+)
 _FORBIDDEN = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _WHY_UNSAVED = "the cluster's metadata can't be saved"
 _UNSAVED = PartitionProduceResponse(ErrorCode.KAFKA_STORAGE_ERROR, message=_WHY_UNSAVED)
@@ -90,9 +95,18 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 )
     try:
         if transactional:
-            outside = refused_outside(
-                broker.manager, body.transactional_id, entries, broker.cluster.coordinator_of
+            asked_of = (
+                broker.manager,
+                body.transactional_id,
+                entries,
+                broker.cluster.coordinator_of,
             )
+            if request.api_version >= _TAKEN_IN_SINCE:
+                outside = await coordinator_answer(
+                    partial(take_in, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
+                )
+            else:
+                outside = refused_outside(*asked_of)
             for topic_partition, why_outside in outside.items():
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = why_outside

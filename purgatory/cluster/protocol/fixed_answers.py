@@ -11,7 +11,13 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from purgatory.cluster.protocol.fixed_requests import END_FLEXIBLE, FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
+from purgatory.cluster.protocol.fixed_requests import (
+    END_FLEXIBLE,
+    END_RAISES,
+    FETCH_FLEXIBLE,
+    PRODUCE_FLEXIBLE,
+    PRODUCER,
+)
 from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
@@ -203,6 +209,9 @@ def heartbeat_answer(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> bytes
     )
 
 
-def end_transaction_answer(version: int, error: int) -> bytes:
-    """Return the body of the answer to the end of a transaction."""
-    return _ERROR_ALONE.pack(0, error) + (b"\0" if version >= END_FLEXIBLE else b"")
+def end_transaction_answer(version: int, error: int, producer_id: int, epoch: int) -> bytes:
+    """Return the body of the answer to the end of a transaction, with who the producer is then."""
+    body = _ERROR_ALONE.pack(0, error)
+    if version >= END_RAISES:
+        body += PRODUCER.pack(producer_id, epoch)
+    return body + (b"\0" if version >= END_FLEXIBLE else b"")

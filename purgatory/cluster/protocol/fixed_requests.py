@@ -30,6 +30,8 @@ from uuid import UUID
 PRODUCE_FLEXIBLE = 9
 FETCH_FLEXIBLE = 12
 END_FLEXIBLE = 3
+END_RAISES = 5
+"""The version of EndTxn from which on it raises the producer's epoch."""
 """From these versions on lengths are compact, and structures end with tagged fields."""
 PRODUCE_BY_IDS = 13
 FETCH_BY_IDS = 13
@@ -50,7 +52,7 @@ _CONSUMER = struct.pack(">i", -1)
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 _SESSION = struct.Struct(">ii")
-_PRODUCER = struct.Struct(">qh")
+PRODUCER = struct.Struct(">qh")
 _ADDED_TO_ONE = 3  # up to this version partitions are added to one transaction
 
 
@@ -423,9 +425,9 @@ def _read_added(
     if version > _ADDED_TO_ONE:
         raise _UnusualError
     transactional_id, at = _text(frame, at, string)
-    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
+    producer_id, epoch = PRODUCER.unpack_from(frame, at)
     topics = []
-    topic_count, at = length(frame, at + _PRODUCER.size)
+    topic_count, at = length(frame, at + PRODUCER.size)
     if not 0 <= topic_count <= _FEW:
         raise _UnusualError
     for _ in range(topic_count):
@@ -446,8 +448,8 @@ def _read_end(
     frame: bytes, at: int, version: int, reading: _Reading
 ) -> tuple[EndTransactionBody, int]:
     transactional_id, at = _text(frame, at, reading.string)
-    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
-    at += _PRODUCER.size
+    producer_id, epoch = PRODUCER.unpack_from(frame, at)
+    at += PRODUCER.size
     committed = frame[at]
     if committed > 1:
         raise _UnusualError

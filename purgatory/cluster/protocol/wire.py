@@ -54,11 +54,11 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     21: (0, 2),  # DeleteRecords
     22: (0, 4),  # InitProducerId
     23: (2, 4),  # OffsetForLeaderEpoch
-    24: (0, 4),  # AddPartitionsToTxn: later ones, and EndTxn's, are for KIP-890's epochs
+    24: (0, 4),  # AddPartitionsToTxn
     25: (0, 3),  # AddOffsetsToTxn
-    26: (0, 4),  # EndTxn
+    26: (0, 5),  # EndTxn: from version 5 on it raises the epoch, for whom leaders add partitions
     27: (1, 1),  # WriteTxnMarkers
-    28: (0, 4),  # TxnOffsetCommit
+    28: (0, 5),  # TxnOffsetCommit
     29: (1, 3),  # DescribeAcls
     30: (1, 3),  # CreateAcls
     31: (1, 3),  # DeleteAcls
