@@ -342,7 +342,7 @@ class MixedGroups(GroupCoordinator):
         Raises:
             GroupRefusal: another broker coordinates the group.
         """
-        partition = self.place_of(group_id).partition
+        partition = partition_of(group_id, self._offsets_partitions())
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition
