@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.api import answer_of
 from purgatory.cluster.transactions_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
@@ -20,6 +21,7 @@ from purgatory.kafka import (
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
+    TransactionCoordinator,
     TransactionEntry,
     TransactionRecord,
     TransactionState,
@@ -201,6 +203,24 @@ def test_what_comes_late_of_a_producer_of_old_begins_no_transaction_in_any_versi
         assert await _add(client, producer) == 0
         assert await _produce(client, producer, b"next", 1, version=12) == 0
         assert await _end(client, producer) == 0
+
+    _run(main)
+
+
+def test_a_coordinator_that_was_killed_while_it_was_asked_holds_up_no_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(answer_of, "_COORDINATOR_TIMEOUT_S", 0.1)
+            patch.setattr(TransactionCoordinator, "verify_or_add", lambda *_: None)
+            code = await _produce(client, producer, b"0", version=12)
+            assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+            code = await _commit_offset(client, producer, 5)
+            assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await _produce(client, producer, b"0", version=12) == 0
+        assert (await _end_anew(client, producer))[0] == 0
 
     _run(main)
 
