@@ -216,6 +216,10 @@ def test_a_bomb_in_a_log_is_not_opened_by_who_looks_for_a_time() -> None:
             topics = [{"name": "t", "partitions": [asked]}]
             answer = await client.ask(2, 7, {"replica_id": -1, "topics": topics})
             assert answer.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+            topics = [{"name": "t", "partitions": [asked] * 2}] * 50  # once and again in a request
+            answer = await client.ask(2, 7, {"replica_id": -1, "topics": topics})
+            told = {one.error_code for topic in answer.topics for one in topic.partitions}
+            assert told == {ErrorCode.INVALID_REQUEST}
 
     asyncio.run(main())
 
