@@ -320,11 +320,8 @@ def _read_produce(
 def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
     """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
     their number is what a broker's time goes into."""
-    transactional_id = None
-    if frame[at : at + 2] == _NO_STRING:
-        at += 2
-    else:
-        transactional_id, at = _plain_string(frame, at)
+    has_id = frame[at : at + 2] != _NO_STRING
+    transactional_id, at = _plain_string(frame, at) if has_id else (None, at + 2)
     name_at = at + _ONE_TOPIC.size
     if len(frame) < name_at:
         return None
