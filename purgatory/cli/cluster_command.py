@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +36,9 @@ def cluster(
         list[str] | None,
         typer.Option(
             "--topic",
-            metavar="NAME[:PARTITIONS[:REPLICAS]]",
-            help="A topic that is there from the start; may be given again.",
+            metavar="NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]...",
+            help="A topic that is there from the start, orders:6:cleanup.policy=compact; may be "
+            "given again.",
         ),
     ] = None,
     default_partitions: Annotated[
@@ -102,6 +104,29 @@ def cluster(
     group_consumer_heartbeat: Annotated[
         Duration, options.duration_option("How often such members give signs of life.")
     ] = Duration("5s"),
+    group_share_session: Annotated[
+        Duration,
+        options.duration_option("Who is in a share group and silent for so long is out."),
+    ] = Duration("45s"),
+    group_share_heartbeat: Annotated[
+        Duration, options.duration_option("How often members of share groups give signs of life.")
+    ] = Duration("5s"),
+    group_share_lock: Annotated[
+        Duration,
+        options.duration_option("How long a member of a share group has a record to itself."),
+    ] = Duration("30s"),
+    group_share_deliveries: Annotated[
+        int, typer.Option(min=1, help="How often a share group is given a record at most.")
+    ] = 5,
+    group_share_max_locks: Annotated[
+        int,
+        typer.Option(
+            min=1, help="How many records of a partition a share group has on their way at most."
+        ),
+    ] = 2_000,
+    group_share_max_size: Annotated[
+        int, typer.Option(min=1, help="How many members a share group may have.")
+    ] = 200,
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
     ] = None,
@@ -182,6 +207,27 @@ def cluster(
                 "groups.consumer_heartbeat_interval_ms",
                 group_consumer_heartbeat.whole_ms,
             ),
+            "group_share_session": (
+                "groups.share_session_timeout_ms",
+                group_share_session.whole_ms,
+            ),
+            "group_share_heartbeat": (
+                "groups.share_heartbeat_interval_ms",
+                group_share_heartbeat.whole_ms,
+            ),
+            "group_share_lock": (
+                "groups.share_record_lock_duration_ms",
+                group_share_lock.whole_ms,
+            ),
+            "group_share_deliveries": (
+                "groups.share_delivery_count_limit",
+                group_share_deliveries,
+            ),
+            "group_share_max_locks": (
+                "groups.share_partition_max_record_locks",
+                group_share_max_locks,
+            ),
+            "group_share_max_size": ("groups.share_max_size", group_share_max_size),
             "data_dir": ("data_dir", data_dir),
             "fsync": ("fsync", _fsync(fsync)),
             "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
@@ -246,11 +292,22 @@ def _put(document: dict[str, Any], place: str, value: Any) -> None:
 def _topic(text: str) -> dict[str, Any]:
     from purgatory.cluster import ClusterError
 
-    name, *counts = text.split(":")
+    name, *rest = text.split(":")
+    first = next((number for number, part in enumerate(rest) if "=" in part), len(rest))
+    counts, settings = rest[:first], ":".join(rest[first:])
     if len(counts) > 2 or not all(count.isdigit() and int(count) > 0 for count in counts):
-        raise ClusterError(f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]], as in orders:6")
+        raise ClusterError(
+            f"--topic {text}: write NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]..., as in "
+            "orders:6:cleanup.policy=compact"
+        )
     keys = ("partitions", "replication")
-    return {"name": name, **dict(zip(keys, map(int, counts), strict=False))}
+    # A value may have colons, but nothing in it looks like the next setting.
+    each = re.split(r":(?=[a-z.]+=)", settings) if settings else []
+    return {
+        "name": name,
+        **dict(zip(keys, map(int, counts), strict=False)),
+        "settings": dict(setting.split("=", 1) for setting in each),
+    }
 
 
 def _listener(text: str, tls: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from crc32c import crc32c
 
 from purgatory.cluster.record_contents import (
+    Room,
     codec_of,
     compressed,
     raw_records,
@@ -66,10 +67,13 @@ class StoredContents:
         return max_timestamp_ms(batch)
 
 
-def recompressed(batch: RecordBatch, codec: int, level: int | None) -> RecordBatch:
+def recompressed(
+    batch: RecordBatch, codec: int, level: int | None, room: Room | None = None
+) -> RecordBatch:
     """Return a batch compressed by a codec, or itself where it is already. O(bytes).
 
     Raises:
+        SwollenBatchError: more would come out of it than there is room for.
         ValueError: the batch can't be decompressed.
     """
     was = codec_of(batch)
@@ -77,7 +81,7 @@ def recompressed(batch: RecordBatch, codec: int, level: int | None) -> RecordBat
         return batch
     header = list(_HEADER.unpack_from(batch.to_bytes()))
     header[5] += codec - was  # the attributes' lowest bits
-    return packed_batch(header, compressed(codec, records_data(batch), level))
+    return packed_batch(header, compressed(codec, records_data(batch, room), level))
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:

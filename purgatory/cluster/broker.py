@@ -22,6 +22,7 @@ from functools import partial
 from purgatory.cluster.broker_logs import BrokerLogs
 from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
+from purgatory.cluster.first_since import find_first_since
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.log_compaction import LogCompaction
 from purgatory.cluster.marker_sending import MarkerSending
@@ -29,7 +30,6 @@ from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.cluster.peer_calls import PeerCalls
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.record_times import first_at_or_after
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.share_state_calls import ShareStateCalls
 from purgatory.cluster.share_state_records import ShareStateRecords
@@ -59,6 +59,7 @@ from purgatory.kafka.replication_throttle import (
     ReplicationThrottle,
 )
 from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.share_groups.led_share_partition import RespondStart
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.share_groups.share_waits import ShareWaits
@@ -73,8 +74,8 @@ _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
 
-Handler = Callable[["Broker", Request, Connection], Awaitable[Answer]]
-"""Answers a request that came to a broker by a connection."""
+Handler = Callable[["Broker", Request, Connection], Answer | Awaitable[Answer]]
+"""Answers a request that came to a broker by a connection: at once, or where it is awaited."""
 
 
 class Broker:
@@ -272,16 +273,9 @@ class Broker:
         topic = self.cluster.topic_of(topic_id)
         return None if topic is None else topic.name
 
-    def _offset_at(self, partition: Partition, age_ms: int) -> int | None:
-        """Return the first offset of a partition whose record is no older than this."""
-        end_offset = partition.high_watermark
-        try:
-            found = first_at_or_after(partition.log, self.now_ms() - age_ms, end_offset)
-        except ValueError as error:  # a batch that can't be looked into
-            where = str(partition.topic_partition)
-            _log.warning("times_unreadable", partition=where, reason=str(error))
-            return partition.log_start_offset
-        return None if found is None else found.offset
+    def _offset_at(self, partition: Partition, age_ms: int, respond: RespondStart) -> None:
+        timeout_ms = self.cluster.config.remote.list_offsets_timeout_ms
+        find_first_since(self.manager, partition, self.now_ms() - age_ms, timeout_ms, respond)
 
     def now_ms(self) -> int:
         """Return the time of day that its clock tells, in milliseconds since 1970."""
@@ -499,7 +493,7 @@ class Broker:
         if self.cluster.trace is not None:
             self.cluster.trace.closed(connection)
 
-    def _serve(self, request: Request, connection: Connection) -> Awaitable[Answer]:
+    def _serve(self, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
         fault = self.cluster.fault
         if fault.active:
             return fault.serve(self.broker_id, request, connection, self._handler)

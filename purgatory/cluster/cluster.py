@@ -89,9 +89,8 @@ class Cluster(ClusterMetadata):
         for topic in self.config.topics:
             if topic.name in self.controller.topics:
                 continue  # from the data folder
-            self.controller.create_topic(
-                topic.name, topic.partitions, topic.replication or self.default_replication
-            )
+            replication = topic.replication or self.default_replication
+            self.controller.create_topic(topic.name, topic.partitions, replication, topic.settings)
         loop = asyncio.get_running_loop()
         self._chores = [
             loop.create_task(self._do_chores()),

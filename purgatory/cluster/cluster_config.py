@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from purgatory.cluster.authorization import Authorization
@@ -12,6 +13,8 @@ from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.remote_config import RemoteConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
+from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
+from purgatory.kafka.topic_settings import settings_of_log
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,13 @@ class TopicSpec:
         name: of letters, digits, dots, dashes and underscores.
         partitions: how many, at least 1.
         replication: how many replicas each has; None: three, or as many as there are brokers.
+        settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``.
     """
 
     name: str
     partitions: int = 1
     replication: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class ClusterConfig:
             ``first_port``, ``tls`` and ``users``.
         racks: where the brokers stand, in their order, each a name; empty: it isn't known.
             Consumers that say theirs read from a replica there.
-        topics: that are there from the start.
+        topics: that are there from the start. One that the data folder has stays as it is there.
         min_insync_replicas: how many must be in sync for acks=all.
         follower_lag_ms: how long a follower takes for what it fetched.
         replica_max_lag_ms: who did not catch up for so long leaves the ISR.
@@ -102,6 +107,22 @@ class ClusterConfig:
     def broker_ids(self) -> range:
         """The ids of all brokers."""
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
+
+    def setting(self, name: str) -> str | None:
+        """Return what is said here for a setting of topics, as text; None: nothing."""
+        forces = self.data_dir is not None and self.fsync is Fsync.ALWAYS
+        own = {
+            "min.insync.replicas": self.min_insync_replicas,
+            "retention.ms": self.retention_ms,
+            "flush.messages": 1 if forces else None,
+            TIER_ENABLED: None if self.remote.dir is None else "true",
+        }
+        value = own.get(name)
+        return self._settings_of_logs.get(name) if value is None else str(value)
+
+    @cached_property
+    def _settings_of_logs(self) -> Mapping[str, str]:
+        return settings_of_log(self.log_config)
 
     def rack(self, broker_id: int) -> str | None:
         """Return where a broker stands, None if that isn't known."""

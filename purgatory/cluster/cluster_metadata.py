@@ -19,7 +19,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.protocol.rounds import Rounds
 from purgatory.cluster.remote_storage import RemoteStorage
-from purgatory.cluster.storage import FolderLock, Fsync, load_metadata, save_metadata
+from purgatory.cluster.storage import FolderLock, load_metadata, save_metadata
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
     OFFSETS_TOPIC,
@@ -40,9 +40,9 @@ from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
-from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
+from purgatory.kafka.tiers.tier_settings import TIER_ENABLED, check_tiering
 from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import settings_of_log
+from purgatory.kafka.topic_settings import checked_settings
 from purgatory.kafka.topic_state import Topic
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
@@ -98,7 +98,6 @@ class ClusterMetadata:
             most = min(_LARGEST_MEMORY_SEGMENT_BYTES, self.memory_share_bytes // _SEGMENTS_IN_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
-        self._settings_of_logs = settings_of_log(config.log_config)
         self._defaults_of_groups = defaults_of_groups(config.groups)
         self._of_all_groups = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
@@ -158,20 +157,19 @@ class ClusterMetadata:
 
     def setting_at_start(self, name: str) -> str | None:
         """Return what the cluster was started with for a setting of topics, as text, or None."""
-        config = self.config
-        own = {
-            "min.insync.replicas": config.min_insync_replicas,
-            "retention.ms": config.retention_ms,
-            "segment.bytes": self.log_config.segment_bytes,
-            "flush.messages": 1 if self._forces_each_batch else None,
-            TIER_ENABLED: None if config.remote.dir is None else "true",
-        }
-        value = own.get(name)
-        return self._settings_of_logs.get(name) if value is None else str(value)
+        if name == "segment.bytes":
+            return str(self.log_config.segment_bytes)  # smaller where it is in memory
+        return self.config.setting(name)
 
-    @property
-    def _forces_each_batch(self) -> bool:
-        return self.config.data_dir is not None and self.config.fsync is Fsync.ALWAYS
+    def checked_settings(self, given: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the settings that were given to a new topic, checked.
+
+        Raises:
+            KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+        """
+        settings = checked_settings(given, self.setting)
+        check_tiering(settings, self.setting)
+        return settings
 
     def broker_settings(self) -> Mapping[str, str]:
         """Return what brokers are set to beside the defaults of topics, by Kafka's names."""

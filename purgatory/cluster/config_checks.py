@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.listener import MECHANISMS
-from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.errors import ClusterError, KafkaError
+from purgatory.kafka.tiers.tier_settings import check_tiering
+from purgatory.kafka.topic_settings import checked_settings
 from purgatory.settings.problems import ABSENT, Problem
 
 _MOST_PORT = 65_535
@@ -49,6 +51,10 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         if getattr(config.remote, key) < bound:
             right = f"must be at least {bound}"
             yield Problem(f"remote.{key}", getattr(config.remote, key), right)
+    for key, value in config.groups._asdict().items():
+        bound = 0 if key == "initial_rebalance_delay_ms" else 1
+        if isinstance(value, int) and value < bound:
+            yield Problem(f"groups.{key}", value, f"must be at least {bound}")
     if config.log_config.is_tiered:
         right = "is said for each topic: remote.storage.enable"
         yield Problem("log_config.is_tiered", True, right)
@@ -70,6 +76,10 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
         if topic.replication is not None and not 1 <= topic.replication <= config.brokers:
             right = f"must be from 1 to brokers, which is {config.brokers}"
             yield Problem(f"{place}.replication", topic.replication, right)
+        try:
+            check_tiering(checked_settings(topic.settings, config.setting), config.setting)
+        except KafkaError as error:
+            yield Problem(f"{place}.settings", ABSENT, error.message)
 
 
 def _listeners(config: ClusterConfig) -> Iterator[Problem]:

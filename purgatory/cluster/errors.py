@@ -1,4 +1,4 @@
-"""What can be wrong with what comes over a connection."""
+"""What can be wrong with what comes from clients."""
 
 from __future__ import annotations
 
@@ -15,3 +15,7 @@ class UnsupportedVersionError(BadRequestError):
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+
+
+class SwollenBatchError(ValueError):
+    """A batch out of which more would come than a broker opens."""

@@ -41,7 +41,7 @@ from purgatory.kafka.faults import (
 )
 from purgatory.kafka.faults_in_force import AnswerFate, FaultsInForce
 
-Handler = Callable[[Any, Request, Connection], Awaitable[Answer]]
+Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
 """Answers a request that came to a broker by a connection."""
 
 _PARTS_PER_S = 20
@@ -187,11 +187,6 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)
         await self.pass_fetch(follower, leader)
-
-    async def pass_link(self, one: int, other: int) -> None:
-        """Return when two brokers can reach each other, and neither is paused."""
-        while self.cuts_off(one, other):
-            await self._wait_for_change()
 
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler

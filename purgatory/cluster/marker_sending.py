@@ -37,7 +37,12 @@ class MarkerSending:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """Bring markers to a broker; ``respond`` is told what became of them."""
+        """Bring markers to a broker; ``respond`` is told what became of them.
+
+        Where the link to it is cut, and another one leads by then, they are refused: whoever leads
+        is asked next. One that was written before, and is written again, ends nothing else: until
+        all are, the producer has no other transaction.
+        """
         self._calls.begin(self._send(broker_id, markers, respond))
 
     async def _send(
@@ -49,6 +54,9 @@ class MarkerSending:
         def write(leader: Peer, written: Callable[[Codes], object]) -> None:
             write_markers(leader.manager, leader.groups, markers, written)
 
-        codes = await self._calls.ask(broker_id, write)
+        def has_moved() -> bool:
+            return any(self.leader_of(one) != broker_id for one in markers)
+
+        codes = await self._calls.ask(broker_id, write, has_moved)
         refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         respond({**refused, **(codes or {})})

@@ -19,6 +19,8 @@ from purgatory.kafka import ReplicaManager
 
 T = TypeVar("T")
 
+_LOOK_AGAIN_S = 0.05
+
 
 class PeerCalls:
     """The other brokers, as one sees them.
@@ -41,14 +43,30 @@ class PeerCalls:
         task.add_done_callback(self._tasks.discard)
 
     async def ask(
-        self, broker_id: int, question: Callable[[Peer, Callable[[T], object]], object]
+        self,
+        broker_id: int,
+        question: Callable[[Peer, Callable[[T], object]], object],
+        is_moot: Callable[[], bool] = lambda: False,
     ) -> T | None:
-        """Call ``question(broker, respond)``, and return what ``respond`` takes; None: it died."""
-        fault, sender_id = self._cluster.fault, self._sender.broker_id
-        await fault.pass_link(sender_id, broker_id)
+        """Call ``question(broker, respond)``, and return what ``respond`` takes; None: it died.
+
+        Args:
+            broker_id: who is asked.
+            question: as above.
+            is_moot: looked at from time to time while the link is cut: whether somebody else is to
+                be asked by now. Then it is None as well, and the question can have no more effect.
+        """
+        if not await self._pass_link(broker_id, is_moot):
+            return None
         answer = await self._answer(broker_id, question)
-        await fault.pass_link(sender_id, broker_id)
-        return answer
+        return answer if await self._pass_link(broker_id, is_moot) else None
+
+    async def _pass_link(self, broker_id: int, is_moot: Callable[[], bool]) -> bool:
+        while self._cluster.fault.cuts_off(self._sender.broker_id, broker_id):
+            if is_moot():
+                return False
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return True
 
     async def _answer(
         self, broker_id: int, question: Callable[[Peer, Callable[[T], object]], object]

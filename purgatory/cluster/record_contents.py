@@ -2,17 +2,28 @@
 
 A broker has no need to look into batches to store and deliver them; here is the one place where
 this one does.
+
+Ground rules
+------------
+* What comes out of a batch is bounded before it comes out: a few kilobytes may say that they are
+  gigabytes. Nothing is reserved that isn't filled.
+* A client wrote what is inside. Each length in it is compared with what is there, and each record
+  is behind the one before.
 """
 
 from __future__ import annotations
 
 import gzip
+import mmap
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import cramjam
 
+from purgatory.cluster.errors import SwollenBatchError
 from purgatory.kafka import RecordBatch
 
 _ATTRIBUTES_AT = 21
@@ -22,6 +33,51 @@ _CODEC_BITS = 0x07
 _APPEND_TIME_BIT = 0x08
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
+_BUFFER_IS_FULL = "failed to write whole buffer"
+_FEWEST_RECORD_BYTES = 6
+_VARINT_BITS = 70
+_TIMES_MS = range(-(2**63), 2**63)
+
+MOST_BYTES = 100 * 1024 * 1024
+"""What is opened of a batch at most: as much as a request may have that isn't compressed."""
+RECORD_BYTES = 100
+"""What each record of a compressed batch counts for besides its bytes: it takes time and memory to
+look at."""
+
+
+class Room:
+    """How much compressed records may swell, those of one request together.
+
+    Args:
+        left_bytes: so much may come out of them, each record counted with 100 bytes more.
+    """
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, left_bytes: int = MOST_BYTES) -> None:
+        self.left_bytes = left_bytes
+
+    def opened(self, codec: int, data: bytes, record_count: int) -> bytes:
+        """Return what a batch's records are without their compression. O(what comes out).
+
+        Raises:
+            SwollenBatchError: it would be more than there is room for.
+            ValueError: it can't be decompressed.
+        """
+        if not codec:
+            return data
+        open_it = _CODECS.get(codec)
+        if open_it is None:
+            raise ValueError(f"a batch with the unknown compression {codec}")
+        most = self.left_bytes - RECORD_BYTES * record_count
+        if most <= 0:
+            raise SwollenBatchError(f"{record_count} compressed records in one batch")
+        try:
+            found = open_it(data, most)
+        except (OSError, EOFError, zlib.error, cramjam.DecompressionError) as error:
+            raise ValueError(f"a batch can't be decompressed: {error}") from error
+        self.left_bytes = most - len(found)
+        return found
 
 
 class Record(NamedTuple):
@@ -33,10 +89,15 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def records_of(batch: RecordBatch) -> Iterator[Record]:
+def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]:
     """Yield each record of a batch; none, where it has no bytes.
 
+    Args:
+        batch: to be looked into.
+        room: how much may come out of it; None: 100 MiB.
+
     Raises:
+        SwollenBatchError: more would come out of it.
         ValueError: the batch can't be decompressed, or its records are no records.
     """
     payload = batch.payload
@@ -44,17 +105,16 @@ def records_of(batch: RecordBatch) -> Iterator[Record]:
         return
     (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
     base_ms, max_ms = struct.unpack_from(">qq", payload, _BASE_TIMESTAMP_AT)
-    data = _records_data(batch, payload, attributes)
-    at = 0
-    for _ in range(batch.record_count):
-        length, at = _varint(data, at)
-        delta_ms, after = _varint(data, at + 1)  # behind the attributes, one byte
+    data = records_data(batch, room)
+    for _, begin, end in _places(data, batch.record_count):
+        delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
-        key, after = _bytes(data, after)
-        value, _ = _bytes(data, after)
+        key, after = _bytes(data, after, end)
+        value, _ = _bytes(data, after, end)
         timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
-        yield Record(batch.base_offset + offset_delta, timestamp_ms, key, value)
-        at += length
+        if timestamp_ms not in _TIMES_MS:
+            raise ValueError("a record's time has more than 64 bits")
+        yield Record(_offset(batch, offset_delta), timestamp_ms, key, value)
 
 
 def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
@@ -63,34 +123,30 @@ def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
     Raises:
         ValueError: as for ``records_of``.
     """
-    payload = batch.payload
-    if payload is None:
-        return
-    (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
-    data = _records_data(batch, payload, attributes)
-    at = 0
-    for _ in range(batch.record_count):
-        length, begin = _varint(data, at)
+    data = records_data(batch)
+    for at, begin, end in _places(data, batch.record_count):
         _, after = _varint(data, begin + 1)  # the time
         offset_delta, _ = _varint(data, after)
-        yield batch.base_offset + offset_delta, data[at : begin + length]
-        at = begin + length
+        yield _offset(batch, offset_delta), data[at:end]
 
 
 def codec_of(batch: RecordBatch) -> int:
     """Return by which of Kafka's codecs a batch is compressed, 0 for none."""
-    (attributes,) = struct.unpack_from(">h", batch.to_bytes(), _ATTRIBUTES_AT)
+    assert batch.payload is not None, "it has bytes"
+    (attributes,) = struct.unpack_from(">h", batch.payload, _ATTRIBUTES_AT)
     return int(attributes & _CODEC_BITS)
 
 
-def records_data(batch: RecordBatch) -> bytes:
+def records_data(batch: RecordBatch, room: Room | None = None) -> bytes:
     """Return the bytes of a batch's records, decompressed. O(bytes).
 
     Raises:
         ValueError: as for ``records_of``.
     """
-    payload = batch.to_bytes()
-    return _decompressed(codec_of(batch), payload[_RECORDS_AT:])
+    if batch.payload is None or not batch.record_count:
+        return b""  # one that compaction left without records isn't compressed, by its attributes
+    data = batch.payload[_RECORDS_AT:]
+    return (room or Room()).opened(codec_of(batch), data, batch.record_count)
 
 
 def compressed(attributes: int, records: bytes, level: int | None = None) -> bytes:
@@ -105,45 +161,58 @@ def compressed(attributes: int, records: bytes, level: int | None = None) -> byt
     return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records, *levels))
 
 
-def _records_data(batch: RecordBatch, payload: bytes, attributes: int) -> bytes:
-    """Return the records' bytes, decompressed; a batch that lost all of them has none."""
-    if not batch.record_count:
-        return b""
-    return _decompressed(attributes & _CODEC_BITS, payload[_RECORDS_AT:])
+def _gzip(data: bytes, most_bytes: int) -> bytes:
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        found = file.read(most_bytes + 1)
+    if len(found) > most_bytes:
+        raise _swollen(most_bytes)
+    return found
 
 
-def _decompressed(codec: int, data: bytes) -> bytes:
-    decompress = _CODECS.get(codec)
-    if decompress is None:
-        raise ValueError(f"a batch with the unknown compression {codec}")
-    try:
-        return decompress(data)
-    except (OSError, EOFError, cramjam.DecompressionError) as error:
-        raise ValueError(f"a batch can't be decompressed: {error}") from error
-
-
-def _snappy(data: bytes) -> bytes:
+def _snappy(data: bytes, most_bytes: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _snappy_block(data, most_bytes)
     # Java's framing: a header, then blocks with their lengths.
     out = bytearray()
     at = _XERIAL_HEADER_BYTES
     while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "big")
-        at += 4
-        out += bytes(cramjam.snappy.decompress_raw(data[at : at + length]))
-        at += length
+        begin = at + 4
+        at = begin + int.from_bytes(data[at:begin], "big")
+        out += _snappy_block(data[begin:at], most_bytes - len(out))
     return bytes(out)
 
 
-_CODECS: Mapping[int, Callable[[bytes], bytes]] = {
-    0: bytes,
-    1: gzip.decompress,
-    2: _snappy,
-    3: lambda data: bytes(cramjam.lz4.decompress(data)),
-    4: lambda data: bytes(cramjam.zstd.decompress(data)),
-}
+def _snappy_block(data: bytes, most_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data) > most_bytes:  # which it says itself, and keeps to
+        raise _swollen(most_bytes)
+    return bytes(cramjam.snappy.decompress_raw(data))
 
+
+def _into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
+    """Return what decompresses into memory that is only there as far as something is in it."""
+
+    def bounded(data: bytes, most_bytes: int) -> bytes:
+        with mmap.mmap(-1, most_bytes) as room:
+            try:
+                return room[: decompress(data, room)]
+            except cramjam.DecompressionError as error:
+                if str(error) == _BUFFER_IS_FULL:
+                    raise _swollen(most_bytes) from error
+                raise
+
+    return bounded
+
+
+def _swollen(most_bytes: int) -> SwollenBatchError:
+    return SwollenBatchError(f"more than {most_bytes} bytes come out of a compressed batch")
+
+
+_CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
+    1: _gzip,
+    2: _snappy,
+    3: _into(cramjam.lz4.decompress_into),
+    4: _into(cramjam.zstd.decompress_into),
+}
 
 _COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
     0: bytes,
@@ -154,11 +223,29 @@ _COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
 }
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _places(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where each record's length is, where it begins, and where it ends."""
+    at = 0
+    for _ in range(record_count):
+        length, begin = _varint(data, at)
+        end = begin + length
+        if length < _FEWEST_RECORD_BYTES or end > len(data):
+            raise ValueError(f"a record of {length} bytes, {len(data) - begin} are there")
+        yield at, begin, end
+        at = end
+
+
+def _offset(batch: RecordBatch, delta: int) -> int:
+    if not 0 <= delta < batch.offset_count:
+        raise ValueError(f"record {delta} of a batch of {batch.offset_count}")
+    return batch.base_offset + delta
+
+
+def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     length, at = _varint(data, at)
     if length < 0:
         return None, at
-    if at + length > len(data):
+    if at + length > end:
         raise ValueError("a record ends within a field")
     return data[at : at + length], at + length
 
@@ -166,7 +253,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a zigzag number, and where it ends."""
     number = shift = 0
-    while True:
+    while shift < _VARINT_BITS:
         try:
             byte = data[at]
         except IndexError:
@@ -176,3 +263,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if not byte & 0x80:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
+    raise ValueError("a number in a record has more than 64 bits")

@@ -6,12 +6,14 @@ Most topics need none of it: nobody looks into the records then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from crc32c import crc32c
 
 from purgatory.cluster.batch_contents import recompressed
-from purgatory.cluster.record_contents import Record, records_of
+from purgatory.cluster.errors import SwollenBatchError
+from purgatory.cluster.record_contents import Record, Room, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 
@@ -20,7 +22,11 @@ _ATTRIBUTES_AT = CHECKSUM_FROM + 1
 
 
 def validated(
-    batches: list[RecordBatch], config: LogConfig, to: TopicPartition, now_ms: Callable[[], int]
+    batches: list[RecordBatch],
+    config: LogConfig,
+    to: TopicPartition,
+    now_ms: Callable[[], int],
+    room: Room,
 ) -> list[RecordBatch]:
     """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
 
@@ -29,9 +35,11 @@ def validated(
         config: of the log that they are for.
         to: the log's partition.
         now_ms: tells the time, in milliseconds since 1970.
+        room: how much compressed records may swell; what is opened is taken from it.
 
     Raises:
-        KafkaError: INVALID_RECORD, a record without a key, of which compaction would not know
+        KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
+            in parts. INVALID_RECORD, a record without a key, of which compaction would not know
             which one it replaces; INVALID_TIMESTAMP; CORRUPT_MESSAGE.
     """
     checks_records = config.compacts or (config.limits_times and not config.appends_time)
@@ -44,27 +52,37 @@ def validated(
                 "know it, the topic's message.timestamp.type decides it",
             )
         if checks_records:
-            _check_records(batch, config, to, now_ms())
+            _check_records(batch, config, to, now_ms(), room)
     if config.codec is not None:
-        try:
-            batches = [recompressed(one, config.codec, config.codec_level) for one in batches]
-        except ValueError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        codec, level = config.codec, config.codec_level
+        with _refusing():
+            batches = [recompressed(one, codec, level, room) for one in batches]
     if config.appends_time:
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]
     return batches
 
 
-def _check_records(batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int) -> None:
-    try:
-        records = list(records_of(batch))
-    except ValueError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+def _check_records(
+    batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int, room: Room
+) -> None:
+    with _refusing():
+        records = list(records_of(batch, room))
     if config.compacts:
         _check_keys(records, to)
     if config.limits_times and not config.appends_time:
         _check_times(records, config, to, now_ms)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say to a client what is wrong with a batch that can't be looked into."""
+    try:
+        yield
+    except SwollenBatchError as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except ValueError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
 def _check_keys(records: Sequence[Record], to: TopicPartition) -> None:

@@ -46,7 +46,10 @@ class ReplicaFetcher:
         self._cluster = cluster
         self._wake = asyncio.Event()
         self._fetching = FollowerFetching(
-            follower.manager, leader_id, throttles_of=self._throttles_of
+            follower.manager,
+            leader_id,
+            throttles_of=self._throttles_of,
+            is_in_sync=self._is_in_sync,
         )
         self._retry: asyncio.TimerHandle | None = None
         self._session_with: ReplicaManager | None = None
@@ -76,6 +79,10 @@ class ReplicaFetcher:
         if leader and is_listed(settings.get(LEADER_REPLICAS, ""), number, leader.broker_id):
             found.append(leader.leader_throttle)
         return found
+
+    def _is_in_sync(self, topic_partition: TopicPartition) -> bool:
+        state = self._cluster.controller.state_of(topic_partition)
+        return state is not None and self._follower.broker_id in state.isr
 
     def _end_backoff(self) -> None:
         self._retry = None

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from purgatory.cluster.protocol.altered_answers import can_throttle, throttled, with_lower_epochs
 from purgatory.cluster.protocol.answer_entities import read_answer, write_answer
 from purgatory.cluster.protocol.answer_shape import answer_shape
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
 from purgatory.cluster.protocol.error_answers import Struck, TopicOf, strike
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
 from purgatory.kafka.faults_in_force import FaultsInForce, has_its_share
 
-Handle = Callable[[Request], Awaitable[Answer]]
+Handle = Callable[[Request], Answer | Awaitable[Answer]]
 
 
 class StruckAnswer(NamedTuple):
@@ -54,11 +54,11 @@ async def struck_answer(
     struck = _strikes(faults, broker, request, topic_of, known)
     altering = _altering(faults, broker, request)
     if not struck and not altering:
-        return StruckAnswer(await handle(request))
+        return StruckAnswer(await waited_for(handle(request)))
     entity = None
     if not struck or struck[-1].rest is not None:
         rest = request._replace(body=struck[-1].rest) if struck else request
-        answer = await handle(rest)
+        answer = await waited_for(handle(rest))
         if answer is not None:
             entity = read_answer(request, answer)
     is_untrue = any(one.fault.is_carried_out for one in struck)

@@ -27,7 +27,7 @@ from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.kafka.begun_fault import BegunFault, Endable
-from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.trace.rows_in_memory import RowsInMemory
 
@@ -164,7 +164,7 @@ class ThreadedCluster:
         """Create a topic.
 
         Raises:
-            ClusterError: there is one of this name.
+            ClusterError: there is one of this name, or a setting can't be as it is given.
         """
 
         def create() -> None:
@@ -172,7 +172,11 @@ class ThreadedCluster:
             if name in cluster.controller.topics:
                 raise ClusterError(f"topic {name} exists")
             replicas = replication or cluster.default_replication
-            cluster.controller.create_topic(name, partitions, replicas, settings)
+            try:
+                checked = cluster.checked_settings(settings or {})
+            except KafkaError as error:
+                raise ClusterError(error.message) from None
+            cluster.controller.create_topic(name, partitions, replicas, checked)
 
         self.call(create)
 

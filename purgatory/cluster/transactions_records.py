@@ -1,6 +1,7 @@
 """What is known of transactional ids as records, in Kafka's own layout of `__transaction_state`.
 
-The key is the id; the value is how it stands with it, or null where it is forgotten.
+The key is the id; the value is how it stands with it, or null where it is forgotten. What only
+producers have whose epoch rises with each transaction is in tagged fields of a newer version.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from purgatory.kafka import (
 )
 
 _VERSION = 0
+_TAGGED_VERSION = 1
+_TAGS = (("last_producer_id", "q", -1), ("next_producer_id", "q", -1), ("version", "h", 0))
+"""The tagged fields by their number: what they are called here, their format and default."""
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">hqhib")  # version, producer id and epoch, timeout, state
@@ -70,9 +74,14 @@ class TransactionsRecords:
 
 
 def _encode_value(record: TransactionRecord) -> bytes:
+    tags = [
+        (tag, struct.pack(f">{kind}", getattr(record, name)))
+        for tag, (name, kind, default) in enumerate(_TAGS)
+        if getattr(record, name) != default
+    ]
     parts = [
         _HEAD.pack(
-            _VERSION,
+            _TAGGED_VERSION if tags else _VERSION,
             record.producer_id,
             record.producer_epoch,
             record.timeout_ms,
@@ -82,6 +91,16 @@ def _encode_value(record: TransactionRecord) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(record.partitions):
         topics.setdefault(topic, []).append(partition)
+    if tags:
+        parts.append(_varint(len(topics) + 1 if topics else 0))
+        for topic, partitions in topics.items():
+            name = topic.encode()
+            parts += _varint(len(name) + 1), name, _varint(len(partitions) + 1)
+            parts.append(struct.pack(f">{len(partitions)}ix", *partitions))
+        parts += _TIMES.pack(record.update_ms, record.start_ms), _varint(len(tags))
+        for tag, data in tags:
+            parts += _varint(tag), _varint(len(data)), data
+        return b"".join(parts)
     parts.append(_INT.pack(len(topics) if topics else _NULL))
     for topic, partitions in topics.items():
         parts.append(_string(topic))
@@ -91,7 +110,10 @@ def _encode_value(record: TransactionRecord) -> bytes:
 
 
 def _decode_value(data: bytes) -> TransactionRecord:
-    _, producer_id, producer_epoch, timeout_ms, state = _HEAD.unpack_from(data)
+    version, producer_id, producer_epoch, timeout_ms, state = _HEAD.unpack_from(data)
+    known = TransactionRecord(_STATES[state], producer_id, producer_epoch, timeout_ms)
+    if version == _TAGGED_VERSION:
+        return _decode_tagged(data, known)
     (topics,) = _INT.unpack_from(data, _HEAD.size)
     at = _HEAD.size + _INT.size
     found = []
@@ -102,15 +124,49 @@ def _decode_value(data: bytes) -> TransactionRecord:
         found += [TopicPartition(topic, number) for number in numbers]
         at += _INT.size * (count + 1)
     update_ms, start_ms = _TIMES.unpack_from(data, at)
-    return TransactionRecord(
-        _STATES[state],
-        producer_id,
-        producer_epoch,
-        timeout_ms,
-        frozenset(found),
-        start_ms,
-        update_ms,
+    return known._replace(partitions=frozenset(found), start_ms=start_ms, update_ms=update_ms)
+
+
+def _decode_tagged(data: bytes, known: TransactionRecord) -> TransactionRecord:
+    topics, at = _read_varint(data, _HEAD.size)
+    found = []
+    for _ in range(topics - 1):
+        size, at = _read_varint(data, at)
+        topic = data[at : at + size - 1].decode()
+        count, at = _read_varint(data, at + size - 1)
+        numbers = struct.unpack_from(f">{count - 1}i", data, at)
+        found += [TopicPartition(topic, number) for number in numbers]
+        at += _INT.size * (count - 1) + 1  # no tags
+    update_ms, start_ms = _TIMES.unpack_from(data, at)
+    tags, at = _read_varint(data, at + _TIMES.size)
+    more = {}
+    for _ in range(tags):
+        tag, at = _read_varint(data, at)
+        size, at = _read_varint(data, at)
+        if tag < len(_TAGS):
+            name, kind, _ = _TAGS[tag]
+            (more[name],) = struct.unpack_from(f">{kind}", data, at)
+        at += size
+    return known._replace(
+        partitions=frozenset(found), start_ms=start_ms, update_ms=update_ms, **more
     )
+
+
+def _varint(number: int) -> bytes:
+    """Return a number, not below 0, seven bits to a byte, the lowest first."""
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[at] & 0x80:
+        number |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return number | data[at] << shift, at + 1
 
 
 def _string(text: str) -> bytes:

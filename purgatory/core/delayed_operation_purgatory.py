@@ -226,7 +226,10 @@ class DelayedOperationPurgatory(PurgatoryCore):
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        return self._mended_books().watchers.entries
+        books = self._books
+        if books.broken_off:
+            self._finish_broken_off()
+        return books.watchers.entries
 
     @property
     def watched_keys(self) -> int:

@@ -53,7 +53,11 @@ class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
         error: ErrorCode = _NONE,
         message: str | None = None,
     ) -> None:
-        super().__init__(topic_partition, error, message)
+        self.topic_partition = topic_partition  # quicker than by super()
+        self.error = error
+        self.message = message
+        self.waits = False
+        self.case = None
         self.partition = partition
         self.appended = appended
 

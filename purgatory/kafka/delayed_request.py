@@ -50,7 +50,10 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
 
     def on_complete(self) -> None:
         self._answered = True
-        self._respond({status.topic_partition: status.response() for status in self.statuses})
+        responses = {}
+        for status in self.statuses:
+            responses[status.topic_partition] = status.response()
+        self._respond(responses)
 
     def on_failure(self, error: BaseException) -> None:
         if self._answered:

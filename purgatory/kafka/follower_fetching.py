@@ -49,6 +49,8 @@ class FollowerFetching:
         leader_id: whom it follows.
         partition_max_bytes: the most bytes of one partition in one answer.
         throttles_of: returns what holds a partition to a rate; None: nothing ever does.
+        is_in_sync: whether this broker is in a partition's ISR: then nothing is held; None: that is
+            known only from what was copied.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FollowerFetching:
         leader_id: int,
         partition_max_bytes: int = 1024 * 1024,
         throttles_of: ThrottlesOf | None = None,
+        is_in_sync: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.asked: Fetches = {}
@@ -67,6 +70,7 @@ class FollowerFetching:
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
         self._throttles_of = throttles_of or (lambda _: ())
+        self._is_in_sync = is_in_sync or (lambda _: False)
         self._caught_up: set[TopicPartition] = set()  # with what is committed
 
     def look_at(self, topic_partition: TopicPartition) -> None:
@@ -106,7 +110,7 @@ class FollowerFetching:
                 self._caught_up.discard(topic_partition)
                 continue
             throttles = self._throttles_of(topic_partition)
-            if throttles and topic_partition not in self._caught_up:
+            if throttles and not self._is_free(topic_partition):
                 wait_ms = max(throttle.wait_ms() for throttle in throttles)
                 if wait_ms:
                     self._leave_alone(topic_partition, wait_ms)
@@ -143,6 +147,11 @@ class FollowerFetching:
                     self._tell_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)
+
+    def _is_free(self, topic_partition: TopicPartition) -> bool:
+        """Whether no rate holds a partition: who is in sync must not fall out of it by being held,
+        nor be kept from telling that it has caught up."""
+        return topic_partition in self._caught_up or self._is_in_sync(topic_partition)
 
     def _note_copied(self, topic_partition: TopicPartition, answer: PartitionFetchResponse) -> None:
         """Note whether it has all that is committed, and what it has copied."""

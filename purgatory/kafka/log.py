@@ -62,6 +62,8 @@ class LogConfig(NamedTuple):
         copies: whether more segments of a tiered log are copied.
         codec: of `CODECS`, the one by which batches are compressed; None: as they come.
         codec_level: how hard it tries; None: there are no levels.
+        forces: whether each batch is forced onto the disk before anybody is answered, also where
+            others aren't.
         most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
             as far as it likes.
 
@@ -89,6 +91,7 @@ class LogConfig(NamedTuple):
     copies: bool = True
     codec: int | None = None
     codec_level: int | None = None
+    forces: bool = False
 
     @property
     def limits_times(self) -> bool:
@@ -106,6 +109,7 @@ class Log:
     __slots__ = (
         "_active",
         "_bases",
+        "_before",
         "_segment_bytes",
         "_segments",
         "_snapshots",
@@ -132,6 +136,7 @@ class Log:
         self._active = Segment(start_offset, 0)
         self._segments = [self._active]
         self._bases = [start_offset]
+        self._before = ProducerStates()  # as of the first batch that is here
         # (offset, the producers as of there), oldest first: where a rebuild may begin.
         self._snapshots: list[tuple[int, ProducerStates]] = []
 
@@ -349,6 +354,7 @@ class Log:
         self._bases = [offset]
         self._snapshots = []
         self.epochs.clear()
+        self._before = ProducerStates()
         self.producers = ProducerStates()
         self.local_start_offset = self.end_offset = self.high_watermark = offset
         self.start_offset = offset if start_offset is None else min(start_offset, offset)
@@ -356,8 +362,9 @@ class Log:
     def _rebuild_producers(self) -> None:
         while self._snapshots and self._snapshots[-1][0] > self.end_offset:
             self._snapshots.pop()
-        begin, states = self._snapshots[-1] if self._snapshots else (UNKNOWN_OFFSET, None)
-        self.producers = states.copy() if states is not None else ProducerStates()
+        at_start = UNKNOWN_OFFSET, self._before
+        begin, states = self._snapshots[-1] if self._snapshots else at_start
+        self.producers = states.copy()
         for segment in self._segments[max(0, bisect_right(self._bases, begin) - 1) :]:
             for batch in segment.batches:
                 if batch.producer_id >= 0 and batch.base_offset >= begin:
@@ -390,6 +397,12 @@ class Log:
         self.producers.forget_before(offset)
         return True
 
+    def begin_with(self, producers: ProducerStates) -> None:
+        """Know of producers what was known where the log begins, which is empty still. O(them)."""
+        assert not self._active.batches and len(self._segments) == 1, "it is empty"
+        self._before = producers
+        self.producers = producers.copy()
+
     def drop_local_up_to(self, offset: int) -> bool:
         """Drop whole segments that are in the remote tier; say whether any went. O(those).
 
@@ -408,6 +421,11 @@ class Log:
         # A segment's successor begins where it ends.
         dropped = bisect_right(self._bases, self.local_start_offset) - 1
         if dropped > 0:
+            for segment in self._segments[:dropped]:
+                for batch in segment.batches:
+                    if batch.producer_id >= 0:
+                        self._before.update(batch)
+            self._before.forget_before(self.start_offset)
             del self._segments[:dropped], self._bases[:dropped]
             # A copy from before the first batch would be continued with a gap.
             first = self._bases[0]

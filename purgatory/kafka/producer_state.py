@@ -8,14 +8,15 @@ the same state from the batches that they copy, so a new leader goes on where th
 Ground rules
 ------------
 * Everything here is guarded by the partition's lock, except in single-threaded tests.
-* The state is a pure function of the batches in the log, which is what makes it possible to
-  rebuild it after a truncation.
+* The state is a pure function of the batches that the log ever had up to an offset. So it can be
+  rebuilt after a truncation: from what it was where the log begins, and the batches behind that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.record_batch import (
@@ -64,9 +65,9 @@ class ProducerEntry:
 
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
         """Return the remembered batch that ``batch`` is a retry of. O(1): there are five."""
-        first, last = batch.base_sequence, batch.last_sequence
+        first = batch.base_sequence
         for known in reversed(self.batches):
-            if known.first_sequence == first and known.last_sequence == last:
+            if known.first_sequence == first and known.last_sequence == batch.last_sequence:
                 return known
         return None
 
@@ -247,6 +248,24 @@ class ProducerStates:
         other.undecided = list(self.undecided)
         other._aborted = list(self._aborted)
         return other
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> ProducerStates:
+        """Return the state that ``as_data`` tells, also when that was written as JSON.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: it is none.
+        """
+        states = cls()
+        for producer_id, (epoch, batches, coordinator_epoch) in data["producers"].items():
+            known = tuple(AppendedBatch(*map(int, batch)) for batch in batches)
+            states._entries[int(producer_id)] = ProducerEntry(
+                int(epoch), known, int(coordinator_epoch)
+            )
+        states.ongoing = {int(key): int(offset) for key, offset in data["ongoing"].items()}
+        states.undecided = [AbortedTransaction(*map(int, one)) for one in data["undecided"]]
+        states._aborted = [AbortedTransaction(*map(int, one)) for one in data["aborted"]]
+        return states
 
     def as_data(self) -> dict[str, object]:
         """Return the state as plain values, so that two can be compared."""

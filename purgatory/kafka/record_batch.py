@@ -138,7 +138,7 @@ class RecordBatch:
         """The sequence number of the last record; they wrap from 2**31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
-        return (self.base_sequence + self.offset_count - 1) & MAX_SEQUENCE
+        return (self.base_sequence + self.next_offset - self.base_offset - 1) & MAX_SEQUENCE
 
     @property
     def offset_count(self) -> int:

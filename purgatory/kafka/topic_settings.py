@@ -36,6 +36,7 @@ _APPEND_TIME = "LogAppendTime"
 _TRUTHS = ("false", "true")
 _REPLICA = r"\*|\d+:\d+"
 _AS_PRODUCED = "producer"
+_KERBEROS = "sasl.kerberos.min.time.before.relogin"
 
 
 class Setting(NamedTuple):
@@ -90,6 +91,20 @@ _FOLLOWED: Mapping[str, Setting] = {
         "log.cleanup.policy",
         "Whether old records go, or those that later ones of their keys replace; or both.",
         choices=("delete", "compact"),
+    ),
+    "flush.messages": Setting(
+        NEVER,
+        _LONG,
+        "log.flush.interval.messages",
+        "After how many records they are forced onto the disk: here with each batch, unless never.",
+        1,
+    ),
+    "flush.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.flush.interval.ms",
+        "After which time records are forced onto the disk: here with each batch, unless never.",
+        0,
     ),
     "max.message.bytes": Setting(
         "1048588", _INT, "message.max.bytes", "The largest record batch that is taken.", least=1
@@ -233,15 +248,6 @@ _FOLLOWED: Mapping[str, Setting] = {
 }
 
 _AS_IT_IS: Mapping[str, Setting] = {
-    "flush.messages": _fixed(
-        NEVER,
-        _LONG,
-        "log.flush.interval.messages",
-        "How many records are forced onto the disk together; --fsync always forces each batch.",
-    ),
-    "flush.ms": _fixed(
-        NEVER, _LONG, "log.flush.interval.ms", "Nothing is forced onto the disk by time."
-    ),
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
@@ -290,6 +296,7 @@ SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
             (LEADER_RATE, "from throttled replicas that lead here"),
         )
     },
+    _KERBEROS: Setting("60000", _LONG, _KERBEROS, "Nobody logs in by Kerberos here.", 0),
 }
 """What a broker has: the defaults of topics, by the names that these have for them, and its own."""
 
@@ -407,6 +414,7 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         deletes="delete" in policy,
         compacts="compact" in policy,
         appends_time=value("message.timestamp.type") == _APPEND_TIME,
+        forces=limit("flush.messages") is not None or limit("flush.ms") is not None,
         most_behind_ms=limit("message.timestamp.before.max.ms"),
         most_ahead_ms=limit("message.timestamp.after.max.ms"),
         segment_ms=segment_ms,
@@ -440,6 +448,8 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
         "delete.retention.ms": config.delete_retention_ms,
     }
     settings = {name: str(number) for name, number in numbers.items() if number is not None}
+    if config.forces:
+        settings["flush.messages"] = "1"
     settings["cleanup.policy"] = ",".join(policy) or "delete"
     if config.codec is not None:
         settings["compression.type"] = codec = CODECS[config.codec]

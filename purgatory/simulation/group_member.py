@@ -22,7 +22,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from purgatory.kafka import ErrorCode, JoinAnswer, Joining, SyncAnswer, TopicPartition
+from purgatory.kafka import ErrorCode, JoinAnswer, Joining, RecordBatch, SyncAnswer, TopicPartition
 from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.group_requests import (
@@ -43,7 +43,7 @@ from purgatory.simulation.simulated_groups import offsets_partition_of
 _BACKOFF_NS = 100 * NS_PER_MS
 _COMMIT_TIMEOUT_MS = 5_000
 _PROTOCOL = "range"
-_OUT = frozenset(
+OUT = frozenset(
     (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 )
 """Who is told this belongs to the group no more, or to no generation that is."""
@@ -152,7 +152,9 @@ class GroupMember:
         if wanted is not None:
             wanted()
 
-    def was_given(self, *_: object) -> None:
+    def was_given(
+        self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
+    ) -> None:
         """The consumer has read something: it commits later what it worked through."""
 
     def _when_idle(self, function: Callable[[], object]) -> None:
@@ -238,7 +240,7 @@ class GroupMember:
         """Join again, at once or after a while."""
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
-        if error in _OUT:
+        if error in OUT:
             self.consumer.assign({})  # others may have its partitions
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self._leave()
@@ -252,7 +254,7 @@ class GroupMember:
     def _beat(self, life: int) -> None:
         if life != self._life or self.state is MemberState.AWAY:
             return
-        if self.state is MemberState.MEMBER:
+        if self.state is MemberState.MEMBER and not self._stands_still:
             self._ask(Heartbeat, self._beaten)
         self._engine.after(self._heartbeat_ns, self._beat, life)
 
@@ -262,7 +264,7 @@ class GroupMember:
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             if self._at_next_poll is None:  # it may be about to go
                 self._when_idle(partial(self._commit_and, self._join))
-        elif error in _OUT:
+        elif error in OUT:
             self._refused(error)
 
     def _commit_sometimes(self, turn: int) -> None:
@@ -340,6 +342,11 @@ class GroupMember:
                 function(*arguments)
 
         self._engine.after(_BACKOFF_NS, call)
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether its process does nothing, and so doesn't beat."""
+        return False
 
     @property
     def _heartbeat_ns(self) -> int:

@@ -137,19 +137,15 @@ class LeaveGroup(GroupRequest):
 
 
 class OffsetFetch(GroupRequest):
-    """Ask what the group has committed: the offsets by partition, or an error."""
+    """Ask what the group has committed: the offsets by partition, or an error, as while a
+    transaction may yet change them."""
 
     __slots__ = ()
     api = "offset_fetch"
     purgatory = "Fetch"
 
     def execute(self, broker: Server) -> None:
-        try:
-            committed = _groups(broker).committed(self.asked_as.group_id)
-        except GroupRefusal as refusal:
-            self.respond(refusal.code)
-        else:
-            self.respond({place: one.offset for place, one in committed.items()})
+        self.respond(stable_offsets(broker, self.asked_as.group_id))
 
 
 class OffsetCommit(GroupRequest):
@@ -170,6 +166,18 @@ class OffsetCommit(GroupRequest):
             {place: CommittedOffset(offset, -1, "") for place, offset in self.content.items()},
             self.respond,
         )
+
+
+def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] | ErrorCode:
+    """Return what a group has committed, or why that can't be told."""
+    groups = _groups(broker)
+    try:
+        committed = groups.committed(group_id)
+        if groups.pending(group_id):
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+    except GroupRefusal as refusal:
+        return refusal.code
+    return {place: one.offset for place, one in committed.items()}
 
 
 def _groups(broker: Server) -> BrokerGroups:

@@ -308,9 +308,9 @@ def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -
     if consumers.count != group.count:
         right = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
         yield Problem(f"{key}.count", group.count, right)
-    if consumers.membership != "none":
-        right = f'the consumers of {settings.reads} must have membership = "none"'
-        yield Problem(f"{key}.transactions.reads", settings.reads, right)
+    if consumers.membership != "none" and settings.successor_ms is not None:
+        right = f"the group {settings.reads} has members, who take over from each other"
+        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, right)
     if (consumers.topic or scenario.topic.name) == written:
         right = f"must be another topic than the one that {settings.reads} reads"
         yield Problem(f"{key}.transactions.writes", written, right)

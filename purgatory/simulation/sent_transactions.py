@@ -94,7 +94,8 @@ class TransformedMessage(Message):
 class TransactionCounts:
     """What became of the transactions of one group of producers.
 
-    `fenced` counts those whose producer was fenced, `failed` those that it gave up otherwise,
+    `stale` counts those whose offsets were refused because the group had gone on without their
+    consumer, `fenced` those whose producer was fenced, `failed` those that it gave up otherwise,
     `unsettled` those open at the end. `zombies` counts how often a producer stood still, and
     `instances` how many there were in all.
     """
@@ -102,6 +103,7 @@ class TransactionCounts:
     begun: int = 0
     committed: int = 0
     aborted: int = 0
+    stale: int = 0
     fenced: int = 0
     failed: int = 0
     unsettled: int = 0

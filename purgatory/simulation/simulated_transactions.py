@@ -9,8 +9,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
@@ -35,6 +34,7 @@ from purgatory.simulation.scenario import Scenario
 TRANSACTIONS_PARTITIONS = 5
 _RECORD_BYTES = 100
 _WRITE_TIMEOUT_MS = 5_000
+_LOOK_AGAIN_NS = 50 * NS_PER_MS
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -125,6 +125,14 @@ class MarkersRequest(Request):
         self._answered({})
 
 
+class _HeldAnswer(NamedTuple):
+    """What a broker said of markers; ``come`` is told whether it comes too late."""
+
+    broker_id: int
+    markers: Mapping[TopicPartition, RecordBatch]
+    come: Callable[[bool], object]
+
+
 class SimulatedMarkers:
     """The cluster, as the coordinator of one broker sees it (`MarkerRoutes`).
 
@@ -155,7 +163,8 @@ class SimulatedMarkers:
             scenario.network.delay_ms, stream(scenario.seed, "markers", broker.id), NS_PER_MS
         )
         self._idle: dict[int, list[Connection]] = {other.id: [] for other in brokers}
-        self._held: list[tuple[int, Callable[[], object]]] = []
+        self._held: list[_HeldAnswer] = []
+        self._is_to_look = False
         self._starts = 0
 
     def start(self) -> None:
@@ -181,8 +190,12 @@ class SimulatedMarkers:
 
         def answered(codes: Codes) -> None:
             self._idle[broker_id].append(connection)
-            told = partial(self._tell, starts, respond, {**refused, **codes})
-            self._when_linked(broker_id, partial(self._broker.submit, told))
+
+            def come(is_late: bool) -> None:
+                told = refused if is_late else {**refused, **codes}
+                self._broker.submit(self._tell, starts, respond, told)
+
+            self._bring(_HeldAnswer(broker_id, markers, come))
 
         connection = self._connection(broker_id)
         connection.send(MarkersRequest(connection, markers, answered))
@@ -197,12 +210,21 @@ class SimulatedMarkers:
             return idle.pop()
         return Connection(self._engine, self._brokers[broker_id], self._delay_ns)
 
-    def _when_linked(self, broker_id: int, function: Callable[[], object]) -> None:
-        """Call a function when no fault cuts the link to another broker."""
-        if self._is_cut_off(broker_id):
-            self._held.append((broker_id, function))
+    def _bring(self, answer: _HeldAnswer) -> None:
+        """Bring an answer unless the link is cut; one that others lead by now is no more needed."""
+        if not self._is_cut_off(answer.broker_id):
+            answer.come(False)
+        elif any(self.leader_of(one) != answer.broker_id for one in answer.markers):
+            answer.come(True)
         else:
-            function()
+            self._held.append(answer)
+            if not self._is_to_look:
+                self._is_to_look = True
+                self._engine.after(_LOOK_AGAIN_NS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_to_look = False
+        self.faults_changed()
 
     def _is_cut_off(self, broker_id: int) -> bool:
         faults = self._broker.faults
@@ -211,5 +233,5 @@ class SimulatedMarkers:
     def faults_changed(self) -> None:
         """Go on with what no fault holds any more."""
         held, self._held = self._held, []
-        for broker_id, function in held:
-            self._when_linked(broker_id, function)
+        for answer in held:
+            self._bring(answer)

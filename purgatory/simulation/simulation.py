@@ -51,6 +51,7 @@ from purgatory.simulation.transaction_roles import TransactionRoles
 from purgatory.simulation.transaction_watch import TransactionWatch
 from purgatory.simulation.transactional_group import TransactionalGroup
 from purgatory.simulation.transactional_producer import TransactionalProducer
+from purgatory.simulation.transforming_member import TransformingMember
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.trace.trace_tables import AllOf, Tables
 from purgatory.trace.trace_writer import TraceWriter
@@ -259,9 +260,17 @@ class Simulation:
             ]
             for consumer, producer in zip(read, transactional, strict=True):
                 if consumer is not None:
-                    consumer.member = producer
-                    consumer.group.sends_on = True
+                    self._send_on(consumer, producer)
         self.producer_groups.append(group)
+
+    def _send_on(self, consumer: Consumer, producer: TransactionalProducer) -> None:
+        consumer.group.sends_on = True
+        if consumer.group.section.membership == "none":
+            consumer.member = producer
+            return
+        peers = [one for one in self.consumers if one.group is consumer.group]
+        consumer.member = member = TransformingMember(consumer, producer, peers)
+        producer.reads_in_group(member)
 
     def _build_consumers(self) -> None:
         scenario, trace = self.scenario, self._rows

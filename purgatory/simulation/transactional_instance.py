@@ -45,11 +45,20 @@ from purgatory.simulation.transactional_requests import (
     EndTxn,
     FetchOffsets,
     InitProducerId,
+    ReadAs,
     TransactionalProduce,
     TxnOffsetCommit,
 )
 
 _COMMIT, _ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+_STALE = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
@@ -58,6 +67,10 @@ class Application(Protocol):
 
     group: TransactionalGroup
     transactional_id: str
+
+    @property
+    def read_as(self) -> ReadAs | None:
+        """As what its consumer reads: as a member of a group; None: it is in none."""
 
     def take(self, instance: Instance) -> Sequence[Message]:
         """Hand out what is to be sent next, together; nothing, if there is nothing to send or
@@ -99,6 +112,8 @@ class Instance:
         self._steps = InstanceSteps(application.group, application.transactional_id, self._fenced)
         self._sequences: dict[TopicPartition, int] = {}
         self._offsets: dict[TopicPartition, int] = {}
+        self.read_as: ReadAs | None = None
+        """As what was read what the transaction sends on."""
         self._unsent: dict[TransactionalBatch, None] = {}
         """Batches of the request under way that are not stored yet."""
         self._tried: dict[TransactionalBatch, None] = {}
@@ -107,6 +122,7 @@ class Instance:
         self._still_after: int | None = None
         self._is_resting = False
         self._is_given_up = False
+        self._is_due = False
         self._asked_ns = 0
 
     @property
@@ -134,7 +150,7 @@ class Instance:
         self._steps.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         self._sequences = {}
         reads = self._settings.reads
-        if reads is None:
+        if reads is None or self._application.read_as is not None:
             self._ready({})
         else:
             make = partial(FetchOffsets, group_id=reads)
@@ -189,7 +205,9 @@ class Instance:
         )
         self.group.transaction_counts.begun += 1
         self._requests = 0
+        self._is_due = False
         self._offsets = {}
+        self.read_as = self._application.read_as
         self._still_after = self.group.still_after()
         due_ns = now_ns + self._settings.interval_ms * NS_PER_MS
         self._engine.at(due_ns, self._interval_over, transaction)
@@ -316,13 +334,19 @@ class Instance:
 
     def _is_over(self, transaction: SentTransaction) -> bool:
         due_ns = transaction.begun_ns + self._settings.interval_ms * NS_PER_MS
-        return self._engine.now_ns() >= due_ns
+        return self._is_due or self._engine.now_ns() >= due_ns
 
     def _interval_over(self, transaction: SentTransaction) -> None:
         if transaction is self.transaction and self._is_resting:
             self._finish()
 
     # Ending.
+
+    def finish_soon(self) -> None:
+        """End the transaction, if there is one, once what is under way is sent."""
+        self._is_due = True
+        if self.transaction is not None and self._is_resting:
+            self._finish()
 
     def _finish(self) -> None:
         self._is_resting = False
@@ -338,13 +362,19 @@ class Instance:
             if code is not ErrorCode.NONE:
                 self._give_up()
                 return
-            make = partial(TxnOffsetCommit, group_id=group_id, offsets=dict(self._offsets))
+            make = partial(
+                TxnOffsetCommit,
+                group_id=group_id,
+                offsets=dict(self._offsets),
+                read_as=self.read_as or ReadAs(),
+            )
             self._steps.ask(make, handed_in, offsets_partition_of(group_id))
 
         def handed_in(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
                 self._end(self.group.next_end())
             else:
+                self.group.transaction_counts.stale += code in _STALE
                 self._give_up()
 
         self._steps.ask(partial(AddOffsets, group_id=group_id), taken_in)

@@ -2,7 +2,8 @@
 
 Its records arrive at a rate, or are made of what a consumer reads. In that case its offsets are
 committed with its transactions: after an abort, and where another instance takes over, the consumer
-reads again from where the last committed transaction ended.
+reads again from where the last committed transaction ended. Where the consumer belongs to a group,
+that is asked of the group (`TransformingMember`), for its partitions come and go.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -10,7 +11,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka import EndTransaction, RecordBatch, TopicPartition
@@ -20,6 +21,8 @@ from purgatory.simulation.messages import Batch, Message, PartitionQueue
 from purgatory.simulation.sent_transactions import TransformedMessage
 from purgatory.simulation.transactional_group import TransactionalGroup
 from purgatory.simulation.transactional_instance import Instance
+from purgatory.simulation.transactional_requests import ReadAs
+from purgatory.simulation.transforming_member import TransformingMember
 
 
 class _Read(NamedTuple):
@@ -47,6 +50,9 @@ class TransactionalProducer:
         self.number = number
         self.transactional_id = f"{group.name}-{index}"
         self._consumer = consumer
+        self._member: TransformingMember | None = None
+        self._then: Callable[[], object] | None = None
+        """What is to be done when no transaction is open."""
         self._queues: dict[int, PartitionQueue] = {}
         self._waiting: deque[Message | _Read] = deque()
         self._next_message = 0
@@ -68,6 +74,8 @@ class TransactionalProducer:
             return False
         if self._consumer is None:
             return True
+        if self._member is not None:
+            return self._member.has_all
         read_until = self._consumer.group.read_until
         return all(
             position >= read_until.get(place, 0)
@@ -131,11 +139,46 @@ class TransactionalProducer:
             self._queue(partition), sequence, read.message, read.time_ns, read.source
         )
 
+    # What a member of a group asks.
+
+    def reads_in_group(self, member: TransformingMember) -> None:
+        """The consumer belongs to a group, as this member."""
+        self._member = member
+
+    @property
+    def is_still(self) -> bool:
+        """Whether it does nothing for a while."""
+        return self._current.is_still
+
+    def forget_read(self) -> None:
+        """Drop what was read and isn't sent, and end the transaction."""
+        self._waiting.clear()
+        self._current.finish_soon()
+
+    def when_ended(self, then: Callable[[], object]) -> None:
+        """Likewise, and call this once no transaction is open."""
+        self._then = then
+        self.forget_read()
+        self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        then, current = self._then, self._current
+        if then is not None and (current.is_stopped or current.transaction is None):
+            self._then = None
+            then()
+
     # What its instances ask and tell.
 
-    def take(self, instance: Instance) -> Sequence[Message]:
+    @property
+    def read_as(self) -> ReadAs | None:
         """As `Application` says."""
+        return None if self._member is None else self._member.read_as
+
+    def take(self, instance: Instance) -> Sequence[Message]:
+        """As `Application` says. What was read in another generation isn't of the transaction."""
         if instance is not self._current:
+            return ()
+        if instance.transaction is not None and instance.read_as != self.read_as:
             return ()
         count = min(len(self._waiting), self.group.batch_size)
         taken = [self._waiting.popleft() for _ in range(count)]
@@ -150,9 +193,11 @@ class TransactionalProducer:
     def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
         """As `Application` says."""
         if instance is self._current and self._consumer is not None:
-            mine = self._consumer.own_partitions()
-            self._committed = {place: offsets.get(place, 0) for place in mine}
+            if self._member is None:
+                mine = self._consumer.own_partitions()
+                self._committed = {place: offsets.get(place, 0) for place in mine}
             self._read_again()
+            self._tell_ended()
 
     def ended(
         self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
@@ -160,6 +205,7 @@ class TransactionalProducer:
         """As `Application` says."""
         if instance is not self._current or self._consumer is None:
             return
+        self._tell_ended()
         if how is EndTransaction.COMMIT:
             self._committed.update(offsets)
         else:
@@ -168,12 +214,16 @@ class TransactionalProducer:
     def _read_again(self) -> None:
         assert self._consumer is not None, "it reads"
         self._waiting.clear()
-        self._consumer.assign(self._committed)
+        if self._member is not None:
+            self._member.read_again()
+        else:
+            self._consumer.assign(self._committed)
 
     def stopped(self, instance: Instance) -> None:
         """As `Application` says: another instance takes its place, if none has."""
         del self._instances[instance]
         if instance is self._current:
+            self._tell_ended()
             self.group.engine.after(self.group.backoff_ns, self._succeed, instance)
 
     def stands_still(self, instance: Instance) -> None:

@@ -10,7 +10,6 @@ from purgatory.kafka import (
     CommittedOffset,
     EndTransaction,
     ErrorCode,
-    GroupRefusal,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
@@ -20,6 +19,7 @@ from purgatory.kafka.transactions.transaction_verification import (
     refused_outside,
     verified,
 )
+from purgatory.simulation.group_requests import stable_offsets
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.produce_request import ProduceRequest, Sender
@@ -38,6 +38,14 @@ class AskedBy(NamedTuple):
 
     transactional_id: str
     producer: ProducerIdentity | None
+
+
+class ReadAs(NamedTuple):
+    """As what a consumer read what is sent on: its membership, if it has one."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 class TransactionRequest(Request):
@@ -163,7 +171,7 @@ class _OfGroup(TransactionRequest):
 class TxnOffsetCommit(_OfGroup):
     """Commit offsets that hold with the transaction: answered with one error for all."""
 
-    __slots__ = ("_offsets",)
+    __slots__ = ("_offsets", "_read_as")
     api = "txn_offset_commit"
 
     def __init__(
@@ -173,9 +181,11 @@ class TxnOffsetCommit(_OfGroup):
         answered: Answered,
         group_id: str,
         offsets: Mapping[TopicPartition, int],
+        read_as: ReadAs,
     ) -> None:
         super().__init__(asked_by, connection, answered, group_id)
         self._offsets = offsets
+        self._read_as = read_as
 
     def execute(self, broker: Server) -> None:
         place = self.place
@@ -189,9 +199,7 @@ class TxnOffsetCommit(_OfGroup):
         _groups(broker).commit_in_transaction(
             self.group_id,
             self._producer,
-            -1,
-            "",
-            None,
+            *self._read_as,
             {at: CommittedOffset(offset, -1, "") for at, offset in self._offsets.items()},
             lambda codes: self.respond(_one_of(codes)),
         )
@@ -206,15 +214,7 @@ class FetchOffsets(_OfGroup):
     waits_for_replicas = False
 
     def execute(self, broker: Server) -> None:
-        groups = _groups(broker)
-        try:
-            committed = groups.committed(self.group_id)
-            is_stable = not groups.pending(self.group_id)
-        except GroupRefusal as refusal:
-            self.respond(refusal.code)
-            return
-        offsets = {place: one.offset for place, one in committed.items()}
-        self.respond(offsets if is_stable else ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        self.respond(stable_offsets(broker, self.group_id))
 
 
 class EndTxn(TransactionRequest):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.kafka.transactions.transaction_steps import BY_LEADERS
 from purgatory.trace.table_rows import TransactionRow
 
 _EPOCHS = 2**15
@@ -77,7 +78,10 @@ class TracedTransactions:
         if known.open is None and record.state not in _COMPLETE:
             self._begin(known, transactional_id, record.producer_id, epoch, now_us)
         if known.open is not None and record.state in _DECIDED:
-            self._end(known, known.open, record.state, epoch, now_us)
+            # It takes a new epoch to abort on the coordinator's own account; where each end takes
+            # one, the record says so.
+            own = epoch != known.open.epoch and record.version != BY_LEADERS
+            self._end(known, known.open, record.state, own, now_us)
 
     def _begin(
         self, known: _Known, transactional_id: str, producer_id: int, epoch: int, now_us: int
@@ -94,11 +98,10 @@ class TracedTransactions:
         )
 
     def _end(
-        self, known: _Known, begun: TransactionRow, state: TransactionState, epoch: int, now_us: int
+        self, known: _Known, begun: TransactionRow, state: TransactionState, own: bool, now_us: int
     ) -> None:
         if begun.ended_by is None:
-            # It takes a new epoch to abort on the coordinator's own account.
-            ended_by = "producer" if epoch == begun.epoch else "coordinator"
+            ended_by = "coordinator" if own else "producer"
             begun = begun._replace(outcome=_DECIDED[state], ended_by=ended_by)
             if state not in _COMPLETE:
                 begun = begun._replace(decided_us=now_us)

@@ -35,7 +35,11 @@ class Oracle:
             partition = (read.topic, read.partition)
             self.reached[partition] = max(self.reached.get(partition, read.offset), read.offset)
         hidden = {_at(send) for send in trace.sends if self._hidden(send)}
-        self.visible = [read for read in trace.reads if _at(read) not in hidden]
+        self.visible = [
+            read
+            for read in trace.reads
+            if _at(read) not in hidden and not self._aborted_somewhere(read.value_id)
+        ]
         self.known = {
             partition: sorted(
                 {read.offset for read in self.visible if (read.topic, read.partition) == partition}
@@ -94,6 +98,13 @@ class Oracle:
 
     def _hidden(self, send: Send) -> bool:
         return self._fate(send.transaction) == "aborted" and send.outcome != "fail"
+
+    def _aborted_somewhere(self, value: int) -> bool:
+        """Whether a value was aborted at a place that nobody was told, and may be there alone."""
+        attempts = self.attempts.get(value, [])
+        return any(self._hidden(send) and send.offset is None for send in attempts) and all(
+            self._outcome(send) == "fail" for send in attempts
+        )
 
     def _outcome(self, send: Send) -> str:
         return "fail" if self._hidden(send) else send.outcome

@@ -108,7 +108,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", params=[pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
-def engine(request: pytest.FixtureRequest) -> ReadingEngine:
+def reader(request: pytest.FixtureRequest) -> ReadingEngine:
     """Each engine that reads traces."""
     if request.param == "spark":
         return ReadingSpark(request.getfixturevalue("spark"))

@@ -261,6 +261,27 @@ def test_records_of_one_number_have_no_order_among_them(engine: Engine) -> None:
     assert found["run"] == Oracle(trace).found()
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["aborted", "sent again elsewhere"])
+def test_who_passes_by_what_was_aborted_skips_nothing_though_its_answer_was_lost(
+    spark: SparkSession, copied: bool
+) -> None:
+    sends = [Send(0, number, number, 0, number) for number in range(3)]
+    lost = sends[1]._replace(outcome="unknown", offset=None, transactional_id="a", epoch=0)
+    sends[1] = lost._replace(transaction=1)
+    if copied:  # where it was read may be where this one stored it
+        sends.append(lost._replace(attempt=2, transaction=2))
+    transactions = [
+        Transaction(1, "a", 0, "aborted", "coordinator", 0, 0, 5, 6),
+        Transaction(2, "a", 0, "committed", "producer", 0, 7, 8, 9),
+    ]
+    reads = [Read(0, 1, 0, offset, offset, "all", 50) for offset in range(3)]
+    reads += [Read(0, 1, 0, offset, offset, "committed", 50) for offset in (0, 2)]
+    trace = SmallTrace(sends=sends, reads=reads, transactions=transactions)
+    found = audited(spark, {"run": trace}, split=2, split_us=14)["run"]
+    assert found == Oracle(trace).found()
+    assert [key[1] for key in found if key[0] == "poll_skip"] == ["committed"] * copied
+
+
 def test_one_input_applied_twice_at_once_counts_in_the_order_of_versions(
     engine: Engine,
 ) -> None:

@@ -74,7 +74,7 @@ def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
         read_mapping(tmp_path / "none.toml")
 
 
-def test_lines_of_other_names_and_units(engine: ReadingEngine, tmp_path: Path) -> None:
+def test_lines_of_other_names_and_units(reader: ReadingEngine, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {**LINE, "at_ms": 5_001, "place": 2_600},
         {**LINE, "at_ms": 5_000.25, "place": 0},
@@ -85,7 +85,7 @@ def test_lines_of_other_names_and_units(engine: ReadingEngine, tmp_path: Path) -
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "reads.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    found = engine.read(folder, _file(tmp_path, MAPPING))
+    found = reader.read(folder, _file(tmp_path, MAPPING))
     good = sorted(found.rows("reads"), key=lambda row: row["time_us"])
     assert [(row["time_us"], row["offset"]) for row in good] == [(250, 0), (1_000, 3)]
     assert [good[0][name] for name in ("group", "partition", "applied")] == ["billing's", 3, True]
@@ -97,7 +97,7 @@ def test_lines_of_other_names_and_units(engine: ReadingEngine, tmp_path: Path) -
 
 
 def test_parquet_of_other_names_and_units(
-    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "trace", hand_operations)
     part = trace / "operations" / "part-00000.parquet"
@@ -112,7 +112,7 @@ def test_parquet_of_other_names_and_units(
             "kind": {"value": "producer"},
         }
     }
-    rows = engine.read(trace, said, strict=True).rows("operations")
+    rows = reader.read(trace, said, strict=True).rows("operations")
     assert sorted((row["start_us"], row["end_us"]) for row in rows) == sorted(
         (operation.start_us, operation.end_us) for operation in hand_operations
     )

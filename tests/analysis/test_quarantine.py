@@ -99,10 +99,10 @@ def _json_trace(folder: Path, lines: list[bytes], *, name: str = "operations.jso
     return folder
 
 
-def test_each_bad_line_has_its_reason_and_its_number(engine: ReadingEngine, tmp_path: Path) -> None:
+def test_each_bad_line_has_its_reason_and_its_number(reader: ReadingEngine, tmp_path: Path) -> None:
     lines = [line for line, _ in LINES]
     lines.insert(3, b"")  # an empty line is no row, and counts in the numbers
-    found = engine.read(_json_trace(tmp_path / "run", lines))
+    found = reader.read(_json_trace(tmp_path / "run", lines))
     wanted = [reason for _, reason in LINES]
     wanted.insert(3, None)
     assert _places(found) == [
@@ -139,9 +139,9 @@ mangled = st.one_of(
 )
 @given(st.lists(mangled, min_size=60, max_size=150))
 def test_rows_in_are_rows_out_and_quarantined(
-    engine: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+    reader: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:
-    found = engine.read(_json_trace(tmp_path_factory.mktemp("mangled") / "run", lines))
+    found = reader.read(_json_trace(tmp_path_factory.mktemp("mangled") / "run", lines))
     rows = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
     bad = [line for line, _ in _places(found)]
     assert len(found.rows("operations")) + len(bad) == len(rows)
@@ -168,7 +168,7 @@ def test_line_numbers_go_on_through_the_blocks_of_a_file(
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(before))
 
 
-def test_the_files_of_several_runs_are_told_apart(engine: ReadingEngine, tmp_path: Path) -> None:
+def test_the_files_of_several_runs_are_told_apart(reader: ReadingEngine, tmp_path: Path) -> None:
     strange = "a b%20+#ü?[x]{y}*&=;@\u00a0'"
     for name in (strange, "plain"):
         lines = [json.dumps({**READ, "offset": offset}).encode() for offset in (3, -1)]
@@ -176,7 +176,7 @@ def test_the_files_of_several_runs_are_told_apart(engine: ReadingEngine, tmp_pat
     (tmp_path / "plain" / "reads.jsonl").write_bytes(
         json.dumps({**READ, "run_id": strange}).encode()
     )
-    found = engine.read(tmp_path)
+    found = reader.read(tmp_path)
     assert [(row["run_id"], row["offset"]) for row in found.rows("reads")] == [(strange, 3)]
     names = ("run_id", "file", "line", "reason")
     assert [tuple(row[name] for name in names) for row in found.quarantine] == [
@@ -186,7 +186,7 @@ def test_the_files_of_several_runs_are_told_apart(engine: ReadingEngine, tmp_pat
 
 
 def test_bad_rows_of_parquet(
-    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     changes: dict[int, tuple[dict[str, Any], str]] = {
         1: ({"start_us": -5}, "impossible time"),
@@ -202,17 +202,17 @@ def test_bad_rows_of_parquet(
     for number, (change, _) in changes.items():
         rows[number - 1].update(change)
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), part)
-    found = engine.read(trace)
+    found = reader.read(trace)
     assert _places(found) == [(number, reason) for number, (_, reason) in changes.items()]
     assert {(row["file"], row["rows"]) for row in found.quarantine} == {(str(part), 1)}
     assert json.loads(found.quarantine[3]["content"])["run_id"] == "elsewhere"
     assert len(found.rows("operations")) == 3
     with pytest.raises(TraceError, match=r"part-00000\.parquet:1: impossible time: start_us is -5"):
-        engine.read(trace, strict=True)
+        reader.read(trace, strict=True)
 
 
 def test_files_that_are_left_out_as_a_whole(
-    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path / "traces" / "1", hand_operations, parts=4)
     parts = [trace / "operations" / f"part-0000{number}.parquet" for number in range(4)]
@@ -225,7 +225,7 @@ def test_files_that_are_left_out_as_a_whole(
     packed = _json_trace(tmp_path / "traces" / "3", [])
     whole = gzip.compress(json.dumps(READ).encode())
     (packed / "reads.jsonl.gz").write_bytes(whole[:-5])
-    found = engine.read(tmp_path / "traces")
+    found = reader.read(tmp_path / "traces")
     assert {
         (row["file"], row["reason"]): row["rows"] for row in found.quarantine if row["line"] is None
     } == {
@@ -242,17 +242,17 @@ def test_files_that_are_left_out_as_a_whole(
     assert counts[("operations", "wrong type")] == (2, 1)
     assert counts[("reads", "torn file")] == (0, 1)
     with pytest.raises(TraceError, match="the column 'end_us' must be bigint, and is string"):
-        engine.read(tmp_path / "traces", strict=True)
+        reader.read(tmp_path / "traces", strict=True)
 
 
 def test_an_interrupted_run_is_read_as_far_as_it_got(
-    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     trace = write_trace(tmp_path, hand_operations, parts=2, complete=False, tables={})
     last = trace / "operations" / "part-00001.parquet"
     left = last.rename(last.with_name("part-00001.parquet.part"))
     left.write_bytes(left.read_bytes()[:50])
-    found = engine.read(trace)
+    found = reader.read(trace)
     assert len(found.rows("operations")) == 4
     assert list(found.complete.values()) == [False]
     (row,) = found.quarantine
@@ -261,9 +261,9 @@ def test_an_interrupted_run_is_read_as_far_as_it_got(
 
 
 def test_a_clean_trace_of_version_1_has_nulls_where_version_2_has_more(
-    engine: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    reader: ReadingEngine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
-    found = engine.read(write_trace(tmp_path, hand_operations), strict=True)
+    found = reader.read(write_trace(tmp_path, hand_operations), strict=True)
     rows = found.rows("operations")
     assert [row["watch_keys"] for row in rows] == [None] * len(hand_operations) == [None] * 8
     assert {table: found.rows(table) for table in ("effects", "commits")} == {

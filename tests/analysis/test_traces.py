@@ -239,7 +239,7 @@ def test_settings_that_can_not_be(trace: Path, producers: object, said: str) -> 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_column_that_differs_by_case_from_one_that_is_read_is_let_pass(
-    engine: ReadingEngine, trace: Path, as_json: bool
+    reader: ReadingEngine, trace: Path, as_json: bool
 ) -> None:
     rows = [row | {"Broker": "another", "OUTCOME": 7} for row in _rows_of(trace)]
     shutil.rmtree(trace / "operations")
@@ -251,7 +251,7 @@ def test_a_column_that_differs_by_case_from_one_that_is_read_is_let_pass(
         (trace / "operations").mkdir()
         pq.write_table(pa.Table.from_pylist(rows), trace / "operations" / "part-00000.parquet")
         _edit_head(trace, tables={"operations": {"parts": 1, "rows": len(rows)}})
-    found = engine.read(trace)
+    found = reader.read(trace)
     names = ("broker", "outcome")
     assert sorted(tuple(row[name] for name in names) for row in found.rows("operations")) == sorted(
         tuple(row[name] for name in names) for row in rows

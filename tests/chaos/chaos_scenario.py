@@ -90,9 +90,10 @@ def _producers(random: Random, group: str) -> Table:
 
 def _add_transactions(random: Random, document: dict[str, Any]) -> None:
     """Producers in transactions, others that transform what these and all send, and zombies."""
+    membership = random.choice(["none", "dynamic", "static"])
     for group, more in (("transactional", {}), ("transforming", _TRANSFORMS)):
         producers = _producers(random, group)
-        producers["transactions"] = {
+        transactions: Table = {
             "requests": random.choice([1, 3, 10]),
             **random.choice(_TIMES),
             "aborted": 0.2,
@@ -101,17 +102,20 @@ def _add_transactions(random: Random, document: dict[str, Any]) -> None:
             **random.choice([{}, {"successor_ms": 2_000}]),
             **more,
         }
+        producers["transactions"] = transactions
         if more:
             del producers["rate"]
+            if membership != "none":  # the other members are the successors
+                transactions.pop("successor_ms", None)
+                producers["count"] = _MEMBERS
         document["producers"].append(producers)
     for group, topic in (("transformed", "events"), ("committed", "results")):
+        is_shared = group == _TRANSFORMS["reads"] and membership != "none"
+        members = _consumers(random, membership) if is_shared else {"max_wait_ms": 20_000}
+        if is_shared:
+            members |= {"count": _MEMBERS, "deduplicates": False}
         document["consumers"].append(
-            {
-                "group": group,
-                "topic": topic,
-                "max_wait_ms": 20_000,
-                "isolation": "read_committed",
-            }
+            {**members, "group": group, "topic": topic, "isolation": "read_committed"}
         )
     for fault in document["faults"]:
         if "api" in fault and random.random() < 0.5:
@@ -123,6 +127,8 @@ _TIMES = (
     {"interval_ms": 1_000, "timeout_ms": 60_000},
     {"interval_ms": 30_000, "timeout_ms": 60_000},
 )
+_MEMBERS = 2
+"""Of a group whose records are transformed by as many producers, if it has members."""
 _TRANSFORMS = {"reads": "transformed", "writes": "results"}
 
 

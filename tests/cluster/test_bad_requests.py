@@ -135,12 +135,32 @@ def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
         decode_request(request_frame(20, 1, 1, {"topic_names": [""] * (MOST_ELEMENTS + 1)}))
 
 
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_null_in_the_place_of_an_array_is_refused(version: int) -> None:
+    frame = bytearray(request_frame(8, version, 1))  # its topics are empty, and may not be null
+    empty, null = (b"\x01\x00", b"\x00\x00") if version > 7 else (bytes(4), b"\xff" * 4)
+    assert frame.endswith(empty)
+    frame[-len(empty) :] = null
+    with pytest.raises(BadRequestError, match="null in the place of an array"):
+        decode_request(bytes(frame))
+
+
 def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
     with pytest.raises(BadRequestError, match=r"API 12345 \(unknown\)"):
         decode_request(struct.pack(">hhi", 12345, 0, 1))
     with pytest.raises(UnsupportedVersionError, match="API 3 version 99") as caught:
         decode_request(struct.pack(">hhi", 3, 99, 7))
     assert caught.value.correlation_id == 7
+
+
+def test_a_byte_too_much_is_overlooked_where_librdkafka_sends_one() -> None:
+    for api_key, version, most in ((3, 9, 3), (9, 7, 3), (16, 4, 1), (51, 0, 1)):
+        frame = request_frame(api_key, version, 1)
+        assert decode_request(frame + bytes(most)) == decode_request(frame)
+        with pytest.raises(BadRequestError):
+            decode_request(frame + bytes(most + 1))
+    with pytest.raises(BadRequestError):
+        decode_request(request_frame(16, 2, 1) + b"\0")
 
 
 def test_tagged_fields_that_nobody_knows_are_ignored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from purgatory.cluster import (
     ClusterError,
     Fsync,
     Listener,
+    ThreadedCluster,
     Tls,
     TopicSpec,
 )
 from purgatory.cluster.config_file import ControlConfig, ProcessConfig, load_config
 from purgatory.cluster.serving import Serving
+from purgatory.kafka import TopicPartition
 
 _WHOLE = """
 brokers = 2
@@ -41,6 +44,7 @@ faults = "plan.toml"
 [[topics]]
 name = "orders"
 partitions = 6
+settings = { "cleanup.policy" = "compact", "segment.bytes" = "1000" }
 
 [[listeners]]
 name = "TLS"
@@ -72,6 +76,8 @@ port = 0
 token = "x"
 """
 
+_BOTH = {"cleanup.policy": "compact,delete"}
+
 
 def _file(folder: Path, text: str) -> Path:
     path = folder / "cluster.toml"
@@ -97,7 +103,9 @@ def test_a_file_says_what_python_says(tmp_path: Path) -> None:
         follower_lag_ms=0.5,
         data_dir=tmp_path / "data",
         fsync=Fsync.ALWAYS,
-        topics=[TopicSpec("orders", 6)],
+        topics=[
+            TopicSpec("orders", 6, None, {"cleanup.policy": "compact", "segment.bytes": "1000"})
+        ],
         listeners=[listener],
         users={"ann": "secret"},
         authorization=Authorization(
@@ -137,6 +145,19 @@ def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
         ("groups = 3", r"groups = 3: must be a table of keys"),
         ("groups.max = 3", r"groups\.max = 3: there is no such key; .*max_size"),
         ("topics = [{}]", r"topics\[0\]\.name: this key is missing and must be given"),
+        (
+            "groups.share_delivery_count_limit = 0",
+            r"groups\.share_delivery_count_limit = 0: must be at least 1",
+        ),
+        (
+            'topics = [{name="a", settings={"retention.ms"="soon"}}]',
+            r"topics\[0\]\.settings: retention\.ms=soon: it is a whole number",
+        ),
+        (
+            'topics = [{name="a", settings={"remote.storage.enable"="true"}}]',
+            r"topics\[0\]\.settings: .*this cluster has no remote tier",
+        ),
+        ('topics = [{name="a", settings={"x"=1}}]', r"topics\[0\]\.settings\.x = 1: must be"),
         ('topics = [{name="a", partitions=0}]', r"topics\[0\]\.partitions = 0: must be at least 1"),
         ('topics = [{name="a"}, {name="a"}]', r"topics\[1\]\.name = \"a\": is there twice"),
         (
@@ -251,8 +272,70 @@ def test_options_of_the_cluster(served: list[Serving]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("a", TopicSpec("a")),
+        ("a:2:1", TopicSpec("a", 2, 1)),
+        ("a:cleanup.policy=compact,delete", TopicSpec("a", settings=_BOTH)),
+        ("a:6:cleanup.policy=compact,delete", TopicSpec("a", 6, settings=_BOTH)),
+        (
+            "a:6:3:leader.replication.throttled.replicas=0:1,1:2:retention.ms=-1",
+            TopicSpec(
+                "a",
+                6,
+                3,
+                {"leader.replication.throttled.replicas": "0:1,1:2", "retention.ms": "-1"},
+            ),
+        ),
+    ],
+)
+def test_a_topic_may_have_settings(served: list[Serving], text: str, spec: TopicSpec) -> None:
+    assert _config(served, "--topic", text).topics == [spec]
+
+
+def test_options_of_share_groups(served: list[Serving]) -> None:
+    given = {"session": "1s", "heartbeat": "250ms", "lock": "2s"}
+    counts = {"deliveries": 3, "max-locks": 7, "max-size": 2}
+    options = [(f"--group-share-{name}", value) for name, value in {**given, **counts}.items()]
+    groups = _config(served, *(word for option in options for word in option)).groups
+    assert groups == ClusterConfig().groups._replace(
+        share_session_timeout_ms=1_000,
+        share_heartbeat_interval_ms=250,
+        share_record_lock_duration_ms=2_000,
+        share_delivery_count_limit=3,
+        share_partition_max_record_locks=7,
+        share_max_size=2,
+    )
+    assert _config(served).groups == ClusterConfig().groups
+
+
+def test_topics_of_the_config_have_their_settings() -> None:
+    async def main() -> None:
+        spec = TopicSpec("a", settings=_BOTH)
+        async with Cluster(ClusterConfig(brokers=1, topics=[spec])) as cluster:
+            assert cluster.controller.topics["a"].configs == _BOTH
+            partition = cluster.brokers[1].manager.partition(TopicPartition("a", 0))
+            assert partition is not None
+            assert partition.log.config.compacts
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_is_made_from_python_can_t_have_what_is_refused_elsewhere() -> None:
+    config = ClusterConfig(brokers=1)
+    with ThreadedCluster(config) as cluster:
+        for settings in ({"retention.ms": "soon"}, {"remote.storage.enable": "true"}):
+            with pytest.raises(ClusterError, match=next(iter(settings))):
+                cluster.create_topic("a", settings=settings)
+        cluster.create_topic("a", settings=_BOTH)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--topic", "a:b"], "write NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]..., as in"),
+        (["--topic", "a:1:retention.hours=1"], "topics[0].settings: there is no setting"),
+        (["--group-share-deliveries", "0"], "--group-share-deliveries"),
         (["--listener", "HTTP:80"], "write PROTOCOL:PORT, where it is one of PLAINTEXT, SSL"),
         (["--listener", "SSL:x"], "write PROTOCOL:PORT"),
         (["--listener", "SSL:80"], "it takes --tls-cert"),

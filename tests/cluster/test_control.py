@@ -6,6 +6,7 @@ What a browser sends to another origin is sent here byte for byte; Chromium itse
 from __future__ import annotations
 
 import asyncio
+import gzip
 import http.server
 import json
 import os
@@ -70,6 +71,16 @@ def test_it_begins_lists_and_ends_faults() -> None:
         assert (await ask("POST", "/brokers/1/revive", **_JSON)) == (200, {"broker": 1})
         status, wrong = await ask("POST", "/faults", "{", **_JSON)
         assert (status, "JSON" in wrong["error"]) == (400, True)
+
+    _run(main)
+
+
+def test_what_swells_in_a_request_is_refused() -> None:
+    async def main(ask: Ask, control: Control, cluster: Cluster) -> None:
+        status, wrong = await ask("POST", "/faults", "[" * 100_000, **_JSON)
+        assert (status, "JSON" in wrong["error"]) == (400, True)
+        bomb = gzip.compress(bytes(64 * 1024 * 1024))
+        assert (await ask("POST", "/faults", bomb, Content_Encoding="gzip", **_JSON))[0] == 413
 
     _run(main)
 

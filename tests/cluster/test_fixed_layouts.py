@@ -296,8 +296,12 @@ def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data
         values = _values_of_told(told, interval_ms)
     elif api_key == _END:
         error = data.draw(st.sampled_from(ErrorCode))
-        body = end_transaction_answer(version, error)
-        values = {"throttle_time": 0, "error_code": error}
+        producer = {
+            "producer_id": data.draw(_numbers[64]),
+            "producer_epoch": data.draw(_numbers[16]),
+        }
+        body = end_transaction_answer(version, error, *producer.values())
+        values = {"throttle_time": 0, "error_code": error, **producer}
     elif api_key == _PRODUCE:
         produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
         hints = _of_keys(drawn, produced)

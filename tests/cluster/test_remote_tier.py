@@ -126,6 +126,34 @@ def test_a_share_consumer_reads_what_is_in_the_tier_alone(cluster: ThreadedClust
     assert not failing.active
 
 
+def test_a_share_group_begins_at_a_time_in_the_tier(cluster: ThreadedCluster) -> None:
+    from confluent_kafka import ShareConsumer
+
+    create(cluster, "t")
+    hour_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
+    times_ms = [hour_ago_ms + 10_000 * number for number in range(len(_VALUES))]
+    client = ConfluentClient(cluster.bootstrap_servers)
+    client.produce("t", _VALUES, times_ms=times_ms, **_SMALL)
+    until(lambda: all(log.local_start_offset > 200 for log in logs(cluster, "t")))
+    settings = {"share.auto.offset.reset": "by_duration:PT40M"}
+    cluster.call(lambda: cluster.running.controller.change_group_settings("g", settings))
+    consumer = ShareConsumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
+    consumer.subscribe(["t"])
+    failing = cluster.fault.fail_remote(operation="read", count=1)
+    offsets: list[int] = []
+    try:
+        end_s = time.monotonic() + TIMEOUT_S
+        while len(_VALUES) - 1 not in offsets:
+            assert time.monotonic() < end_s, f"{len(offsets)} records came"
+            for message in consumer.poll(0.1):
+                if message.error() is None:
+                    offsets.append(message.offset() or 0)
+    finally:
+        consumer.close()
+    assert not failing.active
+    assert 120 <= min(offsets) < 150  # the record of 40 minutes ago is number 120
+
+
 def test_a_transaction_that_was_aborted_stays_unread(cluster: ThreadedCluster) -> None:
     from confluent_kafka import Producer
 

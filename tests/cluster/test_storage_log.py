@@ -6,9 +6,10 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,11 @@ def _numbered(sequence: int, producer_id: int = 7) -> RecordBatch:
     return RecordBatch.from_bytes(data)
 
 
+def _next_numbered(log: Log, producer_id: int) -> RecordBatch:
+    entry = log.producers.entry(producer_id)
+    return _numbered(0 if entry is None else entry.last_sequence + 1, producer_id)
+
+
 def _records(log: Log) -> list[bytes]:
     found: list[bytes] = []
     offset = log.start_offset
@@ -74,6 +80,8 @@ _steps = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, len(_SIZES) - 1)),
         st.tuples(st.just("append"), st.integers(0, len(_SIZES) - 1)),
+        st.tuples(st.just("number"), st.integers(7, 9)),
+        st.tuples(st.just("number"), st.integers(7, 9)),
         st.tuples(st.just("truncate"), st.integers(0, 60)),
         st.tuples(st.just("commit"), st.integers(0, 60)),
         st.tuples(st.just("delete"), st.integers(0, 60)),
@@ -104,12 +112,15 @@ def test_a_log_on_disk_is_as_one_in_memory_and_reopened_at_any_time(
                     _do(log, what, number, epoch)
             assert _ends(stored) == _ends(model), what
             assert _records(stored) == _records(model), what
+            assert stored.producers.as_data() == model.producers.as_data(), what
             stored._check()
 
 
 def _do(log: Log, what: str, number: int, epoch: int) -> None:
     if what == "append":
         log.append(_batch(number, log, epoch))
+    elif what == "number":
+        log.append(_next_numbered(log, number).with_offset(log.end_offset, epoch))
     elif what == "truncate":
         log.truncate_to(number)
     elif what == "commit":
@@ -201,6 +212,124 @@ def test_a_producer_s_retry_is_known_after_the_process_ended() -> None:
 
 def _no_space(*_: object) -> int:
     raise OSError(28, "No space left on device")
+
+
+class _Killed(BaseException):
+    """As SIGKILL: nothing that follows is done."""
+
+
+@contextmanager
+def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the process before one of the steps that change what is on the disk."""
+    done = itertools.count()
+
+    def before(original: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            if next(done) == step:
+                raise _Killed
+            return original(*args, **kwargs)
+
+        return stepped
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((os, "replace"), (os, "pwrite"), (Path, "unlink"), (Path, "open")):
+            patched.setattr(owner, name, before(getattr(owner, name)))
+        yield
+
+
+@pytest.mark.parametrize("how", ["deleted", "in the tier"])
+def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop(log: Log, offset: int) -> None:
+        if how == "deleted":
+            log.delete_up_to(offset)
+        else:
+            log.tiered_end_offset = offset
+            log.drop_local_up_to(offset)
+
+    for step in itertools.count():
+        with _folder() as folder:
+            log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+            for number in range(40):  # of the first producers nothing is left
+                batch = _next_numbered(log, number // 10)
+                log.append(batch.with_offset(log.end_offset, 0))
+            log.update_high_watermark(40)
+            drop(log, 15)
+            expected = log.producers.as_data()
+            was_killed = False
+            with _killed_at(step, monkeypatch):
+                try:
+                    drop(log, 35)
+                except _Killed:
+                    was_killed = True
+            for _ in range(2):
+                log = _reopened(folder)
+                assert log.producers.as_data() == expected, step
+            assert [len(log.producers.entry(one).batches) for one in range(4)] == [5] * 4  # type: ignore[union-attr]
+            # And what was cut since is forgotten, but nothing else is.
+            log.update_high_watermark(36)
+            log.truncate_to(36)
+            assert log.producers.as_data() == _reopened(folder).producers.as_data()
+            retry = _numbered(9, 0)
+            assert log.producers.find_duplicate(retry, AppendOrigin.CLIENT, False) is not None
+            drop(log, 36)
+            assert len(list(folder.glob("*.producers*"))) == 1
+        if not was_killed:
+            assert step > 5
+            return
+
+
+@pytest.mark.parametrize("damage", ["", "x", "00000000 {}", "[]"])
+def test_what_is_known_of_producers_is_not_believed_where_it_is_damaged(damage: str) -> None:
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for number in range(20):
+            log.append(_next_numbered(log, number // 10).with_offset(log.end_offset, 0))
+        log.update_high_watermark(20)
+        log.delete_up_to(15)
+        [file] = folder.glob("*.producers")
+        file.write_text(damage)
+        with capture_logs() as logged:
+            log = _reopened(folder)
+        assert [one["event"] for one in logged] == ["producers_unreadable"] * len(logged) != []
+        assert log.producers.entry(0) is None
+        assert log.producers.entry(1) is not None
+        assert len(_records(log)) == 5
+
+
+def test_a_log_that_begins_anew_knows_no_producers() -> None:
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for _ in range(20):
+            log.append(_next_numbered(log, 7).with_offset(log.end_offset, 0))
+        log.update_high_watermark(20)
+        log.delete_up_to(20)
+        assert _reopened(folder).producers.entry(7) is not None
+        log.truncate_fully_and_start_at(20)
+        assert _reopened(folder).producers.entry(7) is None
+
+
+def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", forced.append)
+    with _folder() as folder:
+        log = StoredLog(folder, _CONFIG, Fsync.NEVER)
+        for _ in range(10):
+            log.append(_batch(0, log))
+        assert not forced
+        files = len(log.segment_bases)
+        assert files > 1
+        log.configure(_CONFIG._replace(forces=True))
+        assert len(forced) == files  # what was written before as well
+        log.configure(_CONFIG._replace(forces=True, retention_ms=1))
+        log.append(_batch(0, log))
+        assert len(forced) == files + 1
+        log.configure(_CONFIG)
+        log.append(_batch(0, log))
+        assert len(forced) == files + 1
 
 
 @pytest.mark.parametrize("when", ["within a segment", "at a new segment", "after some bytes"])

@@ -76,6 +76,33 @@ def test_a_replica_that_is_moved_is_copied_at_the_rate(side: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_rate_of_nothing_holds_nobody_who_is_in_sync(side: str) -> None:
+    """Another one leads: who led before copies with a fetcher that knows nothing of it."""
+    of_topic: dict[str, Any] = {f"{side}_replication_throttled_replicas": "*"}
+    of_broker: dict[str, Any] = {f"{side}_replication_throttled_rate": "0"}
+
+    async def main() -> None:
+        key = TopicPartition("t", 0)
+        async with Cluster(ClusterConfig(brokers=2)) as cluster:
+            cluster.controller.create_assigned_topic("t", [(1, 2)], {})
+            state = cluster.controller.state_of(key)
+            assert state is not None
+            async with await RawClient.to(cluster, 1) as client:
+                await _produce(client, "t")
+                assert await _set(client, _TOPIC, "t", **of_topic) == 0
+                for broker in ("1", "2"):
+                    assert await _set(client, _BROKER, broker, **of_broker) == 0
+            cluster.controller.reassign(key, (2, 1))
+            cluster.controller.elect_preferred()
+            assert (state.leader, set(state.isr)) == (2, {1, 2})
+            async with await RawClient.to(cluster, 2) as client:
+                await _produce(client, "t")  # with acks=all
+            assert set(state.isr) == {1, 2}
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("value", "code"), [("*", 0), ("0:1,13:2", 0), ("0", 40), ("0:1;1:2", 40), ("0:-1", 40)]
 )

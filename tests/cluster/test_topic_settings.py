@@ -133,8 +133,9 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
         ("unclean.leader.election.enable", "maybe", "it is one of false, true"),
         ("segment.ms", "0", "it is at least 1"),
         ("max.compaction.lag.ms", "0", "it is at least 1"),
-        ("flush.messages", "1", f"here it is '{NEVER}' and nothing else"),
-        ("flush.ms", "1000", "Nothing is forced onto the disk by time"),
+        ("flush.messages", "0", "it is at least 1"),
+        ("flush.ms", "-1", "it is at least 0"),
+        ("preallocate", "true", "here it is 'false' and nothing else"),
         ("remote.storage.enable", "yes", "it is one of false, true"),
         ("remote.storage.enable", "true", "this cluster has no remote tier"),
         ("local.retention.ms", "-3", "it is at least -2"),
@@ -171,10 +172,27 @@ def test_what_is_so_follows_from_the_cluster(tmp_path: Path) -> None:
     async def main() -> None:
         config = ClusterConfig(brokers=1, data_dir=tmp_path, fsync=Fsync.ALWAYS)
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
-            forced = {"flush.messages": "1", "preallocate": "FALSE"}
-            assert (await _created(client, "forced", forced)).topics[0].error_code == 0
-            refused = await _created(client, "refused", {"flush.messages": NEVER})
-            assert "here it is '1'" in refused.topics[0].error_message
+            assert (await _created(client, "forced", {})).topics[0].error_code == 0
+            assert (await _described(client, _TOPIC, "forced"))["flush.messages"] == "1"
+            for settings in ({"flush.messages": NEVER}, {"flush.ms": "5", "preallocate": "FALSE"}):
+                answer = await _created(client, f"t{len(settings)}", settings)
+                assert answer.topics[0].error_code == 0
+
+    asyncio.run(main())
+
+
+def test_a_broker_s_setting_for_kerberos_is_kept_since_nobody_logs_in_by_it() -> None:
+    async def main() -> None:
+        name = "sasl.kerberos.min.time.before.relogin"
+        async with (
+            Cluster(ClusterConfig(brokers=1)) as cluster,
+            await RawClient.to(cluster) as client,
+        ):
+            configs = [{"name": name, "value": "58000"}]
+            resource = {"resource_type": _BROKER, "resource_name": "1", "configs": configs}
+            answer = await client.ask(33, 2, {"resources": [resource]})
+            assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+            assert (await _described(client, _BROKER, "1"))[name] == "58000"
 
     asyncio.run(main())
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.api import answer_of
 from purgatory.cluster.transactions_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
@@ -20,10 +21,12 @@ from purgatory.kafka import (
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
+    TransactionCoordinator,
     TransactionEntry,
     TransactionRecord,
     TransactionState,
 )
+from purgatory.kafka.transactions.transaction_steps import LAST_EPOCH
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch
@@ -47,8 +50,10 @@ _records = st.builds(
     st.frozensets(_partitions, max_size=5),
     _longs,
     _longs,
-    st.just(-1),  # these two are not stored
-    st.just(-1),
+    _longs,
+    st.just(-1),  # this one is not stored
+    _longs,
+    st.integers(0, 2),
 )
 
 
@@ -96,12 +101,18 @@ async def _add(client: RawClient, producer: ProducerIdentity, version: int = 3) 
 
 
 async def _produce(
-    client: RawClient, producer: ProducerIdentity, value: bytes, sequence: int = 0, **more: Any
+    client: RawClient,
+    producer: ProducerIdentity,
+    value: bytes,
+    sequence: int = 0,
+    *,
+    version: int = 9,
+    transactional_id: str | None = "t",
 ) -> int:
     records = record_batch([value], producer.producer_id, sequence, producer.producer_epoch, True)
     data = [{"name": "out", "partition_data": [{"index": 0, "records": records}]}]
     values = {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
-    answer = await client.ask(0, 9, {"transactional_id": "t", **values, **more})
+    answer = await client.ask(0, version, {"transactional_id": transactional_id, **values})
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -138,6 +149,117 @@ def test_who_is_fenced_is_told_so_in_words_that_its_version_knows() -> None:
 _SECOND = timedelta(seconds=1)
 
 
+async def _end_anew(
+    client: RawClient, producer: ProducerIdentity, committed: bool = True
+) -> tuple[int, ProducerIdentity]:
+    answer = await client.ask(END, 5, _of(producer, committed=committed))
+    return int(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+
+async def _commit_offset(client: RawClient, producer: ProducerIdentity, version: int) -> int:
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    topics = [{"name": "out", "partitions": [partition]}]
+    asked = _of(producer, group_id="g", generation_id=-1, member_id="", topics=topics)
+    answer = await client.ask(COMMIT, version, asked)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def test_leaders_take_partitions_in_and_each_end_raises_the_epoch() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        first = producer = await _init(client)
+        for committed in (True, False, True):
+            assert await _produce(client, producer, b"0", version=12) == 0
+            assert await _produce(client, producer, b"1", 1, version=12) == 0
+            assert await _commit_offset(client, producer, 5) == 0
+            code, following = await _end_anew(client, producer, committed)
+            assert code == 0
+            assert following == (producer.producer_id, producer.producer_epoch + 1)
+            # Who wasn't told asks again; what comes late is refused.
+            assert await _end_anew(client, producer, committed) == (0, following)
+            late = await _produce(client, producer, b"late", 2, version=12)
+            assert late == ErrorCode.INVALID_PRODUCER_EPOCH
+            assert await _commit_offset(client, producer, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
+            producer = following
+        code, following = await _end_anew(client, producer)
+        assert (code, following) == (ErrorCode.INVALID_TXN_STATE, (-1, -1)), "there is none"
+        code, following = await _end_anew(client, producer, committed=False)
+        assert (code, following.producer_epoch) == (0, producer.producer_epoch + 1)
+        assert (await _end_anew(client, first))[0] == ErrorCode.PRODUCER_FENCED
+        # A marker for each of three, two records for each.
+        assert await _stable_end(client) == 9
+
+    _run(main)
+
+
+def test_what_comes_late_of_a_producer_of_old_begins_no_transaction_in_any_version() -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        assert await _add(client, producer) == 0
+        assert await _produce(client, producer, b"in time", version=12) == 0
+        assert await _end(client, producer) == 0
+        late = await _produce(client, producer, b"late", 1, version=12)
+        assert late == ErrorCode.INVALID_TXN_STATE
+        assert await _commit_offset(client, producer, 5) == ErrorCode.INVALID_TXN_STATE
+        assert await _add(client, producer) == 0
+        assert await _produce(client, producer, b"next", 1, version=12) == 0
+        assert await _end(client, producer) == 0
+
+    _run(main)
+
+
+def test_a_coordinator_that_was_killed_while_it_was_asked_holds_up_no_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        producer = await _init(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(answer_of, "_COORDINATOR_TIMEOUT_S", 0.1)
+            patch.setattr(TransactionCoordinator, "verify_or_add", lambda *_: None)
+            code = await _produce(client, producer, b"0", version=12)
+            assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+            code = await _commit_offset(client, producer, 5)
+            assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await _produce(client, producer, b"0", version=12) == 0
+        assert (await _end_anew(client, producer))[0] == 0
+
+    _run(main)
+
+
+def test_the_last_epoch_is_followed_by_a_new_id() -> None:
+    async def main(cluster: Cluster, client: RawClient) -> None:
+        await _init(client)
+        transactions = cluster.brokers[1].transactions
+        known = transactions._ids.find("t")
+        assert known is not None
+        known.record = known.record._replace(producer_epoch=LAST_EPOCH)
+        producer = ProducerIdentity(known.record.producer_id, LAST_EPOCH)
+        assert await _produce(client, producer, b"last", version=12) == 0
+        code, following = await _end_anew(client, producer)
+        assert (code, following.producer_epoch) == (0, 0)
+        assert following.producer_id != producer.producer_id
+        assert await _end_anew(client, producer) == (0, following)
+        late = await _produce(client, producer, b"late", 1, version=12)
+        assert late == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await _produce(client, following, b"first", version=12) == 0
+        assert (await _end_anew(client, following))[0] == 0
+        assert await _stable_end(client) == 4
+
+    _run(main)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_clients_are_told_how_transactions_go(version: int) -> None:
+    async def main(_: Cluster, client: RawClient) -> None:
+        software = {"client_software_name": "t", "client_software_version": "1"}
+        answer = await client.ask(18, version, software if version >= 3 else {})
+        if version >= 3:
+            [known] = answer.finalized_features
+            assert (known.name, known.max_version_level) == ("transaction.version", 2)
+            assert len(answer.supported_features) == (version >= 4)
+
+    _run(main)
+
+
 def test_a_record_outside_of_any_transaction_opens_none() -> None:
     async def main(_: Cluster, client: RawClient) -> None:
         producer = await _init(client)
@@ -150,8 +272,8 @@ def test_a_record_outside_of_any_transaction_opens_none() -> None:
         assert await _end(client, producer) == 0
         assert await _stable_end(client) == 3
         assert await _produce(client, producer, b"late", 2) == ErrorCode.INVALID_TXN_STATE
-        named = {"transactional_id": None}
-        assert await _produce(client, producer, b"late", 2, **named) == ErrorCode.INVALID_TXN_STATE
+        unnamed = await _produce(client, producer, b"late", 2, transactional_id=None)
+        assert unnamed == ErrorCode.INVALID_TXN_STATE
         offsets = _of(producer, group_id="g", topics=_committing(5))
         answer = await client.ask(COMMIT, 3, offsets)
         code = answer.topics[0].partitions[0].error_code
@@ -319,5 +441,36 @@ def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
                 assert not ending.done()
             assert await ending == 0
             assert await _stable_end(writing) == 2
+
+    _run(main, brokers=4, topics=[])
+
+
+def test_markers_go_to_who_leads_meanwhile_though_the_link_to_the_former_leader_is_cut() -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        cluster.transactions_partitions()
+        state = cluster.controller.state_of(cluster.brokers[1].transactions.place_of("t"))
+        assert state is not None
+        [leader] = set(cluster.brokers) - set(state.replicas)
+        other = next(one for one in state.replicas if one != state.leader)
+        cluster.controller.create_assigned_topic("out", [(leader, other)], {})
+        async with (
+            await RawClient.to(cluster, state.leader) as asking,
+            await RawClient.to(cluster, leader) as writing,
+            await RawClient.to(cluster, other) as reading,
+        ):
+            producer = await _init(asking)
+            await _add(asking, producer)
+            await _produce(writing, producer, b"x")
+            coordinator = cluster.brokers[state.leader].transactions
+            with cluster.fault.cut_link(state.leader, leader):
+                ending = asyncio.ensure_future(_end(asking, producer))
+                await eventually(
+                    lambda: coordinator.describe("t").state is TransactionState.PREPARE_COMMIT
+                )
+                cluster.controller.reassign(OUT, (other, leader))
+                cluster.controller.elect_preferred()
+                assert await ending == 0, "though the link is still cut"
+                assert coordinator.describe("t").state is TransactionState.COMPLETE_COMMIT
+                assert await _stable_end(reading) == 2
 
     _run(main, brokers=4, topics=[])

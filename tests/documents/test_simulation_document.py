@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from purgatory.cli.main import app
+from purgatory.kafka.faults import KINDS
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.scenario_faults import FAULT_KINDS
 from purgatory.simulation.scenario_reference import reference
@@ -97,6 +98,16 @@ def test_each_option_of_the_command_is_described() -> None:
 
 def test_each_fault_is_described() -> None:
     assert {row[0].strip("`") for row in rows_after("## Faults")} == set(FAULT_KINDS)
+
+
+def test_each_fault_is_told_or_why_it_is_not_simulated() -> None:
+    told, _, why_not = TEXT.partition("\n## Faults\n")[2].partition("cluster's alone")
+    row = re.compile(r"^\| (`[a-z_`, ]+) \|", re.MULTILINE)
+    simulated = {kind for kind, fault in KINDS.items() if fault.is_simulated}
+    own = {"lose_requests"}
+    for text, kinds in ((told, simulated | own), (why_not.partition("\n## ")[0], set(KINDS))):
+        named = {kind for cell in row.findall(text) for kind in re.findall(r"`(\w+)`", cell)}
+        assert named - {"kind"} == kinds - (simulated if text is not told else set())
 
 
 def test_its_program_runs() -> None:

@@ -120,6 +120,8 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -
     assert two.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
     assert two.sync().code is ErrorCode.FENCED_INSTANCE_ID
     assert two.join().code is ErrorCode.FENCED_INSTANCE_ID
+    commit = code_of(world.coordinator.check_commit, "g", 1, two.member_id, "two")
+    assert commit is ErrorCode.FENCED_INSTANCE_ID
     assert two.leave() is ErrorCode.FENCED_INSTANCE_ID
     assert len(world.group.members) == 2
 

@@ -55,8 +55,17 @@ class _Moved:
             self.follower.manager.become_follower(key, 0, 1, (0, 1))
         self.throttle = ReplicationThrottle(clock.now_ms)
         self.throttle.set_rate(1_000)
+        self.in_sync = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Fetch with a new fetcher, which knows nothing of what was copied."""
         self.fetching = FollowerFetching(
-            self.follower.manager, 0, 400, lambda key: (self.throttle,) if key == TP else ()
+            self.follower.manager,
+            0,
+            400,
+            lambda key: (self.throttle,) if key == TP else (),
+            lambda _: self.in_sync,
         )
         self.fetching.start_anew()
 
@@ -102,6 +111,23 @@ def test_one_that_is_in_sync_is_not_held(moved: _Moved) -> None:
         moved.turn()
         assert moved.copied() == (number, 30)
         moved.turn()  # which tells how far it is
+
+
+def test_one_that_is_in_sync_is_not_held_by_a_fetcher_that_is_new(moved: _Moved) -> None:
+    moved.throttle.set_rate(None)
+    for _ in range(10):
+        moved.turn()
+    moved.throttle.set_rate(0)
+    moved.leader.produce(acks=1)
+    moved.begin()
+    for _ in range(5):
+        moved.clock.advance(10_000)
+        moved.turn()
+    assert moved.copied() == (30, 30), "it isn't known to be in sync"
+    moved.in_sync = True
+    moved.clock.advance(10_000)
+    moved.turn()
+    assert moved.copied() == (31, 30)
 
 
 def test_a_rate_of_nothing_lets_nothing_pass(moved: _Moved) -> None:

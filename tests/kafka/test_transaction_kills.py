@@ -16,16 +16,16 @@ _SCRIPT = (COMMIT, ABORT, COMMIT)
 _AWAY_TURNS = 40
 
 
-def _run(world: World) -> dict[int, EndTransaction | None]:
+def _run(world: World, anew: bool) -> dict[int, EndTransaction | None]:
     """Run the script; return how each transaction ended, None where the producer wasn't told."""
-    client = TransactionClient(world)
+    client = TransactionClient(world, anew=anew)
     known: dict[int, EndTransaction | None] = {}
     assert client.init() is ErrorCode.NONE
     for number, how in enumerate(_SCRIPT, 1):
         code = client.transform(number, how)
         known[number] = how if code is ErrorCode.NONE else None
         if code is not ErrorCode.NONE:
-            client = TransactionClient(world)  # what a producer does that was fenced
+            client = TransactionClient(world, anew=anew)  # what a producer does that was fenced
             assert client.init() is ErrorCode.NONE
     return known
 
@@ -44,40 +44,43 @@ def _check(world: World, known: dict[int, EndTransaction | None]) -> None:
     world.check()
 
 
-def _turns_without_kills() -> int:
+def _turns_without_kills(anew: bool) -> int:
     world = World()
-    known = _run(world)
+    known = _run(world, anew)
     _check(world, known)
     assert known == dict(enumerate(_SCRIPT, 1))
     return world.turns
 
 
+PROTOCOLS = pytest.mark.parametrize("anew", [False, True], ids=["of old", "anew"])
 STRIDES = pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.exhaustive)])
 
 
 @STRIDES
+@PROTOCOLS
 @pytest.mark.parametrize("broker_id", IDS)
 def test_a_broker_killed_at_any_turn_leaves_each_transaction_whole(
-    broker_id: int, stride: int
+    broker_id: int, anew: bool, stride: int
 ) -> None:
-    for turn in range(1 + broker_id, _turns_without_kills(), stride):
+    for turn in range(1 + broker_id, _turns_without_kills(anew), stride):
         world = World()
         world.kill_at = {turn: broker_id}
         world.revive_at = {turn + _AWAY_TURNS: broker_id}
-        known = _run(world)
+        known = _run(world, anew)
         _check(world, known)
         # Replicas in sync take over: no producer is fenced by one broker's death.
         assert None not in known.values(), (turn, known)
 
 
 @STRIDES
+@PROTOCOLS
 @pytest.mark.parametrize("tp", ALL)
 def test_a_partition_that_moves_at_any_turn_leaves_each_transaction_whole(
-    tp: TopicPartition, stride: int
+    tp: TopicPartition, anew: bool, stride: int
 ) -> None:
-    for turn in range(1, _turns_without_kills(), stride):
+    for turn in range(1, _turns_without_kills(anew), stride):
         world = World()
         world.move_at = {turn: tp}
-        known = _run(world)
+        known = _run(world, anew)
         _check(world, known)
         assert None not in known.values(), (turn, known)

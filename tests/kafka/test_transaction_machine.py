@@ -53,16 +53,17 @@ class TransactionMachine(RuleBasedStateMachine):
     def begin_both(self) -> None:
         """Each transactional id has a producer."""
         for transactional_id in _IDS:
-            self.begin(transactional_id)
+            self.begin(transactional_id, anew=False)
 
     # What producers do.
 
-    @rule(transactional_id=_ids)
-    def begin(self, transactional_id: str) -> None:
-        """Another producer begins: the one before is a zombie, and its transaction aborted."""
+    @rule(transactional_id=_ids, anew=st.booleans())
+    def begin(self, transactional_id: str, anew: bool) -> None:
+        """Another producer begins: the one before is a zombie, and its transaction aborted. Either
+        may be one whose epoch rises with each transaction, and for whom leaders add partitions."""
         if transactional_id in self.owners:
             self.zombies[transactional_id].append(self.owners[transactional_id])
-        client = TransactionClient(self.world, transactional_id, _TIMEOUT_MS, verifies=True)
+        client = TransactionClient(self.world, transactional_id, _TIMEOUT_MS, True, anew)
         self.owners[transactional_id] = _Producer(client)
         assert client.init() is ErrorCode.NONE
 
@@ -72,7 +73,9 @@ class TransactionMachine(RuleBasedStateMachine):
         owner = self.owners.get(transactional_id)
         if owner is None:
             return
-        if is_added and tp not in owner.added:
+        if owner.client.anew:
+            owner.added.add(tp)
+        elif is_added and tp not in owner.added:
             if self._is_refused(owner, owner.client.add(tp)):
                 return
             owner.added.add(tp)
@@ -87,7 +90,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def send_offset(self, transactional_id: str) -> None:
         """The owner commits an offset of a group of its own with the transaction."""
         owner = self.owners.get(transactional_id)
-        if owner is None or self._is_refused(owner, owner.client.add(OFFSETS)):
+        if owner is None:
+            return
+        if not owner.client.anew and self._is_refused(owner, owner.client.add(OFFSETS)):
             return
         owner.added.add(OFFSETS)
         self.count += 1
@@ -105,6 +110,7 @@ class TransactionMachine(RuleBasedStateMachine):
         code = owner.client.end(COMMIT if how is COMMIT else ABORT)
         if not owner.added:
             assert code in (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED)
+            assert not owner.client.anew or code is not ErrorCode.NONE or how is ABORT
             return
         if self._is_refused(owner, code):
             return
@@ -132,7 +138,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         client = zombies[which % len(zombies)].client
         steps = (
-            lambda: client.add(tp),
+            lambda: client.produce(tp, 0) if client.anew else client.add(tp),
             lambda: client.produce(tp, "zombie"),
             lambda: client.commit_offset(99_999, f"group-{transactional_id}"),
             lambda: client.end(COMMIT),
@@ -215,7 +221,7 @@ class TransactionMachine(RuleBasedStateMachine):
         for broker_id in set(IDS) - set(self.world.nodes):
             self.world.revive(broker_id)
         for transactional_id in self.owners:
-            self.begin(transactional_id)
+            self.begin(transactional_id, anew=False)
         self.world.run_until(lambda: not self.world.messages and not self.world.hangs())
         self.world.run(20)
         for tp in OUT:

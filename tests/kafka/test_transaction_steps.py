@@ -18,11 +18,16 @@ from purgatory.kafka import (
 from purgatory.kafka.transactions.transaction import Transaction
 from purgatory.kafka.transactions.transaction_state import FOLLOWERS
 from purgatory.kafka.transactions.transaction_steps import (
+    BY_LEADERS,
     LAST_EPOCH,
     check_expected,
+    completed,
     fenced,
     initialized,
     is_ended,
+    is_ended_anew,
+    prepared,
+    prepared_anew,
     storable,
     with_partitions,
 )
@@ -32,12 +37,12 @@ TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
 # Kafka's table, read from its documentation: a row for each state, what may follow it.
 KAFKA = {
-    "Empty": "Empty Ongoing Dead",
+    "Empty": "Empty Ongoing PrepareAbort Dead",
     "Ongoing": "Ongoing PrepareCommit PrepareAbort PrepareEpochFence",
     "PrepareCommit": "CompleteCommit",
     "PrepareAbort": "CompleteAbort",
-    "CompleteCommit": "Empty Ongoing Dead",
-    "CompleteAbort": "Empty Ongoing Dead",
+    "CompleteCommit": "Empty Ongoing PrepareAbort Dead",
+    "CompleteAbort": "Empty Ongoing PrepareAbort Dead",
     "Dead": "",
     "PrepareEpochFence": "PrepareAbort",
 }
@@ -162,6 +167,72 @@ def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected
     for other in (ProducerIdentity(7, 5), ProducerIdentity(9, LAST_EPOCH)):
         with pytest.raises(TransactionRefusal, match="PRODUCER_FENCED"):
             check_expected(known, other)
+
+
+# By state, version and the epoch of who asks, where 3 is known: what it is answered.
+@pytest.mark.parametrize(
+    ("state", "version", "epoch", "how", "answer"),
+    [
+        ("Ongoing", 2, 3, COMMIT, False),
+        ("Ongoing", 2, 2, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("Ongoing", 2, 4, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("Empty", 0, 3, ABORT, False),
+        ("Empty", 0, 3, COMMIT, ErrorCode.INVALID_TXN_STATE),
+        ("Empty", 2, 2, ABORT, ErrorCode.PRODUCER_FENCED),
+        ("PrepareCommit", 2, 2, COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS),
+        ("PrepareCommit", 2, 2, ABORT, ErrorCode.INVALID_TXN_STATE),
+        ("PrepareCommit", 1, 2, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("CompleteCommit", 2, 2, COMMIT, True),
+        ("CompleteCommit", 2, 2, ABORT, ErrorCode.INVALID_TXN_STATE),
+        ("CompleteCommit", 2, 1, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("CompleteCommit", 1, 2, COMMIT, ErrorCode.PRODUCER_FENCED),
+        ("CompleteCommit", 2, 3, COMMIT, ErrorCode.INVALID_TXN_STATE),
+        ("CompleteCommit", 2, 3, ABORT, False),
+        ("CompleteAbort", 2, 2, ABORT, True),
+        ("CompleteAbort", 0, 2, ABORT, ErrorCode.PRODUCER_FENCED),
+        ("PrepareEpochFence", 0, 2, ABORT, ErrorCode.PRODUCER_FENCED),
+    ],
+)
+def test_what_may_be_ended_where_each_end_raises_the_epoch(
+    state: str, version: int, epoch: int, how: EndTransaction, answer: object
+) -> None:
+    try:
+        found: object = is_ended_anew(
+            record(state, version=version), ProducerIdentity(7, epoch), how
+        )
+    except TransactionRefusal as refusal:
+        found = refusal.code
+    assert found == answer
+
+
+@pytest.mark.parametrize(
+    ("epoch", "marked", "following"),
+    [
+        (3, 4, (7, 4)),
+        (LAST_EPOCH - 1, LAST_EPOCH, (7, LAST_EPOCH)),
+        (LAST_EPOCH, LAST_EPOCH + 1, (100, 0)),
+    ],
+)
+def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
+    epoch: int, marked: int, following: tuple[int, int]
+) -> None:
+    ids = count(100)
+    decided = prepared_anew(record("Ongoing", epoch), COMMIT, 50, lambda: next(ids))
+    assert (decided.producer_id, decided.producer_epoch) == (7, marked)
+    assert decided.following == following
+    assert (decided.version, decided.partitions) == (BY_LEADERS, frozenset({TP}))
+    complete = completed(decided, 60)
+    assert (complete.producer_id, complete.producer_epoch) == complete.following == following
+    # Who wasn't told asks again, and is known.
+    assert is_ended_anew(complete, ProducerIdentity(7, epoch), COMMIT)
+    with pytest.raises(TransactionRefusal, match=r"PRODUCER_FENCED|INVALID_PRODUCER_ID_MAPPING"):
+        is_ended_anew(complete, ProducerIdentity(7, epoch - 1), COMMIT)
+
+
+def test_an_end_as_of_old_leaves_the_epoch() -> None:
+    decided = prepared(record("Ongoing"), ABORT, 50)
+    assert decided.producer_epoch == completed(decided, 60).producer_epoch == 3
+    assert decided.version == 0
 
 
 def test_a_fence_is_written_as_the_transaction_that_goes_on() -> None:

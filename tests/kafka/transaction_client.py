@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from purgatory.kafka import (
@@ -15,8 +15,14 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.transactions.transaction_verification import refused_outside, verified
-from tests.kafka.transaction_world import IN, OFFSETS, OUT, STATE, Node, World
+from purgatory.kafka.transactions.transaction_verification import (
+    Refusals,
+    added,
+    refused_outside,
+    take_in,
+    verified,
+)
+from tests.kafka.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
 
 RETRIABLE = frozenset(
     {
@@ -35,10 +41,36 @@ COMMIT, ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
 TIMEOUT_MS = 60_000
 
 
+class FarCoordinator:
+    """The coordinator as a leader on another broker asks it, by messages."""
+
+    def __init__(self, asked_by: Node) -> None:
+        self._asked_by = asked_by
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        respond: Callable[[Codes], object],
+    ) -> None:
+        world, asked_by = self._asked_by.world, self._asked_by
+
+        def ask(node: Node, answer: Callable[[Codes], object]) -> None:
+            node.transactions.verify_or_add(transactional_id, producer, partitions, answer)
+
+        gone = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        coordinator, _, _ = world.leaders[STATE]
+        world.ask(
+            coordinator, ask, lambda codes: world.post(asked_by, lambda: respond(codes)), gone
+        )
+
+
 class TransactionClient:
     """One producer. Each method takes turns of the world until it is answered.
 
-    With ``verifies`` the brokers ask the coordinator whether its transaction is open.
+    With ``verifies`` the brokers ask the coordinator whether its transaction is open. With ``anew``
+    they also take partitions in, and each end raises its epoch.
     """
 
     def __init__(
@@ -47,7 +79,9 @@ class TransactionClient:
         transactional_id: str = "t",
         timeout_ms: int = TIMEOUT_MS,
         verifies: bool = False,
+        anew: bool = False,
     ) -> None:
+        self.anew = anew
         self.verifies = verifies
         self.world = world
         self.transactional_id = transactional_id
@@ -80,18 +114,24 @@ class TransactionClient:
         batch = RecordBatch(0, 1, 100, -1, *self.producer, sequence, tag=tag, transactional=True)
 
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
-            if self.verifies:
-                asked = self.transactional_id, {tp: [batch]}
-                refused = refused_outside(node.broker.manager, *asked, self._coordinator)
+            def go_on(refused: Refusals) -> None:
                 if refused:
                     answer({tp: refused[tp].error})
                     return
-            node.broker.manager.append_records(
-                1_000,
-                -1,
-                {tp: batch},
-                lambda answers: answer({tp: answers[tp].error}),
-            )
+                node.broker.manager.append_records(
+                    1_000,
+                    -1,
+                    {tp: batch},
+                    lambda answers: answer({tp: answers[tp].error}),
+                )
+
+            asked = self.transactional_id, {tp: [batch]}
+            if self.anew:
+                take_in(node.broker.manager, *asked, lambda _: self._far(node), go_on)
+            elif self.verifies:
+                go_on(refused_outside(node.broker.manager, *asked, self._coordinator))
+            else:
+                go_on({})
 
         code = self._code(tp, ask, tp)
         if code is ErrorCode.NONE:
@@ -100,34 +140,58 @@ class TransactionClient:
 
     def commit_offset(self, offset: int, group: str = "g") -> ErrorCode:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
-            if self.verifies:
-                asked = self.transactional_id, self.producer, [OFFSETS]
-                code = verified(*asked, self._coordinator)[OFFSETS]
-                if code is not ErrorCode.NONE:
-                    answer({IN: code})
+            def go_on(codes: Codes) -> None:
+                if codes[OFFSETS] is not ErrorCode.NONE:
+                    answer({IN: codes[OFFSETS]})
                     return
-            node.groups.commit_in_transaction(
-                group, self.producer, -1, "", None, {IN: CommittedOffset(offset, -1, "")}, answer
-            )
+                of_nobody = self.producer, -1, "", None
+                offsets = {IN: CommittedOffset(offset, -1, "")}
+                node.groups.commit_in_transaction(group, *of_nobody, offsets, answer)
+
+            asked = self.transactional_id, self.producer, [OFFSETS]
+            if self.anew:
+                added(*asked, lambda _: self._far(node), go_on)
+            elif self.verifies:
+                go_on(verified(*asked, self._coordinator))
+            else:
+                go_on({OFFSETS: ErrorCode.NONE})
 
         return self._code(OFFSETS, ask, IN)
 
     def end(self, how: EndTransaction) -> ErrorCode:
+        if self.anew:
+            return self._end_anew(how)
+
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
             node.transactions.end(self.transactional_id, self.producer, how, answer)
 
         return ErrorCode(self._ask(STATE, ask, lambda code: code, ErrorCode.NOT_COORDINATOR))
 
-    def transform(self, number: int, how: EndTransaction = COMMIT) -> ErrorCode:
-        """Do a whole transaction: a record into each partition, and an offset; the first error."""
-        steps: list[Callable[[], ErrorCode]] = [
-            lambda: self.add(*OUT),
+    def _end_anew(self, how: EndTransaction) -> ErrorCode:
+        def ask(node: Node, answer: Callable[[Any], object]) -> None:
+            node.transactions.end_anew(self.transactional_id, self.producer, how, answer)
+
+        found = self._ask(STATE, ask, lambda one: one.error, InitAnswer(ErrorCode.NOT_COORDINATOR))
+        if found.error is ErrorCode.NONE:
+            before, self.producer = self.producer, ProducerIdentity(*found[1:])
+            assert self.producer != before
+            self.sequences = {}
+        return ErrorCode(found.error)
+
+    def steps(self, number: int, how: EndTransaction = COMMIT) -> list[Callable[[], ErrorCode]]:
+        """Return the steps of a transaction: a record into each partition, and an offset."""
+        takes_in = not self.anew
+        return [
+            *[lambda: self.add(*OUT)] * takes_in,
             *(lambda tp=tp: self.produce(tp, number) for tp in OUT),
-            lambda: self.add(OFFSETS),
+            *[lambda: self.add(OFFSETS)] * takes_in,
             lambda: self.commit_offset(number),
             lambda: self.end(how),
         ]
-        for step in steps:
+
+    def transform(self, number: int, how: EndTransaction = COMMIT) -> ErrorCode:
+        """Do a whole transaction; return the first error."""
+        for step in self.steps(number, how):
             code = step()
             if code is not ErrorCode.NONE:
                 return code
@@ -135,6 +199,9 @@ class TransactionClient:
 
     def _coordinator(self, _: str) -> TransactionCoordinator | None:
         return self.world.live_coordinator()
+
+    def _far(self, node: Node) -> Any:
+        return FarCoordinator(node)
 
     def _code(
         self,

@@ -156,11 +156,11 @@ def test_a_scenario_without_clients_is_an_error() -> None:
         ),
         (
             '[[producers]]\ngroup = "b"\nidempotence = true\ncount = 2\n'
-            'transactions = { reads = "x" }\n'
+            'transactions = { reads = "x", zombies = 0.1, zombie_ms = 9, successor_ms = 5 }\n'
             '[[consumers]]\ngroup = "x"\nmembership = "dynamic"',
             [
                 "producers[1].count = 2",
-                'consumers of x must have membership = "none"',
+                "transactions.successor_ms = 5: the group x has members, who take over",
                 'producers[1].transactions.writes = "events"',
             ],
         ),

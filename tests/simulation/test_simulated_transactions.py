@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from purgatory.kafka import EndTransaction, ErrorCode, ProducerIdentity, TransactionCoordinator
+from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    ProducerIdentity,
+    TopicPartition,
+    TransactionCoordinator,
+)
+from purgatory.kafka.groups.broker_groups import BrokerGroups
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
+from purgatory.simulation.engine import VirtualEngine
 from purgatory.simulation.real_time import RealTimeRuntime
 from purgatory.simulation.simulated_transactions import SimulatedMarkers
 from tests.simulation.running import Ran, run_scenario
@@ -75,6 +84,19 @@ group = "payments"
 topic = "bills"
 isolation = "read_committed"
 """
+
+MEMBERS = """
+session_timeout_ms = 700
+heartbeat_interval_ms = 100
+max_poll_interval_ms = 2_000
+"""
+
+
+def shared_billing(membership: str = "dynamic", settings: str = "aborted = 0.1") -> str:
+    """Two producers that make bills of what the members of a group read."""
+    text = BILLING.replace('"billing"', '"billing"\ncount = 2').replace("aborted = 0.2", settings)
+    reader = 'group = "biller"'
+    return text.replace(reader, f'{reader}\ncount = 2\nmembership = "{membership}"{MEMBERS}')
 
 
 def fault(kind: str, at_ms: int, more: str) -> str:
@@ -182,6 +204,51 @@ def test_each_record_is_transformed_once_whatever_happens(name: str) -> None:
         counts = ran.producers(group)
         assert (counts["duplicates"], counts["reorderings"], counts["lost"]) == (0, 0, 0)
         assert transactions_of(ran, group)["unsettled"] == 0
+
+
+COMING_AND_GOING = {
+    "staying": "",
+    "leaving": "stay_ms = 1_500\naway_ms = 300\n",
+    "working": "poll_interval_ms = { p50 = 20.0, p75 = 80.0 }\n",
+}
+
+
+@pytest.mark.parametrize("membership", ["dynamic", "static"])
+@pytest.mark.parametrize("coming", COMING_AND_GOING)
+@pytest.mark.parametrize("name", [None, *FAULTS])
+def test_a_group_transforms_each_record_once_though_its_members_take_over(
+    name: str | None, coming: str, membership: str
+) -> None:
+    settings = "aborted = 0.1\nzombies = 0.1\nzombie_ms = 1_500"
+    billing = shared_billing(membership, settings)
+    billing = billing.replace(MEMBERS, MEMBERS + COMING_AND_GOING[coming])
+    faults = "" if name is None else FAULTS[name]
+    ran = run_scenario(HEAD + shop(settings="aborted = 0.1") + READERS + billing + faults)
+    assert ran.summary["drained"]
+    assert read_by(ran, "payments") == read_by(ran, "biller") == read_by(ran, "committed") > 0
+    row = transactions_of(ran, "billing")
+    assert row["begun"] == row["committed"] + row["aborted"] + row["fenced"] + row["failed"]
+
+
+def test_who_stood_still_while_the_group_went_on_is_refused_its_offsets() -> None:
+    """No producer is fenced: each has its transactional id, and its time is not up."""
+    billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
+    row = transactions_of(run_scenario(HEAD + shop() + READERS + billing), "billing")
+    assert 0 < row["stale"] == row["aborted"]
+    assert (row["fenced"], row["failed"], row["instances"]) == (0, 0, 2)
+    billing = billing.replace("zombie_ms = 1_500", "zombie_ms = 100")
+    row = transactions_of(run_scenario(HEAD + shop() + READERS + billing), "billing")
+    assert row["zombies"] > 0 == row["stale"]
+
+
+def test_a_group_whose_generations_nobody_asks_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with producers that don't know how their consumer stands in its group."""
+    monkeypatch.setattr(BrokerGroups, "check_commit", lambda *_: None)
+    billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
+    with pytest.raises(InvariantViolation, match="transformed twice"):
+        run_scenario(HEAD + shop() + READERS + billing)
 
 
 def _commit_what_was_aborted(
@@ -300,3 +367,56 @@ def test_the_coordinators_hold_their_own_invariants_at_the_end() -> None:
     for broker in ran.run.brokers:
         assert isinstance(broker.transactions, TransactionCoordinator)
         broker.transactions._check()
+
+
+class _CoordinatorsBroker:
+    """Broker 0, from which broker 1 may be cut off; what is submitted is done at once."""
+
+    id = 0
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self.faults = self
+        self.active = True
+
+    def cuts_off(self, one: int, other: int) -> bool:
+        return self.is_cut and 1 in (one, other)
+
+    def submit(self, function: Callable[..., object], *args: Any) -> None:
+        function(*args)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: bool) -> None:
+    engine, broker = VirtualEngine(), _CoordinatorsBroker()
+    scenario = parse_scenario(HEAD + shop(), "a.toml", Path()).scenario
+    leaders = dict.fromkeys((TopicPartition("t", 0), TopicPartition("t", 1)), 1)
+    markers = SimulatedMarkers(
+        cast(Any, broker), cast(Any, [broker] * 3), engine, scenario, leaders.get
+    )
+    asked: list[Any] = []
+    connection = cast(Any, SimpleNamespace(send=asked.append, generation=0))
+    markers._idle[1] = [connection]
+    told: list[tuple[int, Any]] = []
+    marker = RecordBatch.end_transaction(7, 0, EndTransaction.COMMIT)
+    markers.send_markers(
+        1, dict.fromkeys(leaders, marker), lambda codes: told.append((engine.now_ns(), codes))
+    )
+    broker.is_cut = True
+    engine.at(1_000_000_000, asked[0]._answered, dict.fromkeys(leaders, ErrorCode.NONE))
+    if moves:
+        engine.at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
+
+    def heal() -> None:
+        broker.is_cut = False
+        markers.faults_changed()
+
+    engine.at(5_000_000_000, heal)
+    engine.run(lambda: True)
+    [(at_ns, codes)] = told
+    if moves:
+        assert 2_000_000_000 <= at_ns <= 2_050_000_000
+        assert set(codes.values()) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    else:
+        assert at_ns == 5_000_000_000
+        assert set(codes.values()) == {ErrorCode.NONE}

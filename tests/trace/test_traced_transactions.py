@@ -62,6 +62,20 @@ def test_the_epoch_in_which_a_coordinator_aborts_is_not_the_transactions(traced:
     assert [traced.of_send(epoch) for epoch in (0, 1, 2)] == [(0, 1), (1, None), (2, 2)]
 
 
+def test_an_end_that_raises_the_epoch_is_the_producers_own(traced: Traced) -> None:
+    known = TransactionRecord(ONGOING, 8, 5, 1000, version=2)
+    for now_us, record in enumerate(
+        (
+            known,
+            known._replace(state=PREPARE_COMMIT, producer_epoch=6),
+            known._replace(state=COMMITTED, producer_epoch=6),
+        ),
+        1,
+    ):
+        traced.transactions.note("mine", record, now_us)
+    assert traced.rows == [TransactionRow(1, "mine", 5, "committed", "producer", None, 1, 2, 3)]
+
+
 def test_what_a_new_coordinator_tells_again_counts_once(traced: Traced) -> None:
     traced.note(EMPTY, EMPTY, ONGOING, ONGOING, PREPARE_COMMIT, PREPARE_COMMIT)
     traced.note(COMMITTED, COMMITTED)

@@ -143,7 +143,7 @@ def audited(
         settled = engines.kept(settled)
         kept.append(settled)
     of_values = engines.kept(values(settled, reads, settings))
-    seen = reads if transactions is None else visible_reads(reads, settled)
+    seen = reads if transactions is None else visible_reads(reads, settled, of_values)
     pieces = engines.kept(poll_pieces(seen, split))
     found = [
         inconsistent_offsets(sends, reads),

@@ -18,6 +18,7 @@ ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
 _ID = ["run_id", "transactional_id"]
 _TRANSACTION = ["run_id", "transaction"]
 _PLACE = ["run_id", "topic", "partition", "offset"]
+_VALUE = ["run_id", "value_id"]
 
 
 def settled_sends(sends: DataFrame, transactions: DataFrame | None) -> DataFrame:
@@ -83,11 +84,21 @@ def _superseded(sends: DataFrame, transactions: DataFrame) -> DataFrame:
     )
 
 
-def visible_reads(reads: DataFrame, sends: DataFrame) -> DataFrame:
+def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> DataFrame:
     """Reads without those of places where a transaction was aborted: who passes them by skips
-    nothing."""
+    nothing.
+
+    Where the answer was lost, nobody was told the place. It is where the value was read, if all
+    that may have stored the value was aborted.
+
+    Args:
+        reads: the trace's table.
+        sends: with `settled_sends`.
+        values: the table of `values.values`.
+    """
     places = sends.where("hidden and offset is not null").select(*_PLACE).distinct()
-    return reads.join(places, _PLACE, "left_anti")
+    aborted = values.where("unplaced > 0 and oks + unknowns = 0").select(*_VALUE)
+    return reads.join(places, _PLACE, "left_anti").join(aborted, _VALUE, "left_anti")
 
 
 def counted_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:

@@ -21,15 +21,19 @@ def writer_cases(sends: DataFrame) -> DataFrame:
     that came later. Sends that definitely failed do not count. Each producer that begins within
     another's interval is one case, so that n writers at once are n - 1.
     """
+    # Of what is sent in the same microsecond, the lower value counts as sent first.
+    at = f.struct("send_us", "value_id")
     spans = (
         sends.where("outcome != 'fail'")
         .groupBy(*_PARTITION, "group", "producer")
         .agg(
             f.min("send_us").alias("start_us"),
             f.max(f.greatest("send_us", "answer_us")).alias("end_us"),
-            f.min_by("value_id", "send_us").alias("first_value"),
-            f.max_by("value_id", "send_us").alias("last_value"),
+            f.min(at).alias("first"),
+            f.max(at).alias("last"),
         )
+        .withColumn("first_value", f.col("first.value_id"))
+        .withColumn("last_value", f.col("last.value_id"))
         .withColumn("span", f.struct("end_us", "producer", "group", "last_value"))
     )
     earlier = (

@@ -112,7 +112,10 @@ def _audit(
     strict: bool,
 ) -> Mapping[str, int]:
     """Make the tables of the result, and tell how many bad rows of which run are left out."""
-    bad_rows = read_tables(connection, found, AUDITED, strict=strict)
+    tables = read_tables(connection, found, AUDITED)
+    if strict:
+        tables.require_none()
+    bad_rows = tables.bad_rows()
     configuration = configuration_of(found.traces, bad_rows)
     audit_tables(connection, configuration, witnesses, expect=expect)
     return bad_rows

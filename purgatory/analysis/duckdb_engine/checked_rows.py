@@ -58,12 +58,6 @@ def constant_cell(source: Source, kind: str) -> Cell:
     return Cell(f"CAST({source.value} AS {duckdb_type(kind)})")
 
 
-def make_table(connection: duckdb.DuckDBPyConnection, name: str, kinds: Mapping[str, str]) -> None:
-    """An empty temporary table, in place of what has its name."""
-    columns = ", ".join(f"{named(column)} {duckdb_type(kind)}" for column, kind in kinds.items())
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {named(name)} ({columns})")
-
-
 def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
     """Let a table take the rows in which nothing is wrong; how many these are."""
     columns = ", ".join(map(named, TABLES[table]))

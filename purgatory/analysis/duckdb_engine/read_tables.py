@@ -11,7 +11,7 @@ reads with Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import duckdb
@@ -24,11 +24,11 @@ from purgatory.analysis.duckdb_engine.checked_rows import (
     constant_cell,
     insert_good,
     list_bad,
-    make_table,
     named,
 )
 from purgatory.analysis.duckdb_engine.json_lines import ARROW_KINDS, JsonLines
 from purgatory.analysis.duckdb_engine.parquet_rows import ParquetRows
+from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.cell_types import Cell
@@ -64,6 +64,13 @@ class ReadTables:
         )
         names = ("table", "reason", "rows", "files")
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def bad_rows(self) -> Mapping[str, int]:
+        """How many rows and files of each run are left out."""
+        found = self._connection.execute(
+            'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
+        )
+        return dict(found.fetchall())
 
     def require_none(self) -> None:
         """Be content only if nothing is in the quarantine.

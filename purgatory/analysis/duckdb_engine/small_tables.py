@@ -27,7 +27,7 @@ def make_table(
         rows: few.
     """
     kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({kinds})")
+    connection.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" ({kinds})')
     if rows:
         places = ", ".join("?" for _ in columns)
         connection.executemany(f"INSERT INTO {name} VALUES ({places})", rows)

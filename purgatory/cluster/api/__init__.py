@@ -97,13 +97,17 @@ HANDLERS: Mapping[int, Handler] = {
 }
 
 
-def answer(broker: Broker, request: Request, connection: Connection) -> Awaitable[Answer]:
+def answer(broker: Broker, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
     """Answer a request, as far as its client may ask.
 
     Raises:
         BadRequestError: the client has yet to say who it is, or nobody serves the API.
     """
-    if request.api_key not in sasl.BEFORE_AUTHENTICATION and not sasl.is_authenticated(connection):
+    if (
+        connection.listener.sasl
+        and request.api_key not in sasl.BEFORE_AUTHENTICATION
+        and not sasl.is_authenticated(connection)
+    ):
         raise BadRequestError(f"{request.api_name} before the client said who it is")
     handler = HANDLERS.get(request.api_key)
     if handler is None:

@@ -9,6 +9,8 @@ from typing import TypeVar
 from purgatory.core.errors import PurgatoryClosedError
 
 T = TypeVar("T")
+_COORDINATOR_TIMEOUT_S = 6.0
+"""Longer than what it writes may take to be replicated."""
 
 
 def answer_of(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
@@ -28,3 +30,17 @@ def answer_of(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[
     except PurgatoryClosedError:
         pass
     return answered
+
+
+async def coordinator_answer(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
+    """As ``answer_of``, of another broker's model: ``silent`` if it doesn't answer.
+
+    It may have been killed, which cuts no connection of the client's that waits here.
+    """
+    answer = answer_of(ask)
+    if answer.done():
+        return answer.result()
+    try:
+        return await asyncio.wait_for(answer, _COORDINATOR_TIMEOUT_S)
+    except TimeoutError:
+        return silent

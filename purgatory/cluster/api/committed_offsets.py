@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
@@ -18,8 +18,10 @@ from purgatory.kafka import (
     ProducerIdentity,
     TopicPartition,
 )
-from purgatory.kafka.transactions.transaction_verification import PASSING, verified
+from purgatory.kafka.transactions.transaction_verification import PASSING, added, verified
 
+_ADDED_SINCE = 5
+"""The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
 _SEVERAL_GROUPS_SINCE = 8
 _EPOCHS_SINCE = 9
 _BY_IDS_SINCE = 10
@@ -101,7 +103,14 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     place = broker.groups.place_of(body.group_id)
     coordinator_of = broker.cluster.coordinator_of
-    code = verified(body.transactional_id, producer, [place], coordinator_of)[place]
+    asked = body.transactional_id, producer, [place]
+    if request.api_version >= _ADDED_SINCE:
+        codes_of_place = await coordinator_answer(
+            partial(added, *asked, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        )
+        code = codes_of_place[place]
+    else:
+        code = verified(*asked, coordinator_of)[place]
     if code in PASSING or not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,9 @@ _OWN_IDS_SINCE = 1
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
+def heartbeat(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer | Awaitable[Answer]:
     """Take a sign of life; answered once what it changes is replicated."""
     body = request.body
     names = body.subscribed_topic_names
@@ -50,10 +53,22 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
         viewer=Viewer(connection.principal, connection.host),
     )
-    answer: ConsumerHeartbeatAnswer = await answer_of(
+    answered: asyncio.Future[ConsumerHeartbeatAnswer] = answer_of(
         partial(broker.groups.consumer_heartbeat, asked)
     )
-    settings = broker.cluster.group_settings(body.group_id)
+    if answered.done():
+        return _beaten(broker, body.group_id, answered.result())
+    return _beaten_later(broker, body.group_id, answered)
+
+
+async def _beaten_later(
+    broker: Broker, group_id: str, answered: asyncio.Future[ConsumerHeartbeatAnswer]
+) -> Answer:
+    return _beaten(broker, group_id, await answered)
+
+
+def _beaten(broker: Broker, group_id: str, answer: ConsumerHeartbeatAnswer) -> Answer:
+    settings = broker.cluster.group_settings(group_id)
     return told(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
 
 

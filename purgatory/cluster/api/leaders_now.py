@@ -29,9 +29,12 @@ def leader_hints(
         listener: by which the client came.
         answers: what it is answered.
     """
-    wrong = [key for key, answer in answers.items() if answer.error in _HINTED]
-    if not wrong:
+    for answer in answers.values():
+        if answer.error in _HINTED:
+            break
+    else:
         return NO_HINTS
+    wrong = [key for key, answer in answers.items() if answer.error in _HINTED]
     leaders = {}
     for key in wrong:
         topic = cluster.topic_of(key[0])

@@ -6,6 +6,9 @@ purgatory RemoteListOffsets.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -30,28 +33,47 @@ _EARLIEST_PENDING_UPLOAD = -6
 _NO_EPOCH = -1
 _NO_TIME = -1
 _NO_TIMEOUT = timedelta(0)
+_SLICE_S = 0.005
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
 _log = Logger("purgatory.cluster")
 
 
 async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell one offset for each partition."""
+    """Tell one offset for each partition.
+
+    Others are served between two partitions: a lookup by time may open a batch of many megabytes.
+    """
     body = request.body
     committed_only = getattr(body, "isolation_level", 0) == 1
     in_tier = await _found_in_tier(broker, body)
+    counts = Counter(
+        (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
+    )
+    topics = []
+    slice_end_s = time.monotonic() + _SLICE_S
+    for topic in body.topics:
+        partitions = []
+        for asked in topic.partitions:
+            if counts[topic.name, asked.partition_index] > 1:  # as Kafka: which one is meant?
+                told = _nothing(asked, ErrorCode.INVALID_REQUEST)
+            else:
+                told = _offset(broker, topic.name, asked, committed_only, in_tier)
+            partitions.append(told)
+            if time.monotonic() >= slice_end_s:
+                await asyncio.sleep(0)
+                slice_end_s = time.monotonic() + _SLICE_S
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"throttle_time": 0, "topics": topics}
+
+
+def _nothing(asked: Any, error: ErrorCode) -> dict[str, Any]:
     return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _offset(broker, topic.name, asked, committed_only, in_tier)
-                    for asked in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ],
+        "partition_index": asked.partition_index,
+        "error_code": int(error),
+        "timestamp": -1,
+        "offset": -1,
+        "leader_epoch": -1,
     }
 
 
@@ -79,13 +101,7 @@ def _offset(
     committed_only: bool,
     in_tier: Mapping[TopicPartition, RemoteOffset],
 ) -> dict[str, Any]:
-    values = {
-        "partition_index": asked.partition_index,
-        "error_code": 0,
-        "timestamp": -1,
-        "offset": -1,
-        "leader_epoch": -1,
-    }
+    values = _nothing(asked, ErrorCode.NONE)
     topic_partition = TopicPartition(topic, asked.partition_index)
     partition = broker.manager.partition(topic_partition)
     if partition is None:

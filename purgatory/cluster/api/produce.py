@@ -11,7 +11,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from purgatory.cluster.api.access import asked_by
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
 from purgatory.cluster.api.leaders_now import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.fixed_answers import produce_answer
 from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
 from purgatory.cluster.protocol.leader_hints import Key
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.record_contents import codec_of
+from purgatory.cluster.record_contents import Room, codec_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.record_validation import validated
 from purgatory.kafka import (
@@ -32,18 +32,23 @@ from purgatory.kafka import (
 from purgatory.kafka.log import ZSTD
 from purgatory.kafka.security.acl import Operation
 from purgatory.kafka.topic_state import Topic
-from purgatory.kafka.transactions.transaction_verification import refused_outside
+from purgatory.kafka.transactions.transaction_verification import refused_outside, take_in
 
 _ALL = -1
 _HEADER_BYTES = 61
 _LENGTH_FROM = 12
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
+_TAKEN_IN_SINCE = 12
+"""The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
 
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
+_NOT_TAKEN_IN = PartitionProduceResponse(
+    ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't answer"
+)
 _FORBIDDEN = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _WHY_UNSAVED = "the cluster's metadata can't be saved"
 _UNSAVED = PartitionProduceResponse(ErrorCode.KAFKA_STORAGE_ERROR, message=_WHY_UNSAVED)
@@ -59,7 +64,9 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     keys: dict[TopicPartition, Key] = {}
+    transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
+    room = Room(broker.cluster.config.limits.frame_bytes)
     ask = asked_by(broker, request, connection)
     for topic in body.topic_data:
         asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
@@ -77,18 +84,29 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             )
             keys[topic_partition] = (asked, partition.index)
             try:
-                entries[topic_partition] = _validated(
-                    broker, topic_partition, partition.records, request.api_version
+                batches = _validated(
+                    broker, topic_partition, partition.records, request.api_version, room
                 )
+                entries[topic_partition] = batches
+                transactional = transactional or batches[0].transactional
             except KafkaError as error:
                 refused[asked, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message
                 )
     try:
-        if any(batches[0].transactional for batches in entries.values()):
-            outside = refused_outside(
-                broker.manager, body.transactional_id, entries, broker.cluster.coordinator_of
+        if transactional:
+            asked_of = (
+                broker.manager,
+                body.transactional_id,
+                entries,
+                broker.cluster.coordinator_of,
             )
+            if request.api_version >= _TAKEN_IN_SINCE:
+                outside = await coordinator_answer(
+                    partial(take_in, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
+                )
+            else:
+                outside = refused_outside(*asked_of)
             for topic_partition, why_outside in outside.items():
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = why_outside
@@ -112,10 +130,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:
         return None
-    told = refused | {keys[topic_partition]: answer for topic_partition, answer in answers.items()}
-    return produce_answer(
-        request.api_version, told, leader_hints(broker.cluster, connection.listener, told)
-    )
+    for topic_partition, told in answers.items():
+        refused[keys[topic_partition]] = told
+    hints = leader_hints(broker.cluster, connection.listener, refused)
+    return produce_answer(request.api_version, refused, hints)
 
 
 def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
@@ -129,7 +147,11 @@ def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResp
 
 
 def _validated(
-    broker: Broker, topic_partition: TopicPartition, records: bytes | None, version: int
+    broker: Broker,
+    topic_partition: TopicPartition,
+    records: bytes | None,
+    version: int,
+    room: Room,
 ) -> list[RecordBatch]:
     batches = split_batches(records or b"")
     if version < _WITH_ZSTD and any(codec_of(batch) == ZSTD for batch in batches):
@@ -140,7 +162,7 @@ def _validated(
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return batches  # to be refused by why it isn't here
-    return validated(batches, partition.log.config, topic_partition, broker.now_ms)
+    return validated(batches, partition.log.config, topic_partition, broker.now_ms, room)
 
 
 def _with_append_times(broker: Broker, answers: Answers) -> Answers:
@@ -167,7 +189,8 @@ def _with_append_times(broker: Broker, answers: Answers) -> Answers:
 
 def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:
     """Return the answers to what may not be appended now; None if it may."""
-    if broker.cluster.fault.refuses_produce(broker.broker_id):
+    fault = broker.cluster.fault
+    if fault.active and fault.refuses_produce(broker.broker_id):
         return dict.fromkeys(entries, _REFUSED)
     return None if broker.cluster.is_saved() else dict.fromkeys(entries, _UNSAVED)
 

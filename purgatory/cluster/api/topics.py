@@ -19,8 +19,6 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.tiers.tier_settings import check_tiering
-from purgatory.kafka.topic_settings import checked_settings
 from purgatory.kafka.topic_state import Topic
 
 _NONE = 0
@@ -119,8 +117,7 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
         return _Refused(_TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
     try:
         given = {one.name: one.value for one in asked.configs}
-        settings = checked_settings(given, cluster.setting)
-        check_tiering(settings, cluster.setting)
+        settings = cluster.checked_settings(given)
     except KafkaError as error:
         return _Refused(int(error.code), error.message)
     if asked.assignments:

@@ -14,16 +14,20 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.made_batches import made_marker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import end_transaction_answer
+from purgatory.cluster.protocol.fixed_requests import END_RAISES
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
     EndTransaction,
     ErrorCode,
+    InitAnswer,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
     write_markers,
 )
+from purgatory.kafka.errors import ClusterError
 
+_UNSAVED = InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _PRODUCER_FENCED_SINCE = 2
 _SEVERAL_SINCE = 4
 
@@ -120,18 +124,33 @@ async def add_offsets_to_txn(broker: Broker, request: Request, connection: Conne
 
 
 async def end_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Commit or abort; answered when the markers are on all partitions."""
+    """Commit or abort; answered when the markers are on all partitions, since version 5 with who
+    the producer is from then on."""
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     how = EndTransaction.COMMIT if body.committed else EndTransaction.ABORT
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    version = request.api_version
+    asked = body.transactional_id, producer, how
+    answer = _UNSAVED
     if broker.cluster.is_saved():
-        code = await answer_of(
-            partial(broker.transactions.end, body.transactional_id, producer, how)
-        )
+        if version >= END_RAISES:
+            answer = await _ended_anew(broker, *asked)
+        else:
+            code: ErrorCode = await answer_of(partial(broker.transactions.end, *asked))
+            answer = InitAnswer(code)
     if not broker.cluster.is_saved():
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return end_transaction_answer(request.api_version, _told(code, request.api_version))
+        answer = _UNSAVED
+    return end_transaction_answer(version, _told(answer.error, version), *answer[1:])
+
+
+async def _ended_anew(
+    broker: Broker, transactional_id: str, producer: ProducerIdentity, how: EndTransaction
+) -> InitAnswer:
+    end = partial(broker.transactions.end_anew, transactional_id, producer, how)
+    try:
+        return await answer_of(end)
+    except ClusterError:  # no new id can be given out, which is in the log
+        return _UNSAVED
 
 
 async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -7,9 +7,16 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import SUPPORTED, Request
 
 _UNSUPPORTED_VERSION = 35
+_LEAST_0_SINCE = 4
+"""Before, clients don't know features whose least level is 0."""
 _PRODUCE = 0
 _PRODUCE_OLDEST_TOLD = 0
 """It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
+
+
+_TRANSACTIONS = "transaction.version"
+_TRANSACTIONS_LEVEL = 2
+"""Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
 
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -25,4 +32,16 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
             for key, (oldest, newest) in SUPPORTED.items()
         ],
         "throttle_time": 0,
+        "supported_features": [
+            {"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_LEVEL}
+        ]
+        * (request.api_version >= _LEAST_0_SINCE),
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {
+                "name": _TRANSACTIONS,
+                "min_version_level": _TRANSACTIONS_LEVEL,
+                "max_version_level": _TRANSACTIONS_LEVEL,
+            }
+        ],
     }

@@ -137,7 +137,7 @@ class Control:
     async def _begin_fault(self, request: web.Request) -> web.Response:
         try:
             asked = await request.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter where brackets are too deep
             raise ClusterError(f"a fault is asked for in JSON: {error}") from None
         result = await begin_fault(self._cluster.fault, asked)
         return web.json_response(result)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from types import CoroutineType
 from typing import Any, NamedTuple, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
@@ -44,10 +45,15 @@ _UNSUPPORTED_VERSION = 35
 Answer = Mapping[str, Any] | bytes | None
 """The fields of an answer, or its body as bytes; None sends none."""
 
-Serve = Callable[[Request, "Connection"], Awaitable[Answer]]
+Serve = Callable[[Request, "Connection"], Answer | Awaitable[Answer]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
 """Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
 returns is to be waited for."""
+
+
+async def waited_for(answer: Answer | Awaitable[Answer]) -> Answer:
+    """Return an answer that may have to be waited for."""
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 class Limits(NamedTuple):
@@ -270,6 +276,10 @@ class Connection(asyncio.Protocol):
         """Send an answer; False where the client is gone."""
         if self._transport is None or self._transport.is_closing():
             return False
+        if not self._unread and not self._unsent:
+            self._active_s = self._rounds.now_s()
+            self._transport.write(frame)
+            return True
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
         if not self._unread or self._unsent_bytes > _TOGETHER_BYTES:
@@ -395,7 +405,11 @@ class Connection(asyncio.Protocol):
                 raise
             # A client with too new a version is told, in the oldest, which ones there are.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
-        values = await self._serve(request, self)
+        values = self._serve(request, self)
+        if isinstance(values, CoroutineType):
+            values = await values
+        elif type(values) is not bytes:
+            values = await waited_for(values)
         if values is None:
             return
         if self._transport is None:

@@ -1,16 +1,23 @@
 """The answers to what `fixed_requests` reads, by layouts written out, too.
 
-Ground rules: no state.
+Ground rules: no state but a cache of names as they are written.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from purgatory.cluster.protocol.fixed_requests import END_FLEXIBLE, FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
+from purgatory.cluster.protocol.fixed_requests import (
+    END_FLEXIBLE,
+    END_RAISES,
+    FETCH_FLEXIBLE,
+    PRODUCE_FLEXIBLE,
+    PRODUCER,
+)
 from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
@@ -33,6 +40,7 @@ _NO_ASSIGNMENT = struct.Struct(">iibB")  # epoch, interval, null, no tagged fiel
 _LEADER = struct.Struct(">BBBiiB")  # one field, as above
 _NULL = -1
 _PRODUCE_HINTS = 10
+_KEPT = 1_024
 _FETCH_ENDPOINTS = 16
 
 
@@ -68,8 +76,9 @@ def _write_compact_length(length: int) -> bytes:
     return bytes(written)
 
 
-_WRITE_PLAIN = _Writing(_write_plain_string, _INT.pack, b"")
-_WRITE_COMPACT = _Writing(_write_compact_string, _write_compact_length, b"\0")
+# The same few topics are named all the time.
+_WRITE_PLAIN = _Writing(lru_cache(_KEPT)(_write_plain_string), _INT.pack, b"")
+_WRITE_COMPACT = _Writing(lru_cache(_KEPT)(_write_compact_string), _write_compact_length, b"\0")
 
 
 def produce_answer(
@@ -88,7 +97,8 @@ def produce_answer(
     topics = _by_topic(answers)
     parts = [length(len(topics))]
     for topic, partitions in topics.items():
-        parts += _topic(topic, string), length(len(partitions))
+        name = string(topic) if isinstance(topic, str) else topic.bytes
+        parts += name, length(len(partitions))
         for partition, answer in partitions:
             error, base_offset, time_ms = answer.error, answer.base_offset, answer.append_time_ms
             if version < 5:
@@ -199,6 +209,9 @@ def heartbeat_answer(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> bytes
     )
 
 
-def end_transaction_answer(version: int, error: int) -> bytes:
-    """Return the body of the answer to the end of a transaction."""
-    return _ERROR_ALONE.pack(0, error) + (b"\0" if version >= END_FLEXIBLE else b"")
+def end_transaction_answer(version: int, error: int, producer_id: int, epoch: int) -> bytes:
+    """Return the body of the answer to the end of a transaction, with who the producer is then."""
+    body = _ERROR_ALONE.pack(0, error)
+    if version >= END_RAISES:
+        body += PRODUCER.pack(producer_id, epoch)
+    return body + (b"\0" if version >= END_FLEXIBLE else b"")

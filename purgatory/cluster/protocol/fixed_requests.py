@@ -8,8 +8,7 @@ that check themselves; that costs more than to append a record. Here a run of nu
 A request that is in any way unusual is left to that codec, which understands or refuses it: one
 that is cut off or too long, with null where nothing may be null, with tagged fields, forgotten
 topics, or arrays of more than ``_FEW`` elements; a sign of life of a member with news. What is read
-here has the names and the values
-that it has there.
+here has the names and the values that it has there.
 
 Ground rules
 ------------
@@ -31,6 +30,8 @@ from uuid import UUID
 PRODUCE_FLEXIBLE = 9
 FETCH_FLEXIBLE = 12
 END_FLEXIBLE = 3
+END_RAISES = 5
+"""The version of EndTxn from which on it raises the producer's epoch."""
 """From these versions on lengths are compact, and structures end with tagged fields."""
 PRODUCE_BY_IDS = 13
 FETCH_BY_IDS = 13
@@ -43,15 +44,15 @@ _HEADER_BYTES = 8  # the API, its version, the request's number
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
-_ONE_TOPIC = struct.Struct(">hhiih")  # no transaction, acks, timeout, topics, the name's length
+_ONE_TOPIC = struct.Struct(">hiih")  # acks, timeout, topics, the name's length
 _ONE_PARTITION = struct.Struct(">iii")  # partitions, index, the records' length
-_NULL = -1
+_NO_STRING = b"\xff\xff"
 _FETCH_TERMS = struct.Struct(">iiiib")
 _CONSUMER = struct.pack(">i", -1)
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 _SESSION = struct.Struct(">ii")
-_PRODUCER = struct.Struct(">qh")
+PRODUCER = struct.Struct(">qh")
 _ADDED_TO_ONE = 3  # up to this version partitions are added to one transaction
 
 
@@ -317,22 +318,24 @@ def _read_produce(
 
 
 def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
-    """Read a produce for one partition outside of transactions, with three looks; None if it has
-    more. Most have no more, and their number is what a broker's time goes into."""
+    """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
+    their number is what a broker's time goes into."""
+    has_id = frame[at : at + 2] != _NO_STRING
+    transactional_id, at = _plain_string(frame, at) if has_id else (None, at + 2)
     name_at = at + _ONE_TOPIC.size
     if len(frame) < name_at:
         return None
-    transaction, acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
+    acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
     partitions_at = name_at + name_bytes
     records_at = partitions_at + _ONE_PARTITION.size
-    if transaction != _NULL or topics != 1 or name_bytes < 0 or len(frame) < records_at:
+    if topics != 1 or name_bytes < 0 or len(frame) < records_at:
         return None
     partitions, index, size = _ONE_PARTITION.unpack_from(frame, partitions_at)
     if partitions != 1 or records_at + size != len(frame):
         return None
     name = frame[name_at:partitions_at].decode()
     topic = ProducedTopic(name, (ProducedPartition(index, frame[records_at:]),))
-    return ProduceBody(None, acks, _duration(timeout_ms), (topic,))
+    return ProduceBody(transactional_id, acks, _duration(timeout_ms), (topic,))
 
 
 _ASKED = {
@@ -419,9 +422,9 @@ def _read_added(
     if version > _ADDED_TO_ONE:
         raise _UnusualError
     transactional_id, at = _text(frame, at, string)
-    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
+    producer_id, epoch = PRODUCER.unpack_from(frame, at)
     topics = []
-    topic_count, at = length(frame, at + _PRODUCER.size)
+    topic_count, at = length(frame, at + PRODUCER.size)
     if not 0 <= topic_count <= _FEW:
         raise _UnusualError
     for _ in range(topic_count):
@@ -442,8 +445,8 @@ def _read_end(
     frame: bytes, at: int, version: int, reading: _Reading
 ) -> tuple[EndTransactionBody, int]:
     transactional_id, at = _text(frame, at, reading.string)
-    producer_id, epoch = _PRODUCER.unpack_from(frame, at)
-    at += _PRODUCER.size
+    producer_id, epoch = PRODUCER.unpack_from(frame, at)
+    at += PRODUCER.size
     committed = frame[at]
     if committed > 1:
         raise _UnusualError

@@ -147,7 +147,7 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
         hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         item = _field_step(typing.get_args(hint)[0], kafka_type, compact)
-        return _array_step(item, compact)
+        return _array_step(item, compact, may_be_null)
     if is_dataclass(hint):
         nested: Any = hint
         return _nullable_step(_entity_step(nested)) if may_be_null else _entity_step(nested)
@@ -183,14 +183,17 @@ def _bytes_step(compact: bool, length_bytes: int) -> _Step:
     return go
 
 
-def _array_step(item: _Step | int, compact: bool) -> _Step:
+def _array_step(item: _Step | int, compact: bool, may_be_null: bool) -> _Step:
     def go(look: _Look, at: int) -> int:
         byte = look.data[at]
         if compact and byte < 0x80:  # as above
             count, at = byte - 1, at + 1
         else:
             count, at = _length(look.data, at, compact, 4)
-        count = max(0, count)
+        if count < 0:
+            if not may_be_null:
+                raise BadRequestError("null in the place of an array")
+            return at
         look.count(count, at)
         if isinstance(item, int):
             return at + item * count

@@ -9,7 +9,7 @@ milliseconds.
 
 Ground rules
 ------------
-* No state but caches of what each class of `kio` is made of.
+* No state but caches: of what each class of `kio` is made of, and of durations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
@@ -54,11 +54,11 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     21: (0, 2),  # DeleteRecords
     22: (0, 4),  # InitProducerId
     23: (2, 4),  # OffsetForLeaderEpoch
-    24: (0, 4),  # AddPartitionsToTxn: later ones, and EndTxn's, are for KIP-890's epochs
+    24: (0, 4),  # AddPartitionsToTxn
     25: (0, 3),  # AddOffsetsToTxn
-    26: (0, 4),  # EndTxn
+    26: (0, 5),  # EndTxn: from version 5 on it raises the epoch, for whom leaders add partitions
     27: (1, 1),  # WriteTxnMarkers
-    28: (0, 4),  # TxnOffsetCommit
+    28: (0, 5),  # TxnOffsetCommit
     29: (1, 3),  # DescribeAcls
     30: (1, 3),  # CreateAcls
     31: (1, 3),  # DeleteAcls
@@ -96,11 +96,12 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
 
 API_VERSIONS = 18
 
-_TAIL_BYTES: Mapping[int, int] = {3: 3, 51: 1}
+_TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
 """By how much requests of an API, in flexible versions, may be longer than their fields.
 
-librdkafka leaves four bytes for Metadata's count of topics, and "all" takes one; it ends
-AlterUserScramCredentials by a byte too much. Kafka overlooks what follows the fields."""
+librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
+one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka overlooks what
+follows the fields."""
 
 _START = struct.Struct(">hhi")
 _START_OF_ANSWER = struct.Struct(">ii")
@@ -205,6 +206,7 @@ def build(entity_class: Any, values: Any) -> Any:
     return entity_class(**arguments)
 
 
+@lru_cache(maxsize=256)  # clients ask for the same few all the time
 def milliseconds(duration: timedelta) -> int:
     """Return a duration of the codec's in milliseconds."""
     return duration // _MILLISECOND

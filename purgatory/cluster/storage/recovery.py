@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from purgatory.cluster.storage.producer_snapshot import load_snapshot, remove_snapshots
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
 from purgatory.cluster.storage.stored_log import StoredLog, saved_bounds
 from purgatory.core.fault_log import Logger
@@ -88,7 +89,11 @@ def load_log(
         path.unlink()  # it was not finished: what it was to replace is there
     bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
     start_offset, local_start = saved_bounds(folder, noted.start_offset)
+    bases = _without_dropped(folder, bases, local_start)
     log = StoredLog(folder, config, fsync, min([local_start, *bases]))
+    known = load_snapshot(folder, log.segment_bases[0])
+    if known is not None:
+        log.begin_with(known)
     damage: str | None = None
     for base_offset in bases:
         file = SegmentFile(folder, base_offset)
@@ -114,7 +119,22 @@ def load_log(
         log.drop_local_up_to(local_start)
     else:
         log.delete_up_to(start_offset)
+    remove_snapshots(folder, but_of=log.segment_bases[0])
     return log
+
+
+def _without_dropped(folder: Path, bases: list[int], local_start: int) -> list[int]:
+    """Remove the files of segments that were dropped, but are there; return the others' bases.
+
+    Where nothing is written of the producers behind them, they are read back for these.
+    """
+    first = max([base for base in bases if base <= local_start], default=0)
+    if load_snapshot(folder, first) is None:
+        return bases
+    for base in bases:
+        if base < first:
+            SegmentFile(folder, base).remove()
+    return [base for base in bases if base >= first]
 
 
 def _sound_batch(data: bytes) -> RecordBatch:

@@ -57,12 +57,20 @@ class SegmentFile:
             while written < len(data):
                 written += os.pwrite(self._descriptor, data[written:], at + written)
             if fsync is Fsync.ALWAYS:
-                os.fdatasync(self._descriptor)
+                self.force()
         except OSError:
             os.ftruncate(self._descriptor, at)
             raise
         self.size = at + len(data)
         return at
+
+    def force(self) -> None:
+        """Force all that was written onto the disk.
+
+        Raises:
+            OSError: the disk refuses it.
+        """
+        os.fdatasync(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
         """Return ``size`` bytes from ``at`` on."""

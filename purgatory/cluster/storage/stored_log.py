@@ -8,6 +8,8 @@ Ground rules
 * ``start`` holds the log's start offset once records were deleted, and where it begins here, if
   what comes before is in the remote tier; and a checksum. It is written before any file goes, so
   that files that are missing are known from files that went.
+* What is known of the producers whose batches go with a file is written before it goes, too
+  (`producer_snapshot`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from purgatory.cluster.storage.producer_snapshot import remove_snapshots, save_snapshot
 from purgatory.cluster.storage.segment_file import (
     REPLACEMENT_SUFFIX,
     Fsync,
@@ -81,7 +84,22 @@ class StoredLog(Log):
         self._saved_bounds = saved_bounds(folder)
         self._refused = False  # by the disk, at the last append
 
+    @property
+    def _when(self) -> Fsync:
+        return Fsync.ALWAYS if self.config.forces else self._fsync
+
     # ---- what the model does, and the files after it
+
+    def configure(self, config: LogConfig) -> None:
+        """Go on with other settings; what they have forced onto the disk is forced now."""
+        before = self._when
+        super().configure(config)
+        if self._when is not before and config.forces:
+            try:
+                for file in self._files.values():
+                    file.force()
+            except OSError as error:
+                _log.error("log_not_forced", folder=str(self._folder), reason=error.strerror)
 
     def append(self, batch: RecordBatch) -> int:
         """Append as any log does, and write.
@@ -101,7 +119,7 @@ class StoredLog(Log):
         # Written first: where the disk refuses it, the log is as it was.
         try:
             file = self._file_of(self._bases[-1])
-            at = file.append(data, self._fsync)
+            at = file.append(data, self._when)
         except OSError as error:
             raise self._not_written(error) from error
         if self._refused:
@@ -132,6 +150,7 @@ class StoredLog(Log):
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Begin anew, in new files."""
+        remove_snapshots(self._folder)
         for file in self._files.values():
             file.remove()
         self._files.clear()
@@ -227,8 +246,20 @@ class StoredLog(Log):
             file.truncate(self._active.size_bytes)
 
     def _remove_files(self) -> None:
-        for base_offset in self._files.keys() - set(self._bases):
+        """Remove the files of segments that aren't in the log any more, lowest first."""
+        gone = sorted(self._files.keys() - set(self._bases))
+        first = self._bases[0]
+        are_dropped = bool(gone) and gone[0] < first
+        if are_dropped:
+            try:
+                save_snapshot(self._folder, first, self._before, self._when is Fsync.ALWAYS)
+            except OSError as error:
+                _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
+                return  # the next deletion tries again
+        for base_offset in gone:
             self._files.pop(base_offset).remove()
+        if are_dropped:
+            remove_snapshots(self._folder, but_of=first)
 
     def _save_start(self) -> bool:
         """Note the log's start, so that what was deleted does not come back; say if it is noted."""
@@ -254,7 +285,7 @@ class StoredLog(Log):
         offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
         with new.open("wb") as file:
             file.write(b"%08x %b" % (crc32c(offsets), offsets))
-            if self._fsync is Fsync.ALWAYS:
+            if self._when is Fsync.ALWAYS:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(new, self._folder / START_FILE)

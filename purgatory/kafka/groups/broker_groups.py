@@ -253,7 +253,7 @@ class BrokerGroups(MixedGroups):
             GroupRefusal: another broker coordinates the group, this one can't tell yet, or the
                 member is none of this epoch.
         """
-        self._check_may_tell(group_id)
+        self._check_may_tell(self._partition(group_id))
         if group_id in self.consumers.groups:
             self.consumers.check_fetch(group_id, member_id, epoch)
         return self.offsets.of_group(group_id)

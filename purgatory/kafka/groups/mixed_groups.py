@@ -135,8 +135,9 @@ class MixedGroups(GroupCoordinator):
     ) -> None:
         try:
             if asked.group_id:
-                self.check_coordinated(asked.group_id)
-                self._check_may_tell(asked.group_id)
+                partition = self._partition(asked.group_id)
+                super().check_coordinated(asked.group_id)
+                self._check_may_tell(partition)
                 if asked.epoch == JOIN_EPOCH:
                     asked.check()
                 self._make_way(coordinator, asked)
@@ -188,7 +189,7 @@ class MixedGroups(GroupCoordinator):
             super()._join(group_id, member_id, joined, ids_first, respond)
             return
         self.check_session_timeout(joined)
-        self._check_may_tell(group_id)
+        self._check_may_tell(self._partition(group_id))
         new_id = self._new_member_id(joined.instance_id or joined.client_id)
         self._classic.join(group, member_id, new_id, joined, respond)
 
@@ -330,9 +331,9 @@ class MixedGroups(GroupCoordinator):
     ) -> None:
         self.offsets.write(self.place_of(group_id).partition, records, respond)
 
-    def _check_may_tell(self, group_id: str) -> None:
+    def _check_may_tell(self, partition: int) -> None:
         """Refuse while a new coordinator may have read what will not be replicated."""
-        if not self.offsets.may_tell(self._partition(group_id)):
+        if not self.offsets.may_tell(partition):
             raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _partition(self, group_id: str) -> int:
@@ -341,7 +342,7 @@ class MixedGroups(GroupCoordinator):
         Raises:
             GroupRefusal: another broker coordinates the group.
         """
-        partition = self.place_of(group_id).partition
+        partition = partition_of(group_id, self._offsets_partitions())
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition

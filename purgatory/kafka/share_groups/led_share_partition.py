@@ -30,6 +30,9 @@ from purgatory.kafka.share_groups.share_waits import (
 )
 from purgatory.kafka.topic_partition import TopicPartition
 
+RespondStart = Callable[[ErrorCode, int], object]
+"""Takes the offset at which a group begins, where there is no error."""
+
 _log = Logger("purgatory.kafka")
 _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -58,7 +61,8 @@ class LedSharePartition:
         config: what share groups are allowed.
         store: keeps how it stands.
         waits: where fetches and locks wait.
-        start: returns the offset that a group begins at that has read nothing yet.
+        start: tells the offset that a group begins at that has read nothing yet, or why it can't;
+            it may take some time.
         on_end: is called when it can't go on: it was fenced, or could not be read.
         on_idle: is called when all is kept, and nobody has any of its records.
     """
@@ -71,7 +75,7 @@ class LedSharePartition:
         config: GroupConfig,
         store: ShareStateStore,
         waits: ShareWaits,
-        start: Callable[[], int],
+        start: Callable[[RespondStart], object],
         on_end: Callable[[LedSharePartition], object],
         on_idle: Callable[[LedSharePartition], object],
     ) -> None:
@@ -105,8 +109,19 @@ class LedSharePartition:
         elif state.start_offset != NO_START:
             self._begin(state)
         else:
-            begun = state._replace(start_offset=self._start())
-            self._store.write(self.key, begun, lambda code: self._written_start(code, begun))
+            try:
+                self._start(lambda code, offset: self._found_start(code, offset, state))
+            except PurgatoryClosedError:  # killed just now: nobody is answered any more
+                self.drop()
+
+    def _found_start(self, code: ErrorCode, offset: int, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is not ErrorCode.NONE:
+            self._end(code)
+            return
+        begun = state._replace(start_offset=offset)
+        self._store.write(self.key, begun, lambda code: self._written_start(code, begun))
 
     def _written_start(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:

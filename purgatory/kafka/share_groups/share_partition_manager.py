@@ -19,6 +19,7 @@ from purgatory.kafka.groups.group_settings import EARLIEST, GroupSettings
 from purgatory.kafka.partition import Partition
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.requests import (
+    UNKNOWN_OFFSET,
     FetchIsolation,
     FetchParams,
     PartitionFetch,
@@ -33,7 +34,11 @@ from purgatory.kafka.share_groups.delayed_share_fetch import (
     ShareAnswer,
     ShareFetchParams,
 )
-from purgatory.kafka.share_groups.led_share_partition import LedSharePartition, ShareStateStore
+from purgatory.kafka.share_groups.led_share_partition import (
+    LedSharePartition,
+    RespondStart,
+    ShareStateStore,
+)
 from purgatory.kafka.share_groups.share_partition import SharePartition
 from purgatory.kafka.share_groups.share_sessions import (
     FINAL_EPOCH,
@@ -65,8 +70,8 @@ class SharePartitionManager:
         waits: where fetches and locks wait.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
-        offset_at: returns the first offset of a partition whose record is no older than so many
-            milliseconds, or None where all are.
+        offset_at: tells the first offset of a partition whose record is no older than so many
+            milliseconds, -1 where all are older, or why it can't; it may take some time.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class SharePartitionManager:
         waits: ShareWaits,
         settings_of: Callable[[str], GroupSettings],
         name_of: Callable[[UUID], str | None],
-        offset_at: Callable[[Partition, int], int | None],
+        offset_at: Callable[[Partition, int, RespondStart], object],
     ) -> None:
         self.sessions = ShareSessions(config.share_max_sessions)
         self._manager = manager
@@ -146,7 +151,7 @@ class SharePartitionManager:
             self._config,
             self._store,
             self._waits,
-            lambda: self._start_of(key.group_id, partition),
+            lambda respond: self._tell_start(key.group_id, partition, respond),
             self._forget,
             self._forget_unless_used,
         )
@@ -154,16 +159,20 @@ class SharePartitionManager:
         led.load()
         return partition, led
 
-    def _start_of(self, group_id: str, partition: Partition) -> int:
+    def _tell_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
         settings = self._settings_of(group_id)
         start = settings.share_start
-        if start == EARLIEST:
-            return partition.log_start_offset
+
+        def found(code: ErrorCode, offset: int) -> None:
+            if code is ErrorCode.NONE and offset == UNKNOWN_OFFSET:
+                offset = partition.visible_ends(settings.share_isolation)[0]
+            respond(code, offset)
+
         if isinstance(start, int):
-            found = self._offset_at(partition, start)
-            if found is not None:
-                return found
-        return partition.visible_ends(settings.share_isolation)[0]
+            self._offset_at(partition, start, found)
+        else:
+            earliest = partition.log_start_offset if start == EARLIEST else UNKNOWN_OFFSET
+            found(ErrorCode.NONE, earliest)
 
     # Sessions.
 

@@ -55,6 +55,8 @@ from purgatory.kafka.transactions.transaction_record import (
 )
 from purgatory.kafka.transactions.transaction_state import DECIDED, TransactionState
 from purgatory.kafka.transactions.transaction_steps import (
+    BY_LEADERS,
+    BY_PRODUCERS,
     HOW_OF,
     check_expected,
     check_producer,
@@ -62,8 +64,10 @@ from purgatory.kafka.transactions.transaction_steps import (
     fenced,
     initialized,
     is_ended,
+    is_ended_anew,
     new_record,
     prepared,
+    prepared_anew,
     with_partitions,
 )
 from purgatory.kafka.transactions.transaction_waits import (
@@ -170,10 +174,14 @@ class TransactionCoordinator:
         Raises:
             TransactionRefusal: it may not.
         """
+        transaction = self._known(transactional_id)
+        check_producer(transaction.record, producer)
+        return transaction
+
+    def _known(self, transactional_id: str) -> Transaction:
         transaction = self._ids.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        check_producer(transaction.record, producer)
         return transaction
 
     def _at_rest(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
@@ -260,6 +268,16 @@ class TransactionCoordinator:
             partitions: which.
             respond: takes what became of each, once that is replicated.
         """
+        self._add(transactional_id, producer, partitions, BY_PRODUCERS, respond)
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        version: int,
+        respond: RespondCodes,
+    ) -> None:
         unknown = {one for one in partitions if self._routes.leader_of(one) is None}
         if unknown:
             respond(
@@ -277,7 +295,7 @@ class TransactionCoordinator:
 
         try:
             transaction = self._at_rest(transactional_id, producer)
-            record = with_partitions(transaction.record, partitions, self._now_ms())
+            record = with_partitions(transaction.record, partitions, self._now_ms(), version)
         except TransactionRefusal as refusal:
             stored(refusal.code)
             return
@@ -300,13 +318,38 @@ class TransactionCoordinator:
             if record.state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         except TransactionRefusal as refusal:
-            is_fenced = refusal.code is ErrorCode.PRODUCER_FENCED
-            code = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else refusal.code
-            return dict.fromkeys(partitions, code)
+            return dict.fromkeys(partitions, _to_leader(refusal.code))
         return {
             one: ErrorCode.NONE if one in record.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for one in partitions
         }
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        respond: RespondCodes,
+    ) -> None:
+        """As ``verify_partitions``; what isn't in the transaction is taken into it, as leaders ask
+        for producers that leave it to them (KIP-890). Those of a producer that has taken partitions
+        in by itself are only verified: what comes late of it would begin a transaction.
+
+        Args:
+            transactional_id, producer: whose.
+            partitions: which.
+            respond: takes what became of each, once that is replicated.
+        """
+        codes = self.verify_partitions(transactional_id, producer, partitions)
+        missing = [one for one, code in codes.items() if code is ErrorCode.TRANSACTION_ABORTABLE]
+        if not missing or self.describe(transactional_id).version == BY_PRODUCERS:
+            respond(codes)
+            return
+
+        def added(found: Codes) -> None:
+            respond({**codes, **{one: _to_leader(code) for one, code in found.items()}})
+
+        self._add(transactional_id, producer, missing, BY_LEADERS, added)
 
     def end(
         self,
@@ -332,7 +375,44 @@ class TransactionCoordinator:
         if ended:
             respond(ErrorCode.NONE)
         else:
-            self._decide(transaction, how, respond)
+            self._decide(transaction, prepared(transaction.record, how, self._now_ms()), respond)
+
+    def end_anew(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        how: EndTransaction,
+        respond: RespondInit,
+    ) -> None:
+        """Commit or abort, and raise the producer's epoch, so that nothing of the transaction can
+        come late (KIP-890).
+
+        Args:
+            transactional_id, producer: whose; the same again, if it didn't get the answer.
+            how: which; an abort also where there is no transaction.
+            respond: is told when ``end`` tells it, and who the producer is from now on: where the
+                epochs are used up, of another id.
+        """
+        try:
+            transaction = self._known(transactional_id)
+            if transaction.pending is not None:
+                raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+            ended = is_ended_anew(transaction.record, producer, how)
+        except TransactionRefusal as refusal:
+            respond(InitAnswer(refusal.code))
+            return
+        record = transaction.record
+        if not ended:
+            record = prepared_anew(record, how, self._now_ms(), self._new_producer_id)
+
+        def told(code: ErrorCode) -> None:
+            is_done = code is ErrorCode.NONE
+            respond(InitAnswer(code, *record.following) if is_done else InitAnswer(code))
+
+        if ended:
+            told(ErrorCode.NONE)
+        else:
+            self._decide(transaction, record, told)
 
     # The parts of these.
 
@@ -357,7 +437,9 @@ class TransactionCoordinator:
 
         self._ids.append(transaction, None if gone else record, stored)
 
-    def _decide(self, transaction: Transaction, how: EndTransaction, respond: RespondCode) -> None:
+    def _decide(
+        self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
+    ) -> None:
         def stored(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
                 respond(code)
@@ -366,7 +448,7 @@ class TransactionCoordinator:
             self._send_markers(transaction)
             self.markers.try_complete_else_watch(waiting, [transaction.key])
 
-        self._write(transaction, prepared(transaction.record, how, self._now_ms()), stored)
+        self._write(transaction, decision, stored)
 
     def _fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
         """Abort on the coordinator's own account: the producer may do nothing more."""
@@ -379,7 +461,8 @@ class TransactionCoordinator:
         if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
             transaction.settle(fenced(transaction.record))
             self._tell_changed(transaction)
-        self._decide(transaction, EndTransaction.ABORT, decided)
+        abort = prepared(transaction.record, EndTransaction.ABORT, self._now_ms())
+        self._decide(transaction, abort, decided)
 
     # Markers.
 
@@ -513,6 +596,11 @@ class TransactionCoordinator:
     def _check(self) -> None:
         """Assert every invariant. O(transactional ids)."""
         self._ids._check()
+
+
+def _to_leader(code: ErrorCode) -> ErrorCode:
+    """The code as clients know it from answers to produces."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
 def _ignore(_: object) -> None:

@@ -30,7 +30,12 @@ class TransactionRecord(NamedTuple):
         start_ms: when it began, in milliseconds since 1970; -1 while there is none.
         update_ms: when this was written, likewise.
         last_producer_id, last_producer_epoch: before the epoch was raised by the producer itself,
-            which may not know yet that it was; -1: not known. They are not stored.
+            which may not know yet that it was; -1: not known. The epoch is not stored.
+        next_producer_id: that follows once the end that is decided is complete, since the epochs of
+            this one are used up; -1: none does.
+        version: of the protocol by which the transactional id is used since it was given to its
+            producer: 1: the producer takes partitions in; 2: leaders do, and the epoch rises with
+            each end (KIP-890); 0: not known yet.
     """
 
     state: TransactionState
@@ -42,6 +47,15 @@ class TransactionRecord(NamedTuple):
     update_ms: int = NO_TIME
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_id: int = NO_PRODUCER_ID
+    version: int = 0
+
+    @property
+    def following(self) -> ProducerIdentity:
+        """Who its producer is once the end that is decided is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
 
 TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]

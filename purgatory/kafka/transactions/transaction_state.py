@@ -3,6 +3,7 @@
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty, Dead
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty, Dead
                      -> PrepareEpochFence -> PrepareAbort
+    Empty, CompleteCommit, CompleteAbort -> PrepareAbort   of nothing, to raise the epoch
 
 PrepareCommit and PrepareAbort are the decision: once one of them is replicated, nothing changes it.
 PrepareEpochFence is never written: it stands while the coordinator aborts on its own.
@@ -37,12 +38,12 @@ _DEAD = TransactionState.DEAD
 _FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
 FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
-    _EMPTY: frozenset({_EMPTY, _ONGOING, _DEAD}),
+    _EMPTY: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
     _ONGOING: frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _FENCE}),
     _PREPARE_COMMIT: frozenset({_COMPLETE_COMMIT}),
     _PREPARE_ABORT: frozenset({_COMPLETE_ABORT}),
-    _COMPLETE_COMMIT: frozenset({_EMPTY, _ONGOING, _DEAD}),
-    _COMPLETE_ABORT: frozenset({_EMPTY, _ONGOING, _DEAD}),
+    _COMPLETE_COMMIT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
+    _COMPLETE_ABORT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
     _DEAD: frozenset(),
     _FENCE: frozenset({_PREPARE_ABORT}),
 }

@@ -17,6 +17,8 @@ from purgatory.kafka.transactions.transaction_record import (
 )
 from purgatory.kafka.transactions.transaction_state import DECIDED, IDLE, TransactionState
 
+BY_PRODUCERS, BY_LEADERS = 1, 2
+"""The versions of the protocol: who takes partitions into a transaction."""
 LAST_EPOCH = 2**15 - 2
 """The greatest epoch that a producer is given. The one above it fences it, when that is due."""
 
@@ -109,10 +111,19 @@ def initialized(
 
 
 def with_partitions(
-    record: TransactionRecord, partitions: Iterable[TopicPartition], now_ms: int
+    record: TransactionRecord,
+    partitions: Iterable[TopicPartition],
+    now_ms: int,
+    version: int = BY_PRODUCERS,
 ) -> TransactionRecord:
     """Return the record of a transaction that concerns these partitions, too; it begins, if none
     was going on. The same record, where nothing changes.
+
+    Args:
+        record: of the transactional id.
+        partitions: which.
+        now_ms: the time, in milliseconds since 1970.
+        version: of the protocol: who takes them in.
 
     Raises:
         TransactionRefusal: CONCURRENT_TRANSACTIONS: the one before is still being ended.
@@ -128,6 +139,7 @@ def with_partitions(
         partitions=together,
         start_ms=record.start_ms if begun else now_ms,
         update_ms=now_ms,
+        version=version,
     )
 
 
@@ -148,6 +160,37 @@ def is_ended(record: TransactionRecord, how: EndTransaction) -> bool:
     return True
 
 
+def is_ended_anew(
+    record: TransactionRecord, producer: ProducerIdentity, how: EndTransaction
+) -> bool:
+    """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
+    because it wasn't told its new one. It may abort though there is no transaction: it doesn't know
+    whether a leader has begun one.
+
+    Raises:
+        TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
+    """
+    if _was_raised(record, producer):
+        return is_ended(record, how)
+    check_producer(record, producer)
+    if record.state not in IDLE:
+        return is_ended(record, how)
+    if how is EndTransaction.COMMIT:
+        raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
+    return False
+
+
+def _was_raised(record: TransactionRecord, producer: ProducerIdentity) -> bool:
+    """Whether the end of a producer's last transaction made of it who may use the id now."""
+    if record.version != BY_LEADERS or record.state not in (*HOW_OF, *_COMPLETE_OF.values()):
+        return False
+    if record.producer_id == producer.producer_id:
+        return record.producer_epoch == producer.producer_epoch + 1
+    is_first = record.producer_epoch == 0
+    is_last = record.last_producer_id == producer.producer_id
+    return is_first and is_last and producer.producer_epoch >= LAST_EPOCH
+
+
 def fenced(record: TransactionRecord) -> TransactionRecord:
     """Return the record of a transaction whose producer may do nothing more. It is not written."""
     return record._replace(
@@ -155,6 +198,7 @@ def fenced(record: TransactionRecord) -> TransactionRecord:
         producer_epoch=record.producer_epoch + 1,
         last_producer_id=NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
+        version=0,
     )
 
 
@@ -170,11 +214,41 @@ def prepared(record: TransactionRecord, how: EndTransaction, now_ms: int) -> Tra
     return record._replace(state=_PREPARE_OF[how], update_ms=now_ms)
 
 
+def prepared_anew(
+    record: TransactionRecord,
+    how: EndTransaction,
+    now_ms: int,
+    new_producer_id: Callable[[], int],
+) -> TransactionRecord:
+    """As ``prepared``, with the next epoch, or, where these are used up, a new id to follow.
+
+    The markers have that epoch: whatever comes late of the transaction is refused by all of its
+    partitions' leaders.
+    """
+    is_used_up = record.producer_epoch >= LAST_EPOCH
+    return prepared(record, how, now_ms)._replace(
+        producer_epoch=record.producer_epoch + 1,
+        next_producer_id=new_producer_id() if is_used_up else NO_PRODUCER_ID,
+        last_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        version=BY_LEADERS,
+    )
+
+
 def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
     """Return the record of a transaction all of whose markers are written."""
-    return record._replace(
+    complete = record._replace(
         state=_COMPLETE_OF[record.state],
         partitions=frozenset(),
         start_ms=NO_TIME,
         update_ms=now_ms,
+    )
+    if record.next_producer_id == NO_PRODUCER_ID:
+        return complete
+    producer_id, epoch = record.following
+    return complete._replace(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_producer_id=record.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
     )

@@ -7,6 +7,8 @@ ends, and hold up all readers of read_committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.producer_identity import ProducerIdentity
@@ -14,8 +16,10 @@ from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.kafka.transactions.transaction_answers import Codes
+from purgatory.kafka.transactions.transaction_answers import Codes, RespondCodes
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
+
+Refusals: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
 PASSING = frozenset(
     {
@@ -44,31 +48,70 @@ def refused_outside(
         entries: the batches by partition.
         coordinator_of: returns who coordinates a transactional id, None if nobody can be asked.
     """
-    asked: dict[ProducerIdentity, list[TopicPartition]] = {}
-    for topic_partition, batches in entries.items():
-        batch = batches[0]
-        if batch.transactional and not _is_open(manager, topic_partition, batch.producer_id):
-            producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
-            asked.setdefault(producer, []).append(topic_partition)
-    refused = {}
-    for producer, partitions in asked.items():
+    refused: Refusals = {}
+    for producer, partitions in _not_open(manager, entries).items():
         codes = verified(transactional_id, producer, partitions, coordinator_of)
-        for one, code in codes.items():
-            if code is not ErrorCode.NONE:
-                told = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
-                message = f"{one} is in no open transaction of {transactional_id!r}: {code.name}"
-                refused[one] = PartitionProduceResponse(told, message=message)
+        refused |= _refusals(transactional_id, codes)
     return refused
 
 
-def _is_open(manager: ReplicaManager, topic_partition: TopicPartition, producer_id: int) -> bool:
+def take_in(
+    manager: ReplicaManager,
+    transactional_id: str | None,
+    entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+    coordinator_of: Callable[[str], TransactionCoordinator | None],
+    respond: Callable[[Refusals], object],
+) -> None:
+    """As ``refused_outside``, for producers that leave it to leaders to take partitions into their
+    transactions; ``respond`` takes the answers to what can't be."""
+    asked = _not_open(manager, entries)
+    refused: Refusals = {}
+
+    def answered(producer: ProducerIdentity, codes: Codes) -> None:
+        refused.update(_refusals(transactional_id, codes))
+        del asked[producer]
+        if not asked:
+            respond(refused)
+
+    if not asked:
+        respond(refused)
+    for producer, partitions in list(asked.items()):
+        added(transactional_id, producer, partitions, coordinator_of, partial(answered, producer))
+
+
+def _not_open(
+    manager: ReplicaManager, entries: Mapping[TopicPartition, Sequence[RecordBatch]]
+) -> dict[ProducerIdentity, list[TopicPartition]]:
+    asked: dict[ProducerIdentity, list[TopicPartition]] = {}
+    for topic_partition, batches in entries.items():
+        producer = ProducerIdentity(batches[0].producer_id, batches[0].producer_epoch)
+        if batches[0].transactional and not _is_open(manager, topic_partition, producer):
+            asked.setdefault(producer, []).append(topic_partition)
+    return asked
+
+
+def _refusals(transactional_id: str | None, codes: Codes) -> Refusals:
+    refused = {}
+    for one, code in codes.items():
+        if code is not ErrorCode.NONE:
+            told = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
+            message = f"{one} is in no open transaction of {transactional_id!r}: {code.name}"
+            refused[one] = PartitionProduceResponse(told, message=message)
+    return refused
+
+
+def _is_open(
+    manager: ReplicaManager, topic_partition: TopicPartition, producer: ProducerIdentity
+) -> bool:
     partition = manager.partition(topic_partition)
-    # Where it isn't led here, that is what is answered.
-    return (
-        partition is None
-        or not partition.is_leader
-        or producer_id in partition.log.producers.ongoing
-    )
+    if partition is None or not partition.is_leader:
+        return True  # where it isn't led here, that is what is answered
+    producers = partition.log.producers
+    if producer.producer_id not in producers.ongoing:
+        return False
+    # In a later epoch it is in its next transaction: the marker of this one is on its way.
+    entry = producers.entry(producer.producer_id)
+    return entry is not None and entry.producer_epoch == producer.producer_epoch
 
 
 def verified(
@@ -83,7 +126,27 @@ def verified(
     coordinator = coordinator_of(transactional_id)
     if coordinator is None:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    codes = coordinator.verify_partitions(transactional_id, producer, partitions)
+    return _told(coordinator.verify_partitions(transactional_id, producer, partitions))
+
+
+def added(
+    transactional_id: str | None,
+    producer: ProducerIdentity,
+    partitions: Collection[TopicPartition],
+    coordinator_of: Callable[[str], TransactionCoordinator | None],
+    respond: RespondCodes,
+) -> None:
+    """Have the coordinator of a transactional id take partitions in, as ``verify_or_add`` says."""
+    coordinator = coordinator_of(transactional_id) if transactional_id else None
+    if coordinator is None or not transactional_id:
+        respond(verified(transactional_id, producer, partitions, coordinator_of))
+        return
+    coordinator.verify_or_add(
+        transactional_id, producer, partitions, lambda codes: respond(_told(codes))
+    )
+
+
+def _told(codes: Codes) -> Codes:
     return {
         # Clients that don't know the newer code are to abort all the same.
         one: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code

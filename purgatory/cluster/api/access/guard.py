@@ -11,7 +11,7 @@ from purgatory.cluster.api.access.rule import Parts, Rule
 from purgatory.cluster.api.permitted_operations import NOT_ASKED
 from purgatory.cluster.broker import Handler
 from purgatory.cluster.protocol.answer_entities import write_answer
-from purgatory.cluster.protocol.connection import Answer
+from purgatory.cluster.protocol.connection import Answer, waited_for
 from purgatory.cluster.protocol.refused_answers import (
     answering_array,
     refused_answer,
@@ -36,13 +36,13 @@ async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:
             request = request._replace(body=body)
             nothing_left = not split.allowed
     if not refused:
-        answer = await handler(ask.broker, request, ask.connection)
+        answer = await waited_for(handler(ask.broker, request, ask.connection))
         return _shown(ask, rule, answer) if isinstance(answer, Mapping) else answer
     field = answering_array(request)
     if nothing_left and not rule.answers_none:
         none = refused_answer(request, 0)
         return write_answer(dataclasses.replace(none, **{field: tuple(refused)}))
-    answer = await handler(ask.broker, request, ask.connection)
+    answer = await waited_for(handler(ask.broker, request, ask.connection))
     if not isinstance(answer, Mapping):
         return answer
     values = _shown(ask, rule, answer)

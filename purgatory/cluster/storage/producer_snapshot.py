@@ -1,0 +1,80 @@
+"""What is known of producers where a log begins: in a file beside the segments that are left.
+
+Which batches a producer has sent is read back from the log itself; of those that retention deleted,
+or that are in the remote tier, it is here.
+
+Ground rules
+------------
+* The file of an offset is written before any segment below that offset goes, and the former one
+  goes after them: so one is there for the first segment that is, whenever the process ends.
+* One that can't be read is none: the producers are known from the log's start on then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from crc32c import crc32c
+
+from purgatory.core.fault_log import Logger
+from purgatory.kafka.producer_state import ProducerStates
+
+_SUFFIX = ".producers"
+
+_log = Logger("purgatory.cluster")
+
+
+def save_snapshot(folder: Path, offset: int, producers: ProducerStates, forces: bool) -> None:
+    """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
+
+    Args:
+        folder: of the log.
+        offset: where a segment begins.
+        producers: as of there.
+        forces: whether it is forced onto the disk.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    path = _path(folder, offset)
+    if not len(producers):
+        path.unlink(missing_ok=True)
+        return
+    text = json.dumps(producers.as_data()).encode()
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(b"%08x %b" % (crc32c(text), text))
+        if forces:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(new, path)
+
+
+def load_snapshot(folder: Path, offset: int) -> ProducerStates | None:
+    """Return what was known of producers at an offset; None: nothing is written of it."""
+    path = _path(folder, offset)
+    try:
+        checksum, _, text = path.read_bytes().partition(b" ")
+    except OSError:
+        return None
+    try:
+        if checksum != b"%08x" % crc32c(text):
+            raise ValueError("the checksum is another one")
+        return ProducerStates.of_data(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _log.warning("producers_unreadable", file=str(path), reason=str(error))
+        return None
+
+
+def remove_snapshots(folder: Path, but_of: int | None = None) -> None:
+    """Remove what is written, but that of one offset."""
+    keep = None if but_of is None else _path(folder, but_of)
+    for path in folder.glob(f"*{_SUFFIX}*"):
+        if path != keep:
+            path.unlink(missing_ok=True)
+
+
+def _path(folder: Path, offset: int) -> Path:
+    return folder / f"{offset:020}{_SUFFIX}"
