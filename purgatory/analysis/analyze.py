@@ -17,9 +17,10 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.audit_results import write_audit
 from purgatory.analysis.distribution import DISTRIBUTION_ORDER, distribution
+from purgatory.analysis.engines import sorting
 from purgatory.analysis.expiry import EXPIRY_ORDER, expiry
 from purgatory.analysis.latencies import latencies, latencies_order
-from purgatory.analysis.occupancy_job import MOST_POINTS, SERIES, bucket_width_us, occupancy
+from purgatory.analysis.occupancy_job import MOST_POINTS, bucket_width_us, occupancy
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results
@@ -29,7 +30,8 @@ from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.quarantine import damaged_runs, write_quarantine
 from purgatory.analysis.traces.read_traces import TraceTables, tables_of
 from purgatory.analysis.traces.survey import Refused, Survey, Trace
-from purgatory.analysis.waits_job import waits, waits_order
+from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAITS_ORDER
+from purgatory.analysis.waits_job import waits
 
 MOST_WINDOWS = 60
 """The most windows of time that a run's waits over time have."""
@@ -135,9 +137,11 @@ def write_results(
             ["run_id", "end_us", "width_us"]
         )
     )
-    write_sorted(waits(operations), folder / "waits", waits_order())
+    write_sorted(waits(operations), folder / "waits", sorting(WAITS_ORDER))
     write_sorted(latencies(tables.sends), folder / "latencies", latencies_order())
-    write_sorted(occupancy(operations, spans), folder / "occupancy", [*SERIES, "bucket_start_us"])
+    write_sorted(
+        occupancy(operations, spans), folder / "occupancy", sorting(OCCUPANCY_ORDERS["occupancy"])
+    )
     damaged = damaged_runs(session, folder) if quarantine else ()
     write_audit(session, traces, folder, damaged=damaged)
     (folder / "runs").mkdir()
@@ -167,7 +171,7 @@ def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) ->
         for width_us, of_width in _by_window(plotted).items()
     ]
     write_sorted(
-        reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", waits_order()
+        reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", sorting(WAITS_ORDER)
     )
 
 

@@ -96,7 +96,3 @@ def _by_key(operations: DataFrame) -> DataFrame:
         "outcome",
         f.explode(f.array_distinct(watch_keys(operations))).alias("key"),
     )
-
-
-HOT_KEYS_ORDER = ["run_id", "purgatory", "rank"]
-"""The order of the rows."""

@@ -1,41 +1,19 @@
-"""The command `occupancy` as a function: traces in, its tables out."""
+"""The command `occupancy` as a function, by Spark: traces in, its tables out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from pyspark.sql import functions as f
-
-from purgatory.analysis.hot_keys_job import HOT_KEYS_ORDER, KEY_SERIES, hot_keys, occupancy_of_keys
+from purgatory.analysis.hot_keys_job import hot_keys, occupancy_of_keys
 from purgatory.analysis.littles_law_job import littles_law
-from purgatory.analysis.occupancy_job import SERIES, occupancy
+from purgatory.analysis.occupancy_job import occupancy
 from purgatory.analysis.opened_traces import Running
-from purgatory.analysis.peaks_job import PEAKS_ORDER, peaks
-from purgatory.analysis.result_rows import Row
-from purgatory.analysis.waiting_runs import (
-    MOST_SHOWN_RUNS,
-    Ordered,
-    opened,
-    run_faults,
-    run_spans,
-    shown_rows,
-    write_tables,
-)
-
-
-@dataclass(frozen=True)
-class OccupancyResults:
-    """What a terminal shows of the tables. Incomplete are the runs that were interrupted."""
-
-    runs: Sequence[str]
-    incomplete: Sequence[str]
-    quarantine: Sequence[Row]
-    littles_law: Sequence[Row]
-    peaks: Sequence[Row]
-    hot_keys: Sequence[Row]
+from purgatory.analysis.peaks_job import peaks
+from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS
+from purgatory.analysis.waiting_results import OccupancyResults, occupancy_results
+from purgatory.analysis.waiting_runs import opened, run_faults, run_spans, written
 
 
 def tell_occupancy(
@@ -62,23 +40,13 @@ def tell_occupancy(
         hot = hot_keys(operations, spans, number).persist()
         highest = peaks(operations, table, spans, run_faults(run.session, traces)).persist()
         law = littles_law(operations, table, spans).persist()
+        keys = occupancy_of_keys(operations, spans, hot)
         tables = {
-            "occupancy": Ordered(table, [*SERIES, "bucket_start_us"]),
-            "littles_law": Ordered(law, SERIES),
-            "peaks": Ordered(highest, PEAKS_ORDER),
-            "hot_keys": Ordered(hot, HOT_KEYS_ORDER),
-            "key_occupancy": Ordered(
-                occupancy_of_keys(operations, spans, hot), [*KEY_SERIES, "bucket_start_us"]
-            ),
+            "occupancy": table,
+            "littles_law": law,
+            "peaks": highest,
+            "hot_keys": hot,
+            "key_occupancy": keys,
         }
-        write_tables(tables, run.folder)
-        shown = f.col("run_id").isin([trace.run_id for trace in traces[:MOST_SHOWN_RUNS]])
-        return OccupancyResults(
-            runs=[trace.run_id for trace in traces],
-            incomplete=[trace.run_id for trace in traces if not trace.complete],
-            quarantine=run.quarantine,
-            **{
-                name: shown_rows(tables[name].rows.where(shown), tables[name].order)
-                for name in ("littles_law", "peaks", "hot_keys")
-            },
-        )
+        rows = written(run, tables, OCCUPANCY_ORDERS)
+        return occupancy_results(traces, run.quarantine, rows)

@@ -6,24 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.result_folder import check_output, output_folder
+from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
 
 
-class Running(TypedDict, total=False):
+class Running(RunningAnywhere, total=False):
     """How a job runs, as `opened_traces` takes it."""
 
     master: str
-    overwrite: bool
-    progress: bool | None
-    mapping: Path | None
-    strict: bool
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ BUCKETS_APART = 20
 _WHOLE = ["run_id", "purgatory"]
 _PEAK = [*_WHOLE, "rank"]
 _NAMED = ("kinds", "outcomes", "brokers", "keys")
-PEAKS_ORDER = _PEAK
-"""The order of the rows."""
 
 
 def peaks(

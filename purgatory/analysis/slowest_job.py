@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.waiting_words import check_number
 from purgatory.analysis.watched import watch_keys
 
 
@@ -21,13 +22,12 @@ def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
     Raises:
         ValueError: a number below 1.
     """
-    if number < 1:
-        raise ValueError(f"number must be at least 1, not {number}")
+    check_number(number)
     order = Window.partitionBy("run_id", "purgatory").orderBy(
         f.col("wait_us").desc(), "start_us", "operation"
     )
     return (
-        operations.withColumn("rank", f.row_number().over(order))
+        operations.withColumn("rank", f.row_number().over(order).cast("int"))
         .where(f.col("rank") <= number)
         .select(
             "run_id",
@@ -44,7 +44,3 @@ def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
             watch_keys(operations).alias("watch_keys"),
         )
     )
-
-
-SLOWEST_ORDER = ["run_id", "purgatory", "rank"]
-"""The order of the rows."""

@@ -1,50 +1,18 @@
-"""The command `waits` as a function: traces in, its tables out."""
+"""The command `waits` as a function, by Spark: traces in, its tables out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from pyspark.sql import Column
-from pyspark.sql import functions as f
-
 from purgatory.analysis.opened_traces import Running
-from purgatory.analysis.result_rows import Row
-from purgatory.analysis.slowest_job import SLOWEST_ORDER, slowest
-from purgatory.analysis.waiting_runs import (
-    MOST_SHOWN_RUNS,
-    Ordered,
-    opened,
-    shown_rows,
-    write_tables,
-)
-from purgatory.analysis.waits_job import ALL, ALL_TOPICS, Exactness, waits, waits_order
-
-MOST_SHOWN_WINDOWS = 60
-"""How many rows of windows are shown, over all runs."""
-
-MOST_SHOWN_TOPICS = 20
-"""How many rows of topics are shown, over all runs."""
-
-
-@dataclass(frozen=True)
-class WaitResults:
-    """What a terminal shows of the tables.
-
-    Incomplete are the runs that were interrupted; `quarantine` counts what was set aside; `cut`
-    names what has more rows than are here.
-    """
-
-    runs: Sequence[str]
-    incomplete: Sequence[str]
-    quarantine: Sequence[Row]
-    waits: Sequence[Row]
-    topics: Sequence[Row]
-    windows: Sequence[Row]
-    slowest: Sequence[Row]
-    cut: Sequence[str] = ()
+from purgatory.analysis.slowest_job import slowest
+from purgatory.analysis.waiting_orders import WAIT_ORDERS
+from purgatory.analysis.waiting_results import WaitResults, wait_results
+from purgatory.analysis.waiting_runs import opened, written
+from purgatory.analysis.waiting_words import Exactness
+from purgatory.analysis.waits_job import waits
 
 
 def tell_waits(
@@ -69,37 +37,10 @@ def tell_waits(
             be; in that case `out` is as it was.
     """
     with opened(roots, out, **how) as run:
-        traces, operations = run.traces, run.operations
-        table = waits(operations, window_us=window_us, by_topic=True, percentiles=percentiles)
-        table = table.persist()
-        slow = slowest(operations, number).persist()
-        write_tables(
-            {"waits": Ordered(table, waits_order()), "slowest": Ordered(slow, SLOWEST_ORDER)},
-            run.folder,
-        )
-        shown = [trace.run_id for trace in traces[:MOST_SHOWN_RUNS]]
-        of_shown = f.col("run_id").isin(shown)
-        over_topics = f.coalesce(f.col("topic") == ALL_TOPICS, f.lit(False))
-        whole = f.col("window_start_us").isNull()
-        overall = (f.col("kind") == ALL) & (f.col("outcome") == ALL)
-
-        def rows(chosen: Column, most: int | None = None) -> list[Row]:
-            of_chosen = table.where(of_shown & chosen)
-            return shown_rows(of_chosen, waits_order(), *([] if most is None else [most]))
-
-        topics = rows(~over_topics & whole & overall, MOST_SHOWN_TOPICS + 1)
-        windows = rows(over_topics & ~whole & overall, MOST_SHOWN_WINDOWS + 1)
-        cut = {
-            "topics": len(topics) > MOST_SHOWN_TOPICS,
-            "windows": len(windows) > MOST_SHOWN_WINDOWS,
+        table = waits(run.operations, window_us=window_us, by_topic=True, percentiles=percentiles)
+        tables = {
+            "waits": table.persist(),
+            "slowest": slowest(run.operations, number).persist(),
         }
-        return WaitResults(
-            runs=[trace.run_id for trace in traces],
-            incomplete=[trace.run_id for trace in traces if not trace.complete],
-            quarantine=run.quarantine,
-            waits=rows(over_topics & whole),
-            topics=topics[:MOST_SHOWN_TOPICS],
-            windows=windows[:MOST_SHOWN_WINDOWS],
-            slowest=shown_rows(slow.where(of_shown), SLOWEST_ORDER),
-            cut=[name for name, is_cut in cut.items() if is_cut],
-        )
+        rows = written(run, tables, WAIT_ORDERS)
+        return wait_results(run.traces, run.quarantine, rows)

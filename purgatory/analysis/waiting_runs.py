@@ -12,26 +12,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.engines import sorting
 from purgatory.analysis.occupancy_job import MOST_POINTS
 from purgatory.analysis.opened_traces import Running, opened_traces
-from purgatory.analysis.result_folder import Order, write_sorted
+from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
 from purgatory.analysis.traces.survey import Trace, spark_path
-
-MOST_SHOWN_RUNS = 10
-"""How many runs are shown on a terminal; the tables have them all."""
-
-MOST_SHOWN_ROWS = 1_000
-"""How many rows of a table are fetched for a terminal."""
-
-
-@dataclass(frozen=True)
-class Ordered:
-    """A table of results, and the order in which it is written."""
-
-    rows: DataFrame
-    order: Order
+from purgatory.analysis.waiting_results import Rows, shown_runs
 
 
 @dataclass(frozen=True)
@@ -134,15 +123,17 @@ def _us(milliseconds: int) -> int:
     return max(-(2**62), min(milliseconds * 1000, 2**62))
 
 
-def write_tables(tables: Mapping[str, Ordered], folder: Path | None) -> None:
-    """Write each table into a folder of its name, if one is wanted."""
-    if folder is None:
-        return
-    for name, table in tables.items():
-        write_sorted(table.rows, folder / name, table.order)
+def written(run: Opened, tables: Mapping[str, DataFrame], orders: Mapping[str, Order]) -> Rows:
+    """Write each table into a folder of its name, if one is wanted; gives rows for a terminal."""
+    sortings = {name: sorting(order) for name, order in orders.items()}
+    if run.folder is not None:
+        for name, table in tables.items():
+            write_sorted(table, run.folder / name, sortings[name])
+    of_shown = f.col("run_id").isin(shown_runs(run.traces))
 
+    def rows(name: str, condition: str, most: int) -> list[Row]:
+        chosen = tables[name].where(of_shown).where(condition).orderBy(*sortings[name])
+        found: list[Row] = chosen.limit(most).toArrow().to_pylist()
+        return found
 
-def shown_rows(table: DataFrame, order: Order, most: int = MOST_SHOWN_ROWS) -> list[Row]:
-    """The first rows of a table for a terminal; so many, however large the table is."""
-    rows: list[Row] = table.orderBy(*order).limit(most).toArrow().to_pylist()
     return rows

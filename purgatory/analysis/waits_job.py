@@ -12,25 +12,13 @@ different waits of many.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.waiting_words import ALL, ALL_TOPICS, Exactness, check_waits
 from purgatory.analysis.watched import topics
 from purgatory.trace.percentiles import PERCENTILES
 from purgatory.trace.rounded_waits import rounded_column
-
-ALL = "all"
-"""Stands in the columns `kind` and `outcome` of a row over all kinds and over all outcomes."""
-
-ALL_TOPICS = "*"
-"""Stands in the column `topic` of a row over all topics; Kafka lets no topic have that name."""
-
-OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending", ALL)
-"""The outcomes that a trace knows, in the order in which they are shown."""
-
-Exactness = Literal["exact", "approximate"]
 
 _GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
 _ROW = [*_GROUP, "all_kinds", "kind", "all_outcomes", "outcome"]
@@ -64,32 +52,9 @@ def waits(
     Raises:
         ValueError: a window of no length, or a word for `percentiles` that has no meaning.
     """
-    if window_us is not None and window_us <= 0:
-        raise ValueError(f"window_us must be a positive number of microseconds, not {window_us}")
-    if percentiles not in get_args(Exactness):
-        raise ValueError(f"percentiles must be 'exact' or 'approximate', not {percentiles!r}")
+    check_waits(window_us, percentiles)
     counts = _added_up(_counted(operations, window_us, by_topic, percentiles))
     return _result(_summaries(counts), window_us)
-
-
-def waits_order() -> list[str | Column]:
-    """The order of the rows: by run, time, purgatory, topic, kind and outcome.
-
-    Rows over all of something come last.
-    """
-    shown = f.array(*(f.lit(outcome) for outcome in OUTCOMES))
-    position = f.array_position(shown, f.col("outcome"))
-    return [
-        "run_id",
-        "window_start_us",
-        "purgatory",
-        f.coalesce(f.col("topic") == ALL_TOPICS, f.lit(False)),
-        "topic",
-        f.col("kind") == ALL,
-        "kind",
-        position,
-        "outcome",
-    ]
 
 
 def _counted(
@@ -187,8 +152,7 @@ def _summaries(counts: DataFrame) -> DataFrame:
     ).withColumn("total", f.sum("number").over(group))
     at_ranks = []
     for name, share in PERCENTILES.items():
-        rank = share * (f.col("total") - 1)
-        low = f.floor(rank)
+        low = f.floor(_rank(share))
         high = f.least(low + 1, f.col("total") - 1)
         at_ranks += [
             f.max(f.when(_has_rank(low), f.col("value"))).alias(f"{name}_low"),
@@ -203,6 +167,10 @@ def _summaries(counts: DataFrame) -> DataFrame:
         f.max("max_us").alias("max_us"),
         *at_ranks,
     )
+
+
+def _rank(share: float) -> Column:
+    return f.lit(share).cast("double") * (f.col("total") - 1)
 
 
 def _has_rank(rank: Column) -> Column:
@@ -222,7 +190,7 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
         f.when(f.col("all_kinds") == 1, ALL).otherwise(f.col("kind")).alias("kind"),
         "topic",
         f.when(f.col("all_outcomes") == 1, ALL).otherwise(f.col("outcome")).alias("outcome"),
-        "operations",
+        f.col("operations").cast("bigint").alias("operations"),
         "share",
         f.when(f.col("all_outcomes") == 1, ratio).alias("expiry_ratio"),
         f.try_divide("sum_us", "total").alias("wait_mean_us"),
@@ -237,8 +205,7 @@ def _end(window_us: int) -> Column:
 
 def _interpolated(name: str, share: float) -> Column:
     """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
-    last = f.col("total") - 1
-    rank = share * last
+    last, rank = f.col("total") - 1, _rank(share)
     longest = f.col("max_us")
     low = f.when(f.floor(rank) >= last, longest).otherwise(f.col(f"{name}_low"))
     high = f.when(f.floor(rank) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))

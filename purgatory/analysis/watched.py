@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 WATCH_KEYS = "watch_keys"
-_PARTITION = r"-\d+$"
+_PARTITION = r"-\d+\z"
 
 
 def watch_keys(operations: DataFrame) -> Column:

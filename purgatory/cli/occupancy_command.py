@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from purgatory.analysis.occupancy_results import OccupancyResults
     from purgatory.analysis.result_rows import Row
+    from purgatory.analysis.waiting_results import OccupancyResults
 
 _NOTHING = 1e-6
 """The part of a mean size up to which a difference comes from the rounding of sums."""

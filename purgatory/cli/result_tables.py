@@ -93,7 +93,7 @@ def say_of_runs(
     all_in: str = "the tables of --out",
 ) -> Iterator[str]:
     """The runs that are shown, each in turn; then what was left out, and where it is."""
-    from purgatory.analysis.waiting_runs import MOST_SHOWN_RUNS
+    from purgatory.analysis.waiting_results import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
         yield run_id

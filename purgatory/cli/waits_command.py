@@ -1,4 +1,4 @@
-"""The command ``purgatory waits``: how long requests waited, through Spark."""
+"""The command ``purgatory waits``: how long requests waited."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.duration import Duration
 from purgatory.cli.one_line_errors import one_line_errors
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from purgatory.analysis.result_rows import Row
-    from purgatory.analysis.wait_results import WaitResults
+    from purgatory.analysis.waiting_results import WaitResults
 
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
@@ -41,6 +42,7 @@ def waits(
     slowest: Annotated[
         int, typer.Option(min=1, help="How many of the slowest of each purgatory.")
     ] = 10,
+    engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
     progress: options.ShowProgress = None,
@@ -48,12 +50,14 @@ def waits(
     strict: options.Strict = False,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
-    with one_line_errors("waits", progress=progress):
-        from purgatory.analysis.wait_results import tell_waits
+    chosen = chosen_engine("waits", engine)
+    with one_line_errors("waits", progress=progress if chosen == "spark" else False):
+        from purgatory.analysis.waiting_traces import waits_of_traces
 
-        results = tell_waits(
+        results = waits_of_traces(
             traces,
             out,
+            engine=chosen,
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,

@@ -11,18 +11,25 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.traces.survey import find_traces
+from purgatory.analysis.duckdb_engine.read_tables import read_tables
+from purgatory.analysis.traces.survey import find_traces, survey
 from purgatory.analysis.traces.trace_rows import read_table
-from purgatory.analysis.waits_job import OUTCOMES, waits, waits_order
+from purgatory.analysis.waiting_words import OUTCOMES
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import waits_of
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, str]
 """Run, purgatory, kind and outcome."""
 
 
-def _rows(spark: SparkSession, root: Path) -> list[Row]:
-    operations = read_table(spark, find_traces([root]), "operations")
-    rows: list[Row] = waits(operations).orderBy(*waits_order()).toArrow().to_pylist()
+def _rows(engine: Engine, root: Path) -> list[Row]:
+    if isinstance(engine, SparkSession):
+        operations = read_table(engine, find_traces([root]), "operations").toArrow()
+    else:
+        read_tables(engine, survey([root]), ["operations"])
+        operations = engine.execute("SELECT * FROM operations").to_arrow_table()
+    rows: list[Row] = waits_of(engine, operations).to_pylist()
     return rows
 
 
@@ -57,13 +64,13 @@ def _expiry_ratio(groups: dict[Key, list[int]], key: Key) -> float | None:
 
 
 def test_a_trace_by_hand(
-    spark: SparkSession,
+    engine: Engine,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],
     tmp_path: Path,
 ) -> None:
     write_trace(tmp_path / "trace", hand_operations, parts=3)
-    rows = _rows(spark, tmp_path)
+    rows = _rows(engine, tmp_path)
     all_kinds = [row for row in rows if row["purgatory"] == "Produce" and row["kind"] == "all"]
     produce = {row["outcome"]: row for row in all_kinds}
     assert list(produce) == [
@@ -101,7 +108,7 @@ def test_a_trace_by_hand(
 
 
 def test_many_waits_of_two_runs_agree_with_their_definitions(
-    spark: SparkSession, write_trace: Callable[..., Path], random_operations: Any, tmp_path: Path
+    engine: Engine, write_trace: Callable[..., Path], random_operations: Any, tmp_path: Path
 ) -> None:
     expected: dict[Key, Row] = {}
     for seed in (1, 2):
@@ -109,7 +116,7 @@ def test_many_waits_of_two_runs_agree_with_their_definitions(
         run_id = f"random-{seed}"
         write_trace(tmp_path / f"[{seed}] a folder*", operations, run_id=run_id, parts=2)
         expected |= _expected(run_id, operations)
-    rows = _rows(spark, tmp_path)
+    rows = _rows(engine, tmp_path)
     found = {
         (row.pop("run_id"), row.pop("purgatory"), row.pop("kind"), row.pop("outcome")): row
         for row in (dict(row) for row in rows)
@@ -134,12 +141,12 @@ def test_many_waits_of_two_runs_agree_with_their_definitions(
 
 
 def test_no_operations_give_no_rows(
-    spark: SparkSession, write_trace: Callable[..., Path], tmp_path: Path
+    engine: Engine, write_trace: Callable[..., Path], tmp_path: Path
 ) -> None:
     write_trace(tmp_path / "trace", [])
-    assert _rows(spark, tmp_path) == []
+    assert _rows(engine, tmp_path) == []
     for part in (tmp_path / "trace" / "operations").iterdir():
         part.unlink()
     run_file = tmp_path / "trace" / "run.json"
     run_file.write_text(run_file.read_text(encoding="utf-8").replace("true", "false"))
-    assert _rows(spark, tmp_path) == []
+    assert _rows(engine, tmp_path) == []

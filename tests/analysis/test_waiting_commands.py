@@ -17,6 +17,7 @@ from purgatory.cli.main import main
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 WriteTrace = Callable[..., Path]
+ENGINES = ("spark", "duckdb")
 
 
 @pytest.fixture
@@ -34,12 +35,14 @@ def _columns(folder: Path) -> dict[str, str]:
     return {field.name: str(field.type) for field in pq.read_table(folder).schema}
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
 def test_waits_prints_its_tables_and_writes_them(
-    slow_follower_trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: str, slow_follower_trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     arguments = ["waits", str(slow_follower_trace), "--out", str(out), "--slowest", "2"]
+    arguments += ["--engine", engine]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "Waits in slow-follower-1, in milliseconds" in printed
@@ -117,8 +120,10 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     assert pq.read_table(out / "occupancy").num_rows > 0
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
 def test_waits_names_runs_without_operations_and_interrupted_ones(
+    engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],
     tmp_path: Path,
@@ -126,7 +131,7 @@ def test_waits_names_runs_without_operations_and_interrupted_ones(
 ) -> None:
     write_trace(tmp_path / "1", [], run_id="empty")
     write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
-    assert main(["waits", str(tmp_path)]) == 0
+    assert main(["waits", str(tmp_path), "--engine", engine]) == 0
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed

@@ -15,7 +15,7 @@ def test_each_job_is_a_function_of_the_package_whatever_was_imported_before() ->
 import sys
 import purgatory.analysis
 assert not {"pyspark", "plotly", "pyarrow", "pandas"} & set(sys.modules), "nothing heavy yet"
-from purgatory.analysis.waits_job import OUTCOMES
+from purgatory.analysis.waiting_words import OUTCOMES
 from purgatory.analysis import waits, occupancy
 from purgatory.analysis.occupancy_job import MOST_POINTS
 for name in purgatory.analysis.JOBS:

@@ -19,6 +19,8 @@ from purgatory.trace.rounded_waits import (
     rounded_column,
     rounded_us,
 )
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import waits_of
 
 pytestmark = pytest.mark.spark
 
@@ -48,17 +50,18 @@ def _operation(start_us: int, wait_us: int, keys: list[str] | None, outcome: str
     }
 
 
-def _table(spark: SparkSession, operations: list[Row], **how: Any) -> list[Row]:
-    frame = spark.createDataFrame(pa.Table.from_pylist(operations, schema=SCHEMA))
-    rows: list[Row] = waits(frame, **how).toArrow().to_pylist()
+def _table(engine: Engine, operations: list[Row], **how: Any) -> list[Row]:
+    rows: list[Row] = waits_of(
+        engine, pa.Table.from_pylist(operations, schema=SCHEMA), **how
+    ).to_pylist()
     return rows
 
 
 def test_an_operation_on_two_topics_counts_under_each_and_once_over_all(
-    spark: SparkSession,
+    engine: Engine,
 ) -> None:
     rows = _table(
-        spark,
+        engine,
         [
             _operation(0, 10, ["orders-0", "orders-12"], "completed"),
             _operation(0, 20, ["orders-1", "change-log-3"], "completed"),
@@ -92,9 +95,9 @@ def test_traces_that_tell_no_keys_have_one_unknown_topic(spark: SparkSession) ->
     assert topics == {"*", None}
 
 
-def test_an_operation_counts_in_the_window_in_which_it_started(spark: SparkSession) -> None:
+def test_an_operation_counts_in_the_window_in_which_it_started(engine: Engine) -> None:
     rows = _table(
-        spark,
+        engine,
         [
             _operation(0, 500, None, "completed"),
             _operation(99, 700, None, "expired"),
@@ -125,7 +128,7 @@ def test_an_operation_counts_in_the_window_in_which_it_started(spark: SparkSessi
     }
 
 
-def test_approximate_percentiles_keep_the_error_that_is_stated(spark: SparkSession) -> None:
+def test_approximate_percentiles_keep_the_error_that_is_stated(engine: Engine) -> None:
     chance = random.Random(7)
     outcomes = {
         "completed": lambda: int(chance.lognormvariate(10, 3)),
@@ -140,8 +143,8 @@ def test_approximate_percentiles_keep_the_error_that_is_stated(spark: SparkSessi
     for operation in operations:
         groups[operation["outcome"]].append(operation["wait_us"])
         groups["all"].append(operation["wait_us"])
-    exact_rows = {row["outcome"]: row for row in _table(spark, operations)}
-    approximate = _table(spark, operations, percentiles="approximate")
+    exact_rows = {row["outcome"]: row for row in _table(engine, operations)}
+    approximate = _table(engine, operations, percentiles="approximate")
     differing = 0
     for row in approximate:
         found = groups[row["outcome"]]

@@ -2,6 +2,7 @@
 
     python -m tests.generated_sql.generate            # what `make sql` does
     python -m tests.generated_sql.generate --check    # fails where what is there is another
+    python -m tests.generated_sql.generate waits      # of this job alone
 
 SQLFrame takes PySpark's place here, and gives the SQL of each data frame. A table that a job keeps,
 or at which its plan may be cut, becomes a table of DuckDB's, so that no statement grows too long.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,20 @@ SQLFRAME: Any = _sqlframe
 
 FOLDER = Path(duckdb_engine.__file__).parent / "sql"
 
-OPTIONS = {"split": 7_000_000_001, "split_us": 7_000_000_002, "witnesses": 7_000_000_003}
+OPTIONS = {
+    name: 7_000_000_001 + place
+    for place, name in enumerate(("split", "split_us", "witnesses", "window_us", "number"))
+}
 """Numbers that a job is given here, and the variables that stand for them in the SQL."""
+
+
+WAITS: Mapping[str, Mapping[str, Any]] = {
+    "waits": {"by_topic": True},
+    "waits_approximate": {"by_topic": True, "percentiles": "approximate"},
+    "waits_over_topics": {},
+    "waits_over_topics_approximate": {"percentiles": "approximate"},
+}
+"""The waits' plans, by the name of their job; windows are a variable, null for the whole run."""
 
 
 class Statements:
@@ -62,8 +75,12 @@ class Statements:
         for option in OPTIONS:
             self._connection.execute(f"SET VARIABLE {option} = 1::BIGINT")
         # Not as a temporary one, as it will be: SQLFrame would not find its columns.
-        self._connection.execute(f"CREATE {made}")
+        self._connection.execute(f"CREATE OR REPLACE {made}")
         self.texts.append(f"CREATE OR REPLACE TEMP {made}")
+
+
+Job = Callable[[Any, Statements], None]
+"""Makes the statements of a job in a session."""
 
 
 def _numbered(text: str) -> str:
@@ -101,23 +118,36 @@ def _of_the_left(self: Any, columns: Any) -> None:
                 break
 
 
-def statements_of_jobs() -> Mapping[str, str]:
-    """The SQL of each job, by its name."""
+def _grouping_sets(self: Any, sets: list[list[str]], *names: str) -> Any:
+    """`groupingSets` of names, which SQLFrame has only as `cube` of all of them."""
+    columns = dict(zip(names, self._ensure_and_normalize_cols(names), strict=True))
+    return self._group_data(self, [[columns[name] for name in one] for one in sets], self.last_op)
+
+
+def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
+    """The SQL of each job, or of those wanted, by its name."""
     connection = duckdb.connect()
     activate("duckdb", conn=connection)
     SQLFRAME.BaseDataFrame._resolve_ambiguous_columns = _of_the_left
+    SQLFRAME.BaseDataFrame.groupingSets = _grouping_sets
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.getOrCreate()
     for name, columns in {**TABLES, **SETTINGS}.items():
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
-    return {name: _text(connection, session, job) for name, job in (("audit", _audit),)}
+    return {
+        name: _text(connection, session, job)
+        for name, job in _jobs().items()
+        if not wanted or name in wanted
+    }
 
 
-def _text(
-    connection: duckdb.DuckDBPyConnection, session: Any, job: Callable[[Any, Statements], None]
-) -> str:
+def _jobs() -> Mapping[str, Job]:
+    return {"audit": _audit, "slowest": _slowest, **{name: _waits(name) for name in WAITS}}
+
+
+def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
     from purgatory.analysis import engines
 
     statements = Statements(connection, session)
@@ -138,10 +168,27 @@ def _audit(session: Any, statements: Statements) -> None:
     statements.table("witnesses", result.witnesses)
 
 
+def _waits(name: str) -> Job:
+    def job(session: Any, statements: Statements) -> None:
+        from purgatory.analysis.waits_job import waits
+
+        operations = session.table("operations")
+        statements.table("waits", waits(operations, window_us=OPTIONS["window_us"], **WAITS[name]))
+
+    return job
+
+
+def _slowest(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.slowest_job import slowest
+
+    statements.table("slowest", slowest(session.table("operations"), OPTIONS["number"]))
+
+
 def main() -> int:
     """Write what is not there yet, or tell of it."""
     different = 0
-    for name, text in statements_of_jobs().items():
+    wanted = [argument for argument in sys.argv[1:] if argument != "--check"]
+    for name, text in statements_of_jobs(wanted).items():
         path = FOLDER / f"{name}.sql"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

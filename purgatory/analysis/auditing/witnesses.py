@@ -19,9 +19,8 @@ from purgatory.analysis.auditing.anomalies import (
     NONE,
     VERDICTS,
     WITNESSES_ORDER,
-    Order,
 )
-from purgatory.analysis.engines import small
+from purgatory.analysis.engines import position, small, sorting
 
 EVENT: Mapping[str, str] = {
     "time_us": "bigint",
@@ -108,7 +107,7 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
 
 def counts_order() -> list[Column]:
     """The order of the table `audit`, for Spark."""
-    return _sorting(COUNTS_ORDER)
+    return sorting(COUNTS_ORDER)
 
 
 def witnesses(
@@ -137,7 +136,7 @@ def witnesses(
         ),
     )
     chosen = (
-        cases.withColumn("severity", _position(VERDICTS, "verdict"))
+        cases.withColumn("severity", position(VERDICTS, "verdict"))
         .withColumn("rank", f.row_number().over(first).cast("int"))
         .where(f.col("rank") <= most)
         .drop("severity")
@@ -189,11 +188,7 @@ def witnesses(
 
 def witnesses_order() -> list[Column]:
     """The order of the table `witnesses`, for Spark."""
-    return _sorting(WITNESSES_ORDER)
-
-
-def _sorting(order: Order) -> list[Column]:
-    return [f.col(name) if among is None else _position(among, name) for name, among in order]
+    return sorting(WITNESSES_ORDER)
 
 
 def _lacking() -> Column:
@@ -210,10 +205,6 @@ def _lacking() -> Column:
             f.lit("no transactions in the trace"),
         )
     )
-
-
-def _position(names: Mapping[str, str] | tuple[str, ...], column: str) -> Column:
-    return f.array_position(f.array(*(f.lit(name) for name in names)), f.col(column))
 
 
 def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:

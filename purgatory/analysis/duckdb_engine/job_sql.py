@@ -21,16 +21,17 @@ def statements_of(job: str) -> Iterator[str]:
     return (statement for statement in text.split(_END) if statement)
 
 
-def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int) -> None:
+def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int | None) -> None:
     """Make the tables of a job from those of a trace, which are there already.
 
     Args:
         connection: with the tables.
         job: its name.
-        options: the numbers that the job takes.
+        options: the numbers that the job takes; some may be None.
     """
     for name, number in options.items():
-        connection.execute(f"SET VARIABLE {name} = {number:d}::BIGINT")
+        value = "NULL" if number is None else f"{number:d}"
+        connection.execute(f"SET VARIABLE {name} = {value}::BIGINT")
     for statement in statements_of(job):
         connection.execute(statement)
 

@@ -1,0 +1,44 @@
+"""The tables of a result in DuckDB: as rows, and as Parquet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from purgatory.analysis.duckdb_engine.job_sql import ordered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from purgatory.analysis.auditing.anomalies import Order
+
+
+def rows_of(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    condition: str = "true",
+    most: int | None = None,
+) -> list[dict[str, Any]]:
+    """The rows of a table for which a condition holds, in order; the first `most`, or all."""
+    limit = "" if most is None else f" LIMIT {most:d}"
+    chosen = connection.execute(
+        f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}{limit}"
+    )
+    rows: list[dict[str, Any]] = chosen.to_arrow_table().to_pylist()
+    return rows
+
+
+def write_table(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    folder: Path,
+    condition: str = "true",
+) -> None:
+    """Write a table, or what of it a condition chooses, as one file in the folder of its name."""
+    (folder / table).mkdir()
+    place = str(folder / table / "part-00000.parquet").replace("'", "''")
+    rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}"
+    connection.execute(f"COPY ({rows}) TO '{place}' (FORMAT parquet, COMPRESSION zstd)")

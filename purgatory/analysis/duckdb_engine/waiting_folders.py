@@ -1,0 +1,85 @@
+"""The waits in traces on disk, in this process: what is shown, and the tables as Parquet."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Unpack
+
+from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
+from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
+from purgatory.analysis.duckdb_engine.waiting_tables import slowest_table, waits_table
+from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.waiting_orders import WAIT_ORDERS
+from purgatory.analysis.waiting_results import Rows, WaitResults, shown_runs, wait_results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from purgatory.analysis.auditing.anomalies import Order
+    from purgatory.analysis.result_rows import Row
+    from purgatory.analysis.waiting_words import Exactness
+
+_OF_OPERATIONS = '("table" = \'operations\' OR "table" IS NULL)'
+
+
+def tell_waits(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    window_us: int | None = None,
+    percentiles: Exactness = "exact",
+    number: int = 10,
+    **how: Unpack[RunningAnywhere],
+) -> WaitResults:
+    """Compute `waits` and `slowest` of all traces in some folders; `wait_results` without Spark.
+
+    Args:
+        roots, out, how: as `opened_tables` takes them.
+        window_us, percentiles, number: as `wait_results.tell_waits` has them.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    with _opened(roots, out, **how) as (run, quarantine):
+        waits_table(run.connection, window_us=window_us, by_topic=True, percentiles=percentiles)
+        slowest_table(run.connection, number)
+        rows = _written(run, WAIT_ORDERS)
+        return wait_results(run.found.traces, quarantine, rows)
+
+
+@contextmanager
+def _opened(
+    roots: Sequence[Path], out: Path | None, **how: Unpack[RunningAnywhere]
+) -> Iterator[tuple[OpenedTables, list[Row]]]:
+    """The operations of traces, and how many of them are set aside; these are written."""
+    with opened_tables(roots, out, ("operations",), **how) as run:
+        yield run, _set_aside(run) if run.bad_rows else []
+
+
+def _set_aside(run: OpenedTables) -> list[Row]:
+    """Write what is set aside, and count it by table and reason."""
+    if run.folder is not None:
+        order: Order = (("file", None), ("line", None))
+        write_table(run.connection, "quarantine", order, run.folder, _OF_OPERATIONS)
+    counted = run.connection.execute(
+        'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
+        f"count_if(line IS NULL)::BIGINT AS files FROM quarantine WHERE {_OF_OPERATIONS} "
+        "GROUP BY ALL ORDER BY ALL NULLS FIRST"
+    )
+    rows: list[Row] = counted.to_arrow_table().to_pylist()
+    return rows
+
+
+def _written(run: OpenedTables, tables: Mapping[str, Order]) -> Rows:
+    """Write tables, if that is wanted; gives rows of them."""
+    if run.folder is not None:
+        for name, order in tables.items():
+            write_table(run.connection, name, order, run.folder)
+    runs = ", ".join("'{}'".format(one.replace("'", "''")) for one in shown_runs(run.found.traces))
+
+    def rows(name: str, condition: str, most: int) -> list[Row]:
+        chosen = f"run_id IN ({runs}) AND {condition}"
+        return list(rows_of(run.connection, name, tables[name], chosen, most))
+
+    return rows

@@ -1,0 +1,56 @@
+"""The waits in traces on disk, by whichever engine is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack
+
+from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.waiting_results import WaitResults
+from purgatory.analysis.waiting_words import Exactness
+from purgatory.analysis.which_engine import Engine
+
+
+def waits_of_traces(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    engine: Engine = "spark",
+    window_us: int | None = None,
+    percentiles: Exactness = "exact",
+    number: int = 10,
+    master: str = "local[*]",
+    **how: Unpack[RunningAnywhere],
+) -> WaitResults:
+    """Compute the tables `waits` and `slowest` of all traces in some folders.
+
+    Args:
+        roots: folders that are a trace each, or contain traces.
+        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        engine: what computes; only that one is imported.
+        window_us, percentiles: as `waits_job.waits` has them.
+        number: how many of the slowest operations of each run and purgatory.
+        master: the Spark master; DuckDB has none.
+        how: as `RunningAnywhere` has it.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    if engine == "spark":
+        from purgatory.analysis import wait_results
+
+        return wait_results.tell_waits(
+            roots,
+            out,
+            window_us=window_us,
+            percentiles=percentiles,
+            number=number,
+            master=master,
+            **how,
+        )
+    from purgatory.analysis.duckdb_engine import waiting_folders
+
+    return waiting_folders.tell_waits(
+        roots, out, window_us=window_us, percentiles=percentiles, number=number, **how
+    )

@@ -1,0 +1,129 @@
+"""The tables of waits and occupancy by either engine, in their order, of operations in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from purgatory.analysis import slowest, waits
+from purgatory.analysis.duckdb_engine.job_sql import ordered
+from purgatory.analysis.duckdb_engine.small_tables import make_table
+from purgatory.analysis.duckdb_engine.waiting_tables import slowest_table, waits_table
+from purgatory.analysis.engines import sorting
+from purgatory.analysis.waiting_orders import WAIT_ORDERS
+from purgatory.trace.trace_schema import TABLES
+from tests.analysis.audit_rows import Engine
+
+SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("broker", pa.int32()),
+        ("purgatory", pa.string()),
+        ("operation", pa.int64()),
+        ("keys", pa.int32()),
+        ("timeout_ms", pa.int64()),
+        ("start_us", pa.int64()),
+        ("end_us", pa.int64()),
+        ("wait_us", pa.int64()),
+        ("outcome", pa.string()),
+        ("kind", pa.string()),
+        ("watch_keys", pa.list_(pa.string())),
+    ]
+)
+"""Of the table `operations`."""
+
+END_US = 2_000
+_KEYS: tuple[list[str] | None, ...] = (
+    None,
+    [],
+    ["a-0"],
+    ["a-0", "a-1"],
+    ["b-7", "b-7"],
+    ["a-0", "group"],
+    ["é-1", "b-1\n"],
+)
+
+
+def random_operations(seed: int, number: int, longest_us: int = 600) -> pa.Table:
+    """Operations of three runs, with ties, pending ones, and some whose keys nobody knows."""
+    chance = random.Random(seed)
+    rows = []
+    for operation in range(number):
+        outcome = chance.choice(["immediate", "completed", "completed", "expired", "pending"])
+        start_us = chance.randrange(END_US)
+        wait_us = {"immediate": 0, "pending": END_US - start_us}.get(
+            outcome, chance.choice([100, chance.randrange(longest_us)])
+        )
+        rows.append(
+            {
+                "run_id": chance.choice(["run-1", "run-2", "run-3"]),
+                "broker": chance.randrange(2),
+                "purgatory": chance.choice(["Fetch", "Produce"]),
+                "operation": operation,
+                "keys": 1,
+                "timeout_ms": 1,
+                "start_us": start_us,
+                "end_us": start_us + wait_us,
+                "wait_us": wait_us,
+                "outcome": outcome,
+                "kind": chance.choice(["follower", "consumer"]),
+                "watch_keys": chance.choice([*_KEYS, [f"c-{operation % 9}"]]),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def given(connection: duckdb.DuckDBPyConnection, operations: pa.Table) -> None:
+    """Make the table `operations`, with all columns."""
+    make_table(connection, "operations", TABLES["operations"])
+    connection.register("given", operations)
+    connection.execute("INSERT INTO operations BY NAME SELECT * FROM given")
+
+
+def waits_of(engine: Engine, operations: pa.Table, **how: Any) -> pa.Table:
+    """The table `waits`."""
+    if isinstance(engine, SparkSession):
+        return _by_spark(waits(engine.createDataFrame(operations), **how), "waits")
+    given(engine, operations)
+    waits_table(engine, **how)
+    return _by_duckdb(engine, "waits")
+
+
+def slowest_of(engine: Engine, operations: pa.Table, number: int) -> pa.Table:
+    """The table `slowest`."""
+    if isinstance(engine, SparkSession):
+        return _by_spark(slowest(engine.createDataFrame(operations), number), "slowest")
+    given(engine, operations)
+    slowest_table(engine, number)
+    return _by_duckdb(engine, "slowest")
+
+
+def assert_same(one: pa.Table, other: pa.Table) -> None:
+    """Two tables have the same columns, of the same types, and the same rows in one order."""
+    assert one.schema.names == other.schema.names
+    assert [_kind(field.type) for field in one.schema] == [
+        _kind(field.type) for field in other.schema
+    ]
+    assert one.to_pylist() == other.to_pylist()
+
+
+def _kind(kind: pa.DataType) -> object:
+    """A type without the names that engines give to what is in a list."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return ["list", _kind(kind.value_type)]
+    if pa.types.is_struct(kind):
+        return [(field.name, _kind(field.type)) for field in kind]
+    return "string" if pa.types.is_large_string(kind) else str(kind)
+
+
+def _by_spark(table: Any, name: str) -> pa.Table:
+    return table.orderBy(*sorting(WAIT_ORDERS[name])).toArrow()
+
+
+def _by_duckdb(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
+    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {ordered(WAIT_ORDERS[name])}")
+    return chosen.to_arrow_table()
