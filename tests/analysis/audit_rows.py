@@ -12,10 +12,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import RunConfiguration, audit
+from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
 from purgatory.analysis.auditing.audit_job import OPTIONAL
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
-from purgatory.analysis.duckdb_engine.audit_folders import rows_of
 from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
+from purgatory.analysis.duckdb_engine.ordered_results import rows_of
 from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
@@ -157,7 +158,10 @@ def result_of(
         engine.register("given", table)
         engine.execute(f"INSERT INTO {name} BY NAME SELECT * FROM given")
     audit_tables(engine, configuration, **options)
-    return rows_of(engine, "audit"), rows_of(engine, "witnesses")
+    return (
+        rows_of(engine, "audit", COUNTS_ORDER),
+        rows_of(engine, "witnesses", WITNESSES_ORDER),
+    )
 
 
 def audited(engine: Engine, traces: Mapping[str, SmallTrace], **options: Any) -> dict[str, Found]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
 from purgatory.analysis.auditing.audit_limits import WITNESSES
-from purgatory.analysis.duckdb_engine.audit_folders import rows_of
 from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.ordered_results import rows_of
 from purgatory.analysis.findings import Findings, findings_of
 
 if TYPE_CHECKING:
@@ -39,4 +40,5 @@ def audit_arrow(
         for name, table in tables.items():
             connection.register(name, table)
         audit_tables(connection, configuration, witnesses, expect=expect)
-        return findings_of(rows_of(connection, "audit"), rows_of(connection, "witnesses"), {})
+        audit = rows_of(connection, "audit", COUNTS_ORDER)
+        return findings_of(audit, rows_of(connection, "witnesses", WITNESSES_ORDER), {})

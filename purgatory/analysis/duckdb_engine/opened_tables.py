@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from purgatory.analysis.duckdb_engine.connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.traces.column_mapping import read_mapping
@@ -64,8 +64,10 @@ def opened_tables(
         nullcontext() if out is None else output_folder(out) as folder,
         duckdb_connection(progress=shown) as connection,
     ):
-        bad_rows = read_tables(connection, found, tables, strict=strict)
-        yield OpenedTables(connection, found, bad_rows, folder)
+        read = read_tables(connection, found, tables)
+        if strict:
+            read.require_none()
+        yield OpenedTables(connection, found, read.bad_rows(), folder)
 
 
 def surveyed(roots: Sequence[Path], mapping: Path | None, strict: bool) -> Survey:
