@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.audit_results import write_audit
+from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
 from purgatory.analysis.distribution import DISTRIBUTION_ORDER, distribution
 from purgatory.analysis.engines import sorting
 from purgatory.analysis.expiry import EXPIRY_ORDER, expiry
 from purgatory.analysis.latencies import latencies, latencies_order
-from purgatory.analysis.occupancy_job import MOST_POINTS, bucket_width_us, occupancy
+from purgatory.analysis.occupancy_job import occupancy
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results

@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.engines import small
 from purgatory.analysis.occupancy_job import aggregated, changes, in_buckets
+from purgatory.analysis.waiting_words import check_number
 from purgatory.analysis.watched import watch_keys
 
 KEY_SERIES = ["run_id", "purgatory", "key"]
@@ -27,8 +28,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     Raises:
         ValueError: a number below 1.
     """
-    if number < 1:
-        raise ValueError(f"number must be at least 1, not {number}")
+    check_number(number)
     until = f.when(f.col("outcome") == "pending", f.col("run_end_us")).otherwise(
         f.least("end_us", "run_end_us")
     )
@@ -42,7 +42,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
         .groupBy(*KEY_SERIES)
         .agg(
             f.count(f.lit(1)).alias("entries"),
-            f.count_if(f.col("outcome") == "expired").alias("expired"),
+            f.count_if(f.col("outcome") == "expired").cast("bigint").alias("expired"),
             f.sum("parked_us").alias("parked_us"),
             f.max("parked_us").alias("wait_max_us"),
             f.max("run_end_us").alias("run_end_us"),
@@ -51,7 +51,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     )
     order = Window.partitionBy("run_id", "purgatory").orderBy(f.col("parked_us").desc(), "key")
     return (
-        keys.withColumn("rank", f.row_number().over(order))
+        keys.withColumn("rank", f.row_number().over(order).cast("int"))
         .where(f.col("rank") <= number)
         .select(
             "run_id",

@@ -28,10 +28,10 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
         occupancy: the table that the function of that name makes of them.
         spans: as `occupancy` takes them.
     """
+    width_us = f.col("bucket_end_us") - f.col("bucket_start_us")
     from_sweep = occupancy.groupBy(*SERIES).agg(
-        f.sum(f.col("size_mean") * (f.col("bucket_end_us") - f.col("bucket_start_us"))).alias(
-            "area_us"
-        )
+        # A whole number: rounded, it has the same sum in whatever order the buckets come.
+        f.sum(f.round(f.col("size_mean") * width_us)).alias("area_us")
     )
     parked = _parked(operations, spans)
     run_s = f.col("end_us") / _US_PER_S
@@ -89,7 +89,7 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
         .groupBy(*SERIES)
         .agg(
             f.count(f.lit(1)).alias("entries"),
-            f.count_if(is_pending).alias("pending"),
+            f.count_if(is_pending).cast("bigint").alias("pending"),
             f.count("settled_us").alias("settled"),
             f.sum("settled_us").alias("settled_wait_us"),
             f.sum(f.greatest(until - f.col("start_us"), f.lit(0))).alias("wait_in_run_us"),
@@ -103,4 +103,4 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def _total(name: str) -> Column:
-    return f.sum(name).alias(name)
+    return f.sum(name).cast("bigint").alias(name)

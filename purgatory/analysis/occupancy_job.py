@@ -20,27 +20,10 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.engines import small
 
-MOST_POINTS = 400
-"""The most buckets that a run is cut into; fewer than 2/5 of that only if it is that short."""
-
 SERIES = ["run_id", "purgatory", "broker"]
 """The columns that tell one step function from another."""
 
 _WHOLE = ["run_id", "purgatory"]
-
-
-def bucket_width_us(duration_us: int) -> int:
-    """The width of a run's buckets: 1, 2 or 5 times a power of ten, at most `MOST_POINTS` of them.
-
-    Args:
-        duration_us: the length of the run, in microseconds.
-    """
-    unit = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * unit * MOST_POINTS >= duration_us:
-                return factor * unit
-        unit *= 10
 
 
 def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
@@ -101,8 +84,11 @@ def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataF
         .withColumnRenamed("end_us", "wait_end_us")
         .select(
             *series,
-            f.inline(f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))),
+            f.explode(
+                f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))
+            ).alias("step"),
         )
+        .select(*series, *(f.col(f"step.{name}").alias(name) for name in ("at_us", "change")))
         .join(small(spans), "run_id")
         .where("at_us < end_us")
         .withColumn("bucket", f.expr("at_us div width_us"))
@@ -182,12 +168,13 @@ def in_buckets(
         .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
         .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
         .join(small(spans), "run_id")
+        .select(*names, "bucket", "opening", "area", "rise", "left_us", "width_us", "end_us")
         .select(
             *names,
             start.alias("bucket_start_us"),
             end.alias("bucket_end_us"),
             (f.col("opening") + f.col("area") / (end - start)).alias("size_mean"),
-            (f.col("opening") + rise).alias("size_max"),
+            (f.col("opening") + rise).cast("bigint").alias("size_max"),
         )
     )
 

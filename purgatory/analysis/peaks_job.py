@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.engines import small
 from purgatory.analysis.occupancy_job import changes
+from purgatory.analysis.waiting_words import check_number
 from purgatory.analysis.watched import watch_keys
 
 MOST_NAMED = 5
@@ -48,8 +49,7 @@ def peaks(
     Raises:
         ValueError: a number below 1.
     """
-    if number < 1:
-        raise ValueError(f"number must be at least 1, not {number}")
+    check_number(number)
     found = _moments(operations, _highest(occupancy, number), spans)
     around = _around(operations, found)
     named = _named(around.where("parked"))
@@ -82,7 +82,7 @@ def _highest(occupancy: DataFrame, number: int) -> DataFrame:
         .withColumn("before", f.coalesce(before, f.lit(0)))
         .withColumn("after", f.coalesce(after, f.lit(0)))
         .where("size_max > before and size_max >= after")
-        .withColumn("rank", f.row_number().over(highest))
+        .withColumn("rank", f.row_number().over(highest).cast("int"))
         .where(f.col("rank") <= number)
         .select(*_PEAK, "bucket_start_us", f.col("size_max").alias("size"))
     )
@@ -157,7 +157,7 @@ def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
 
 def _counts() -> list[Column]:
     return [
-        f.count_if("arrived").alias("arrivals"),
+        f.count_if("arrived").cast("bigint").alias("arrivals"),
         f.min(f.when(f.col("parked"), f.col("start_us"))).alias("oldest_start_us"),
     ]
 
@@ -165,7 +165,7 @@ def _counts() -> list[Column]:
 def _named(parked: DataFrame) -> DataFrame:
     """Per peak, an array for each of kinds, outcomes, brokers and keys: names and counts."""
     keys = f.transform(
-        f.coalesce(f.array_distinct("watch_keys"), f.array().cast("array<string>")),
+        f.coalesce(f.array_distinct("watch_keys"), f.array([]).cast("array<string>")),
         lambda key: f.struct(f.lit("keys").alias("what"), key.alias("name")),
     )
     single = f.array(
@@ -176,7 +176,8 @@ def _named(parked: DataFrame) -> DataFrame:
     )
     order = Window.partitionBy(*_PEAK, "what").orderBy(f.col("parked").desc(), "name")
     counted = (
-        parked.select(*_PEAK, f.inline(f.concat(single, keys)))
+        parked.select(*_PEAK, f.explode(f.concat(single, keys)).alias("one"))
+        .select(*_PEAK, *(f.col(f"one.{name}").alias(name) for name in ("what", "name")))
         .groupBy(*_PEAK, "what", "name")
         .agg(f.count(f.lit(1)).alias("parked"))
         .withColumn("place", f.row_number().over(order))
@@ -188,8 +189,11 @@ def _named(parked: DataFrame) -> DataFrame:
 def _array_of(what: str) -> Column:
     """At most `MOST_NAMED` names with their counts, in order."""
     chosen = f.when(f.col("what") == what, f.struct("place", "name", "parked"))
-    in_order = f.array_sort(f.collect_list(chosen))
-    return f.transform(in_order, lambda one: f.struct(one["name"], one["parked"])).alias(what)
+    in_order = f.array_sort(f.array_compact(f.collect_list(chosen)))
+    shown = ("name", "parked")
+    return f.transform(
+        in_order, lambda one: f.struct(*(one[name].alias(name) for name in shown))
+    ).alias(what)
 
 
 def _usual(operations: DataFrame) -> DataFrame:
@@ -216,5 +220,5 @@ def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:
         .agg(f.array_sort(f.collect_set(text)).alias("faults"))
     )
     return found.join(at_work, _PEAK, "left").withColumn(
-        "faults", f.coalesce("faults", f.array().cast("array<string>"))
+        "faults", f.coalesce("faults", f.array([]).cast("array<string>"))
     )

@@ -13,11 +13,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.bucket_widths import MOST_POINTS
 from purgatory.analysis.engines import sorting
-from purgatory.analysis.occupancy_job import MOST_POINTS
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
+from purgatory.analysis.run_times import FAULTS, fault_rows, us
 from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.analysis.waiting_results import Rows, shown_runs
@@ -66,7 +67,7 @@ def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFr
         pa.table(
             {
                 "run_id": pa.array([trace.run_id for trace in traces], pa.string()),
-                "said_us": pa.array([_us(trace.duration_ms) for trace in traces], pa.int64()),
+                "said_us": pa.array([us(trace.duration_ms) for trace in traces], pa.int64()),
             }
         )
     )
@@ -93,34 +94,13 @@ def width_us(duration_us: Column) -> Column:
 
 def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
     """The faults of all runs, as `peaks` takes them."""
-    rows = [
-        {
-            "run_id": trace.run_id,
-            "kind": fault.kind,
-            "broker": fault.broker,
-            "from_us": _us(fault.at_ms),
-            "until_us": None if fault.duration_ms is None else _us(fault.at_ms + fault.duration_ms),
-        }
-        for trace in traces
-        for fault in trace.faults
-    ]
+    rows = [dict(zip(FAULTS, row, strict=True)) for row in fault_rows(traces)]
     return session.createDataFrame(pa.Table.from_pylist(rows, schema=_FAULTS))
 
 
 _FAULTS = pa.schema(
-    [
-        ("run_id", pa.string()),
-        ("kind", pa.string()),
-        ("broker", pa.int64()),
-        ("from_us", pa.int64()),
-        ("until_us", pa.int64()),
-    ]
+    [(name, pa.string() if kind == "string" else pa.int64()) for name, kind in FAULTS.items()]
 )
-
-
-def _us(milliseconds: int) -> int:
-    """Microseconds that fit 64 bits with room for a sum."""
-    return max(-(2**62), min(milliseconds * 1000, 2**62))
 
 
 def written(run: Opened, tables: Mapping[str, DataFrame], orders: Mapping[str, Order]) -> Rows:

@@ -1,4 +1,4 @@
-"""The waits in traces on disk, by whichever engine is chosen."""
+"""The waits and the occupancy in traces on disk, by whichever engine is chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.waiting_results import WaitResults
+from purgatory.analysis.waiting_results import OccupancyResults, WaitResults
 from purgatory.analysis.waiting_words import Exactness
 from purgatory.analysis.which_engine import Engine
 
@@ -54,3 +54,30 @@ def waits_of_traces(
     return waiting_folders.tell_waits(
         roots, out, window_us=window_us, percentiles=percentiles, number=number, **how
     )
+
+
+def occupancy_of_traces(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    engine: Engine = "spark",
+    number: int = 10,
+    master: str = "local[*]",
+    **how: Unpack[RunningAnywhere],
+) -> OccupancyResults:
+    """Compute what was parked over time in all traces in some folders.
+
+    Args:
+        roots, out, engine, master, how: as `waits_of_traces` has them.
+        number: how many hot keys of each run and purgatory.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    if engine == "spark":
+        from purgatory.analysis import occupancy_results
+
+        return occupancy_results.tell_occupancy(roots, out, number=number, master=master, **how)
+    from purgatory.analysis.duckdb_engine import waiting_folders
+
+    return waiting_folders.tell_occupancy(roots, out, number=number, **how)

@@ -1,4 +1,4 @@
-"""The command ``purgatory occupancy``: what was parked over time, through Spark."""
+"""The command ``purgatory occupancy``: what was parked over time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 
@@ -28,6 +29,7 @@ def occupancy(
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
+    engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
     progress: options.ShowProgress = None,
@@ -35,12 +37,14 @@ def occupancy(
     strict: options.Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
-    with one_line_errors("occupancy", progress=progress):
-        from purgatory.analysis.occupancy_results import tell_occupancy
+    chosen = chosen_engine("occupancy", engine)
+    with one_line_errors("occupancy", progress=progress if chosen == "spark" else False):
+        from purgatory.analysis.waiting_traces import occupancy_of_traces
 
-        results = tell_occupancy(
+        results = occupancy_of_traces(
             traces,
             out,
+            engine=chosen,
             number=hot_keys,
             master=master,
             overwrite=overwrite,

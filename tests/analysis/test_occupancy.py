@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.occupancy_job import MOST_POINTS, bucket_width_us, occupancy
+from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
+from purgatory.analysis.occupancy_job import occupancy
 from purgatory.analysis.traces.survey import find_traces
 from purgatory.analysis.traces.trace_rows import read_table
 

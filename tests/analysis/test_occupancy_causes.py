@@ -18,7 +18,7 @@ from purgatory.analysis import (
     peaks,
     slowest,
 )
-from purgatory.analysis.occupancy_job import MOST_POINTS, bucket_width_us
+from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
 from purgatory.analysis.waiting_runs import width_us
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

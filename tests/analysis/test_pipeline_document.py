@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.analyze import MOST_WINDOWS
+from purgatory.analysis.bucket_widths import MOST_POINTS
 from purgatory.analysis.expiry import MOST_KEYS
-from purgatory.analysis.occupancy_job import MOST_POINTS
 from purgatory.analysis.reports.audit_report import verdict_line
 from purgatory.analysis.result_folder import TABLES
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS

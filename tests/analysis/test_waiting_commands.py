@@ -79,8 +79,10 @@ def test_waits_prints_its_tables_and_writes_them(
     assert starts == {0, 6_000_000, 12_000_000}
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
 def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_interrupted(
+    engine: str,
     slow_follower_trace: Path,
     write_trace: WriteTrace,
     hand_operations: list[Any],
@@ -91,7 +93,7 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     cut = write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
     out = tmp_path / "out"
     traces = [str(folder) for folder in (slow_follower_trace, empty, cut)]
-    assert main(["occupancy", *traces, "--out", str(out)]) == 0
+    assert main(["occupancy", *traces, "--out", str(out), "--engine", engine]) == 0
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed

@@ -17,7 +17,7 @@ import purgatory.analysis
 assert not {"pyspark", "plotly", "pyarrow", "pandas"} & set(sys.modules), "nothing heavy yet"
 from purgatory.analysis.waiting_words import OUTCOMES
 from purgatory.analysis import waits, occupancy
-from purgatory.analysis.occupancy_job import MOST_POINTS
+from purgatory.analysis.bucket_widths import MOST_POINTS
 for name in purgatory.analysis.JOBS:
     job = getattr(purgatory.analysis, name)
     assert callable(job) and job.__name__ == name, name

@@ -9,12 +9,26 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from purgatory.analysis import slowest, waits
+from purgatory.analysis import (
+    hot_keys,
+    littles_law,
+    occupancy,
+    occupancy_of_keys,
+    peaks,
+    slowest,
+    waits,
+)
 from purgatory.analysis.duckdb_engine.job_sql import ordered
 from purgatory.analysis.duckdb_engine.small_tables import make_table
-from purgatory.analysis.duckdb_engine.waiting_tables import slowest_table, waits_table
+from purgatory.analysis.duckdb_engine.waiting_tables import (
+    cause_tables,
+    occupancy_table,
+    slowest_table,
+    waits_table,
+)
 from purgatory.analysis.engines import sorting
-from purgatory.analysis.waiting_orders import WAIT_ORDERS
+from purgatory.analysis.run_times import FAULTS, SPANS
+from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.trace.trace_schema import TABLES
 from tests.analysis.audit_rows import Engine
 
@@ -36,6 +50,7 @@ SCHEMA = pa.schema(
 )
 """Of the table `operations`."""
 
+_ORDERS = {**WAIT_ORDERS, **OCCUPANCY_ORDERS}
 END_US = 2_000
 _KEYS: tuple[list[str] | None, ...] = (
     None,
@@ -102,6 +117,40 @@ def slowest_of(engine: Engine, operations: pa.Table, number: int) -> pa.Table:
     return _by_duckdb(engine, "slowest")
 
 
+def occupancy_of(
+    engine: Engine,
+    operations: pa.Table,
+    spans: pa.Table,
+    faults: pa.Table | None = None,
+    number: int = 10,
+) -> dict[str, pa.Table]:
+    """The tables of occupancy by their names."""
+    if isinstance(engine, SparkSession):
+        rows, over = engine.createDataFrame(operations), engine.createDataFrame(spans)
+        table = occupancy(rows, over).persist()
+        hot = hot_keys(rows, over, number)
+        made = {
+            "occupancy": table,
+            "littles_law": littles_law(rows, table, over),
+            "peaks": peaks(
+                rows, table, over, None if faults is None else engine.createDataFrame(faults)
+            ),
+            "hot_keys": hot,
+            "key_occupancy": occupancy_of_keys(rows, over, hot),
+        }
+        return {name: _by_spark(one, name) for name, one in made.items()}
+    given(engine, operations)
+    for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
+        make_table(engine, name, columns, [] if one is None else _tuples(one))
+    occupancy_table(engine)
+    cause_tables(engine, number)
+    return {name: _by_duckdb(engine, name) for name in OCCUPANCY_ORDERS}
+
+
+def _tuples(table: pa.Table) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
 def assert_same(one: pa.Table, other: pa.Table) -> None:
     """Two tables have the same columns, of the same types, and the same rows in one order."""
     assert one.schema.names == other.schema.names
@@ -121,9 +170,9 @@ def _kind(kind: pa.DataType) -> object:
 
 
 def _by_spark(table: Any, name: str) -> pa.Table:
-    return table.orderBy(*sorting(WAIT_ORDERS[name])).toArrow()
+    return table.orderBy(*sorting(_ORDERS[name])).toArrow()
 
 
 def _by_duckdb(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
-    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {ordered(WAIT_ORDERS[name])}")
+    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {ordered(_ORDERS[name])}")
     return chosen.to_arrow_table()

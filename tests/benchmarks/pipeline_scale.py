@@ -93,7 +93,7 @@ def _spark_occupancy(session: Any, rows: int, folder: Path) -> int:
     import pyarrow as pa
 
     from purgatory.analysis import occupancy
-    from purgatory.analysis.occupancy_job import bucket_width_us
+    from purgatory.analysis.bucket_widths import bucket_width_us
 
     end_us = rows * DURATION_US_PER_OPERATION
     spans = pa.table(
@@ -131,7 +131,7 @@ def with_duckdb(job: str, rows: int, folder: Path) -> dict[str, float]:
 def _with_duckdb(job: str, rows: int, folder: Path) -> dict[str, float]:
     import duckdb
 
-    from purgatory.analysis.occupancy_job import bucket_width_us
+    from purgatory.analysis.bucket_widths import bucket_width_us
 
     end_us = rows * DURATION_US_PER_OPERATION
     question = QUESTIONS[job].format(folder=folder, end_us=end_us, width_us=bucket_width_us(end_us))

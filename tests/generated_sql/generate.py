@@ -24,6 +24,7 @@ from sqlglot import exp
 from purgatory.analysis import duckdb_engine
 from purgatory.analysis.auditing.client_configuration import SETTINGS
 from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.run_times import FAULTS, SPANS
 from purgatory.trace.trace_schema import TABLES
 
 SQLFRAME: Any = _sqlframe
@@ -133,7 +134,7 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.getOrCreate()
-    for name, columns in {**TABLES, **SETTINGS}.items():
+    for name, columns in {**TABLES, **SETTINGS, "spans": SPANS, "faults": FAULTS}.items():
         kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({kinds})")
     return {
@@ -144,7 +145,13 @@ def statements_of_jobs(wanted: Collection[str] = ()) -> Mapping[str, str]:
 
 
 def _jobs() -> Mapping[str, Job]:
-    return {"audit": _audit, "slowest": _slowest, **{name: _waits(name) for name in WAITS}}
+    return {
+        "audit": _audit,
+        "slowest": _slowest,
+        "occupancy": _occupancy,
+        "occupancy_causes": _occupancy_causes,
+        **{name: _waits(name) for name in WAITS},
+    }
 
 
 def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
@@ -182,6 +189,26 @@ def _slowest(session: Any, statements: Statements) -> None:
     from purgatory.analysis.slowest_job import slowest
 
     statements.table("slowest", slowest(session.table("operations"), OPTIONS["number"]))
+
+
+def _occupancy(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.occupancy_job import occupancy
+
+    statements.table("occupancy", occupancy(session.table("operations"), session.table("spans")))
+
+
+def _occupancy_causes(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.hot_keys_job import hot_keys, occupancy_of_keys
+    from purgatory.analysis.littles_law_job import littles_law
+    from purgatory.analysis.peaks_job import peaks
+
+    names = ("operations", "occupancy", "spans", "faults")
+    operations, occupancy, spans, faults = (session.table(name) for name in names)
+    statements.table("littles_law", littles_law(operations, occupancy, spans))
+    statements.table("peaks", peaks(operations, occupancy, spans, faults))
+    statements.table("hot_keys", hot_keys(operations, spans, OPTIONS["number"]))
+    keys = occupancy_of_keys(operations, spans, session.table("hot_keys"))
+    statements.table("key_occupancy", keys)
 
 
 def main() -> int:

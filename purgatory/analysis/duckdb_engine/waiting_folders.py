@@ -7,10 +7,24 @@ from typing import TYPE_CHECKING, Unpack
 
 from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
-from purgatory.analysis.duckdb_engine.waiting_tables import slowest_table, waits_table
+from purgatory.analysis.duckdb_engine.small_tables import make_table
+from purgatory.analysis.duckdb_engine.waiting_tables import (
+    cause_tables,
+    occupancy_table,
+    slowest_table,
+    waits_table,
+)
+from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.waiting_orders import WAIT_ORDERS
-from purgatory.analysis.waiting_results import Rows, WaitResults, shown_runs, wait_results
+from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
+from purgatory.analysis.waiting_results import (
+    OccupancyResults,
+    Rows,
+    WaitResults,
+    occupancy_results,
+    shown_runs,
+    wait_results,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +60,33 @@ def tell_waits(
         slowest_table(run.connection, number)
         rows = _written(run, WAIT_ORDERS)
         return wait_results(run.found.traces, quarantine, rows)
+
+
+def tell_occupancy(
+    roots: Sequence[Path],
+    out: Path | None = None,
+    *,
+    number: int = 10,
+    **how: Unpack[RunningAnywhere],
+) -> OccupancyResults:
+    """Compute what was parked over time in some traces; `occupancy_results` without Spark.
+
+    Args:
+        roots, out, how: as `opened_tables` takes them.
+        number: how many hot keys of each run and purgatory.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    with _opened(roots, out, **how) as (run, quarantine):
+        ends = "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
+        last_us = dict(run.connection.execute(ends).fetchall())
+        traces = run.found.traces
+        make_table(run.connection, "spans", SPANS, span_rows(traces, last_us))
+        make_table(run.connection, "faults", FAULTS, fault_rows(traces))
+        occupancy_table(run.connection)
+        cause_tables(run.connection, number)
+        return occupancy_results(traces, quarantine, _written(run, OCCUPANCY_ORDERS))
 
 
 @contextmanager

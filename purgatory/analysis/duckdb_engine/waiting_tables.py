@@ -45,3 +45,26 @@ def slowest_table(connection: duckdb.DuckDBPyConnection, number: int = 10) -> No
     """
     check_number(number)
     run_job(connection, "slowest", number=number)
+
+
+def occupancy_table(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the temporary table `occupancy`, in no order.
+
+    Args:
+        connection: with the tables `operations`, which has all its columns, and `spans`.
+    """
+    run_job(connection, "occupancy")
+
+
+def cause_tables(connection: duckdb.DuckDBPyConnection, number: int = 10) -> None:
+    """Make the temporary tables `littles_law`, `peaks`, `hot_keys` and `key_occupancy`.
+
+    Args:
+        connection: with the tables that `occupancy_table` takes and makes, and `faults`.
+        number: as `hot_keys_job.hot_keys` has it.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    check_number(number)
+    run_job(connection, "occupancy_causes", number=number)

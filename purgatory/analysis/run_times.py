@@ -1,0 +1,60 @@
+"""When runs ended, and when faults were at work in them, as their heads say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from purgatory.analysis.bucket_widths import bucket_width_us
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from purgatory.analysis.traces.survey import Trace
+
+SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
+"""The columns of a table of runs, as `occupancy_job.occupancy` takes it, and their types."""
+
+FAULTS = {
+    "run_id": "string",
+    "kind": "string",
+    "broker": "bigint",
+    "from_us": "bigint",
+    "until_us": "bigint",
+}
+"""The columns of a table of faults, as `peaks_job.peaks` takes it, and their types."""
+
+
+def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:
+    """The faults of all runs, with the columns of `FAULTS`."""
+    return [
+        (
+            trace.run_id,
+            fault.kind,
+            fault.broker,
+            us(fault.at_ms),
+            None if fault.duration_ms is None else us(fault.at_ms + fault.duration_ms),
+        )
+        for trace in traces
+        for fault in trace.faults
+    ]
+
+
+def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple[object, ...]]:
+    """The spans of runs, with the columns of `SPANS`.
+
+    A run ends where its head says, or where its last operation ends if that came later.
+
+    Args:
+        traces: the runs.
+        last_us: when the last operation of each run that has some ended.
+    """
+    ends_us = {
+        trace.run_id: max(us(trace.duration_ms), last_us.get(trace.run_id, -(2**62)))
+        for trace in traces
+    }
+    return [(run_id, end_us, bucket_width_us(end_us)) for run_id, end_us in ends_us.items()]
+
+
+def us(milliseconds: int) -> int:
+    """Microseconds that fit 64 bits with room for a sum."""
+    return max(-(2**62), min(milliseconds * 1000, 2**62))
