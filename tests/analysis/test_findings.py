@@ -137,8 +137,10 @@ def test_a_cluster_audits_what_its_clients_did() -> None:
         assert {found.verdict for found in findings if found.anomaly == "duplicate"} == {
             "permitted"
         }
-        strict = cluster.audit(known, expect=["once"])
-        assert strict.violations
+        assert cluster.audit(known, expect=["once"]).violations
+        assert {found.verdict for found in cluster.audit()} == {"indeterminate"}
+        [unknown] = {found.setting for found in cluster.audit(expect=["once"]).violations}
+        assert unknown == "once expected, configuration unknown: idempotence"
     assert cluster.audit(known).count("duplicate") == findings.count("duplicate")
 
 

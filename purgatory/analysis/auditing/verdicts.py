@@ -35,13 +35,17 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     permits, unknown, forbids = _by_settings()
     excusable = f.coalesce("excusable", f.lit(False))
     permit = f.coalesce("permit", f.when(excusable, permits))
+    expected = f.col("expected")
+    untold = f.when(excusable, unknown)
     absent = f.col("anomaly").isin(*OF_ABSENCE) & ~f.col("complete")
     doubt = f.coalesce(
         "doubt",
         f.when(absent, f.lit("incomplete run")),
-        f.when(excusable, unknown),
+        # Whatever the setting is, it does not excuse what is against an expectation.
+        f.when(expected.isNull(), untold),
     )
-    expected = f.col("expected")
+    in_spite = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
+    whatever = f.concat(expected, f.lit(" expected, "), untold)
     return (
         rows.withColumn("permitting", permit)
         .withColumn("doubtful", doubt)
@@ -54,10 +58,9 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
         )
         .withColumn(
             "setting",
-            f.when(
-                f.col("permitting").isNotNull() & expected.isNotNull(),
-                f.concat(expected, f.lit(" expected, in spite of "), "permitting"),
-            ).otherwise(f.coalesce("permitting", "doubtful", "broken", f.when(excusable, forbids))),
+            f.when(f.col("permitting").isNotNull() & expected.isNotNull(), in_spite).otherwise(
+                f.coalesce("permitting", "doubtful", "broken", f.when(excusable, forbids), whatever)
+            ),
         )
         .withColumn("group", f.coalesce("consumer_group", "producer_group"))
         .select(*cases.columns, "group", "verdict", "setting")
