@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
-from purgatory.analysis.occupancy_job import occupancy
-from purgatory.analysis.traces.survey import find_traces
-from purgatory.analysis.traces.trace_rows import read_table
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import SCHEMA, occupancy_of
 
 Row = dict[str, Any]
 Wait = tuple[int, int, int, str]
@@ -46,46 +45,32 @@ def _expected(waits: Sequence[Wait], end_us: int, width_us: int) -> dict[tuple[A
 
 
 def _found(
-    spark: SparkSession, runs: dict[str, Sequence[Wait]], end_us: int, width_us: int
+    engine: Engine, runs: dict[str, Sequence[Wait]], end_us: int, width_us: int
 ) -> dict[str, dict[tuple[Any, int], Row]]:
-    operations = spark.createDataFrame(
-        pa.Table.from_pylist(
-            [
-                {
-                    "run_id": run_id,
-                    "purgatory": "Fetch",
-                    "broker": broker,
-                    "start_us": start,
-                    "end_us": end,
-                    "outcome": outcome,
-                }
-                for run_id, waits in runs.items()
-                for broker, start, end, outcome in waits
-            ],
-            schema=pa.schema(
-                [
-                    ("run_id", pa.string()),
-                    ("purgatory", pa.string()),
-                    ("broker", pa.int32()),
-                    ("start_us", pa.int64()),
-                    ("end_us", pa.int64()),
-                    ("outcome", pa.string()),
-                ]
-            ),
-        )
-    )
-    spans = spark.createDataFrame(
-        pa.table(
+    operations = pa.Table.from_pylist(
+        [
             {
-                "run_id": list(runs),
-                "end_us": [end_us] * len(runs),
-                "width_us": [width_us] * len(runs),
+                "run_id": run_id,
+                "purgatory": "Fetch",
+                "broker": broker,
+                "start_us": start,
+                "end_us": end,
+                "outcome": outcome,
             }
-        )
+            for run_id, waits in runs.items()
+            for broker, start, end, outcome in waits
+        ],
+        schema=SCHEMA,
+    )
+    spans = pa.table(
+        {
+            "run_id": list(runs),
+            "end_us": [end_us] * len(runs),
+            "width_us": [width_us] * len(runs),
+        }
     )
     tables: dict[str, dict[tuple[Any, int], Row]] = {run_id: {} for run_id in runs}
-    rows = occupancy(operations, spans).toArrow().to_pylist()
-    for row in rows:
+    for row in _rows(engine, operations, spans):
         key = (row["broker"], row["bucket_start_us"])
         assert key not in tables[row["run_id"]], "a bucket has one row"
         tables[row["run_id"]][key] = {
@@ -94,18 +79,22 @@ def _found(
     return tables
 
 
+def _rows(engine: Engine, operations: pa.Table, spans: pa.Table) -> list[Row]:
+    tables = occupancy_of(engine, operations, spans, names=["occupancy"])
+    rows: list[Row] = tables["occupancy"].to_pylist()
+    return rows
+
+
 def test_a_trace_by_hand(
-    spark: SparkSession,
+    engine: Engine,
     write_trace: Callable[..., Path],
     hand_operations: list[Any],
     tmp_path: Path,
 ) -> None:
     write_trace(tmp_path, hand_operations)
-    operations = read_table(spark, find_traces([tmp_path]), "operations")
-    spans = spark.createDataFrame(
-        pa.table({"run_id": ["by-hand-1"], "end_us": [1000], "width_us": [400]})
-    )
-    rows = occupancy(operations, spans).where("purgatory = 'Produce'").toArrow().to_pylist()
+    operations = pq.read_table(tmp_path / "operations")
+    spans = pa.table({"run_id": ["by-hand-1"], "end_us": [1000], "width_us": [400]})
+    rows = [row for row in _rows(engine, operations, spans) if row["purgatory"] == "Produce"]
     found = {
         (row["broker"], row["bucket_start_us"]): (
             row["bucket_end_us"],
@@ -148,11 +137,11 @@ _wait = st.tuples(
     width_us=st.sampled_from([1, 7, 10, 40, 100]),
 )
 def test_any_waits_agree_with_a_count_at_every_microsecond(
-    spark: SparkSession, runs: list[list[Wait]], width_us: int
+    engine: Engine, runs: list[list[Wait]], width_us: int
 ) -> None:
     # Many runs at once: Spark's time is per job, not per row.
     named: dict[str, Sequence[Wait]] = {f"run-{n}": waits for n, waits in enumerate(runs)}
-    found = _found(spark, named, 40, width_us)
+    found = _found(engine, named, 40, width_us)
     for run_id, waits in named.items():
         expected = _expected(waits, 40, width_us)
         assert found[run_id].keys() == expected.keys()

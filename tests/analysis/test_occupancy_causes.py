@@ -8,39 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from purgatory.analysis import (
-    hot_keys,
-    littles_law,
-    occupancy,
-    occupancy_of_keys,
-    peaks,
-    slowest,
-)
+from purgatory.analysis import hot_keys, peaks, slowest
 from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
 from purgatory.analysis.waiting_runs import width_us
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import SCHEMA, occupancy_of, slowest_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 Row = dict[str, Any]
 END_US = 2_000
 WIDTH_US = 50
-SCHEMA = pa.schema(
-    [
-        ("run_id", pa.string()),
-        ("broker", pa.int32()),
-        ("purgatory", pa.string()),
-        ("operation", pa.int64()),
-        ("timeout_ms", pa.int64()),
-        ("start_us", pa.int64()),
-        ("end_us", pa.int64()),
-        ("wait_us", pa.int64()),
-        ("outcome", pa.string()),
-        ("kind", pa.string()),
-        ("watch_keys", pa.list_(pa.string())),
-    ]
-)
 
 
 def _random_operations(seed: int, number: int) -> list[Row]:
@@ -76,16 +56,26 @@ def operations() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession, operations: list[Row]) -> DataFrame:
-    return spark.createDataFrame(pa.Table.from_pylist(operations, schema=SCHEMA))
+def spans() -> pa.Table:
+    runs = ["run-1", "run-2"]
+    return pa.table({"run_id": runs, "end_us": [END_US] * 2, "width_us": [WIDTH_US] * 2})
 
 
 @pytest.fixture(scope="module")
-def spans(spark: SparkSession) -> DataFrame:
-    runs = ["run-1", "run-2"]
-    return spark.createDataFrame(
-        pa.table({"run_id": runs, "end_us": [END_US] * 2, "width_us": [WIDTH_US] * 2})
+def tables(engine: Engine, operations: list[Row], spans: pa.Table) -> dict[str, list[Row]]:
+    """The rows of all tables, with four hot keys of each run and purgatory."""
+    faults = pa.table(
+        {
+            "run_id": ["run-1", "run-1", "run-1"],
+            "kind": ["stall", "crash", "late"],
+            "broker": pa.array([1, None, 0], pa.int64()),
+            "from_us": [0, 0, 5 * END_US],
+            "until_us": pa.array([END_US, None, None], pa.int64()),
+        }
     )
+    given = pa.Table.from_pylist(operations, schema=SCHEMA)
+    found = occupancy_of(engine, given, spans, faults, 4)
+    return {name: table.to_pylist() for name, table in found.items()}
 
 
 def _parked_at(operations: list[Row], at_us: int) -> list[Row]:
@@ -104,9 +94,9 @@ def _in_run(row: Row) -> int:
 
 
 def test_hot_keys_are_those_with_the_most_time_parked(
-    frame: DataFrame, spans: DataFrame, operations: list[Row]
+    tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
-    rows = hot_keys(frame, spans, 4).toArrow().to_pylist()
+    rows = tables["hot_keys"]
     for run_id, purgatory in {(row["run_id"], row["purgatory"]) for row in operations}:
         parked: Counter[str] = Counter()
         entries: Counter[str] = Counter()
@@ -131,10 +121,9 @@ def test_hot_keys_are_those_with_the_most_time_parked(
 
 
 def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
-    frame: DataFrame, spans: DataFrame, operations: list[Row]
+    tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
-    keys = hot_keys(frame, spans, 1)
-    (wanted, *_) = keys.orderBy("run_id", "purgatory").toArrow().to_pylist()
+    wanted = tables["hot_keys"][0]
     own = [
         row
         for row in operations
@@ -145,7 +134,7 @@ def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
     sizes = [len(_parked_at(own, at_us)) for at_us in range(END_US)]
     rows = [
         row
-        for row in occupancy_of_keys(frame, spans, keys).toArrow().to_pylist()
+        for row in tables["key_occupancy"]
         if all(row[name] == wanted[name] for name in ("run_id", "purgatory", "key"))
     ]
     assert len(rows) == END_US // WIDTH_US
@@ -156,23 +145,9 @@ def test_the_occupancy_of_a_key_is_counted_at_every_microsecond(
 
 
 def test_peaks_name_what_was_parked_right_then(
-    spark: SparkSession, frame: DataFrame, spans: DataFrame, operations: list[Row]
+    tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
-    schema = "run_id string, kind string, broker bigint, from_us bigint, until_us bigint"
-    faults = spark.createDataFrame(
-        pa.table(
-            {
-                "run_id": ["run-1", "run-1", "run-1"],
-                "kind": ["stall", "crash", "late"],
-                "broker": pa.array([1, None, 0], pa.int64()),
-                "from_us": [0, 0, 5 * END_US],
-                "until_us": pa.array([END_US, None, None], pa.int64()),
-            }
-        )
-    )
-    assert faults.schema.simpleString() == f"struct<{schema.replace(' ', ':').replace(',:', ',')}>"
-    table = occupancy(frame, spans)
-    rows = peaks(frame, table, spans, faults, 2).toArrow().to_pylist()
+    rows = tables["peaks"]
     first = {(row["run_id"], row["purgatory"]): row for row in rows if row["rank"] == 1}
     assert len(first) == 4
     for (run_id, purgatory), row in first.items():
@@ -198,7 +173,7 @@ def test_peaks_name_what_was_parked_right_then(
 
 
 def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
-    spark: SparkSession, spans: DataFrame
+    spark: SparkSession, spans: pa.Table
 ) -> None:
     own = [
         {**_random_operations(1, 1)[0], "run_id": "run-1", "purgatory": "Fetch", **times}
@@ -221,14 +196,14 @@ def test_a_size_that_only_falls_has_its_peak_at_the_start_of_the_bucket(
             }
         )
     )
-    (row,) = peaks(frame, table, spans).toArrow().to_pylist()
+    (row,) = peaks(frame, table, spark.createDataFrame(spans)).toArrow().to_pylist()
     assert (row["at_us"], row["size"], row["faults"]) == (100, 1, None)
 
 
 def test_little_s_law_holds_but_for_what_is_pending_at_the_end(
-    frame: DataFrame, spans: DataFrame, operations: list[Row]
+    tables: dict[str, list[Row]], operations: list[Row]
 ) -> None:
-    rows = littles_law(frame, occupancy(frame, spans), spans).toArrow().to_pylist()
+    rows = tables["littles_law"]
     assert len(rows) == 2 * 2 * 3
     for row in rows:
         own = [
@@ -252,8 +227,8 @@ def test_little_s_law_holds_but_for_what_is_pending_at_the_end(
         assert row["unexplained"] == pytest.approx(0, abs=1e-9)
 
 
-def test_the_slowest_come_with_their_keys(frame: DataFrame, operations: list[Row]) -> None:
-    rows = slowest(frame, 3).toArrow().to_pylist()
+def test_the_slowest_come_with_their_keys(engine: Engine, operations: list[Row]) -> None:
+    rows = slowest_of(engine, pa.Table.from_pylist(operations, schema=SCHEMA), 3).to_pylist()
     assert len(rows) == 2 * 2 * 3
     for run_id, purgatory in {(row["run_id"], row["purgatory"]) for row in operations}:
         own = [
@@ -268,7 +243,8 @@ def test_the_slowest_come_with_their_keys(frame: DataFrame, operations: list[Row
             assert {name: row[name] for name in expected} == expected
 
 
-def test_counts_below_one_are_refused(frame: DataFrame, spans: DataFrame) -> None:
+def test_counts_below_one_are_refused(spark: SparkSession) -> None:
+    frame = spans = spark.range(1)
     refused = "number must be at least 1, not 0"
     with pytest.raises(ValueError, match=refused):
         slowest(frame, 0)

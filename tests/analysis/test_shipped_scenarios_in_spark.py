@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -22,11 +23,12 @@ from purgatory.analysis.littles_law_job import littles_law
 from purgatory.analysis.occupancy_job import occupancy
 from purgatory.analysis.traces.survey import find_traces
 from purgatory.analysis.traces.trace_rows import read_table
-from purgatory.analysis.waiting_runs import run_spans
+from purgatory.analysis.waiting_runs import run_faults, run_spans
 from purgatory.analysis.waits_job import waits
 from purgatory.cli.main import main
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
+from tests.analysis.waiting_rows import assert_same, occupancy_of, slowest_of, waits_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -176,6 +178,24 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
         _compare(found[name], summary["purgatories"])
     _check_the_law(spark, operations, surveyed)
     operations.unpersist()
+
+
+def test_duckdb_tells_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
+    surveyed = find_traces([traces])
+    frame = read_table(spark, surveyed, "operations").persist()
+    operations = frame.toArrow()
+    spans = run_spans(spark, surveyed, frame).toArrow()
+    faults = run_faults(spark, surveyed).toArrow()
+    frame.unpersist()
+    with duckdb.connect() as connection:
+        for how in ({"by_topic": True}, {"window_us": 1_000_000, "percentiles": "approximate"}):
+            by_duckdb = waits_of(connection, operations, **how)
+            assert_same(by_duckdb, waits_of(spark, operations, **how))
+        assert_same(slowest_of(connection, operations, 5), slowest_of(spark, operations, 5))
+        found = occupancy_of(connection, operations, spans, faults)
+        assert found["peaks"].num_rows > len(SCENARIOS)
+        for name, table in occupancy_of(spark, operations, spans, faults).items():
+            assert_same(found[name], table)
 
 
 def test_both_tables_of_latencies_agree_on_every_shipped_scenario(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import duckdb
@@ -123,8 +124,9 @@ def occupancy_of(
     spans: pa.Table,
     faults: pa.Table | None = None,
     number: int = 10,
+    names: Iterable[str] = OCCUPANCY_ORDERS,
 ) -> dict[str, pa.Table]:
-    """The tables of occupancy by their names."""
+    """The tables of occupancy, or some of them, by their names."""
     if isinstance(engine, SparkSession):
         rows, over = engine.createDataFrame(operations), engine.createDataFrame(spans)
         table = occupancy(rows, over).persist()
@@ -138,13 +140,13 @@ def occupancy_of(
             "hot_keys": hot,
             "key_occupancy": occupancy_of_keys(rows, over, hot),
         }
-        return {name: _by_spark(one, name) for name, one in made.items()}
+        return {name: _by_spark(made[name], name) for name in names}
     given(engine, operations)
     for name, columns, one in (("spans", SPANS, spans), ("faults", FAULTS, faults)):
         make_table(engine, name, columns, [] if one is None else _tuples(one))
     occupancy_table(engine)
     cause_tables(engine, number)
-    return {name: _by_duckdb(engine, name) for name in OCCUPANCY_ORDERS}
+    return {name: _by_duckdb(engine, name) for name in names}
 
 
 def _tuples(table: pa.Table) -> list[tuple[object, ...]]:
