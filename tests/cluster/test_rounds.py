@@ -228,7 +228,9 @@ def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer(
         serve = served.connect("gone")._serve
 
         async def answering(request: Request, connection: Connection) -> Answer:
-            await serve(request, connection)
+            answer = serve(request, connection)
+            if isinstance(answer, Awaitable):
+                await answer
             return await _answering(request, connection)
 
         connection = served.connect("gone")

@@ -15,6 +15,7 @@ from purgatory.analysis.engines import small
 ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
 """Errors of a send whose record is in the log, where only a transaction hides it."""
 
+_NEVER = -(2**63)
 _ID = ["run_id", "transactional_id"]
 _TRANSACTION = ["run_id", "transaction"]
 _PLACE = ["run_id", "topic", "partition", "offset"]
@@ -52,8 +53,14 @@ def _after(time_us: str) -> Column:
 
 
 def with_fates(rows: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null."""
-    end = f.max(f.struct(f.col("outcome").alias("fate"), "decided_us", "ended_us"))
+    """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null.
+
+    Of two rows of one transaction, the greater counts, in this order; an unknown time is least.
+    """
+    times = ("decided_us", "ended_us")
+    # Engines differ in where they put a null within a struct.
+    known = (f.coalesce(name, f.lit(_NEVER)).alias(f"known_{name}") for name in times)
+    end = f.max(f.struct(f.col("outcome").alias("fate"), *known, *times))
     ends = (
         transactions.groupBy(*_TRANSACTION)
         .agg(end.alias("end"))

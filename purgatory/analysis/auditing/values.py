@@ -77,7 +77,10 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         in_partition.groupBy(*_VALUE)
         .agg(
             *_merged(_SUMS + _HIDDEN),
-            f.array_compact(f.collect_list(f.when(f.col("copies") > 0, stored))).alias("stored"),
+            # Sorted: they are gathered in any order.
+            f.array_sort(
+                f.array_compact(f.collect_list(f.when(f.col("copies") > 0, stored)))
+            ).alias("stored"),
             f.sum("copies").alias("places"),
             f.min("missed_offset").alias("missed_offset"),
             f.min("waiting_offset").alias("waiting_offset"),

@@ -7,7 +7,7 @@ found by a broadcast join of what identifies them, which is small: N x anomalies
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -72,6 +72,22 @@ _WITNESS = (
     "time_us",
     "count",
 )
+_ORDER = (
+    "time_us",
+    "topic",
+    "partition",
+    "offset",
+    "producer",
+    "sequence",
+    "consumer",
+    "value_id",
+    "key",
+    "transaction",
+    "group",
+    "setting",
+    "weight",
+)
+"""How the cases of one verdict are sorted."""
 
 MOST_EVENTS = 100
 """How many rows a witness shows at most, the earliest of each kind."""
@@ -117,24 +133,11 @@ def witnesses(
 ) -> DataFrame:
     """The table `witnesses`: the first `most` cases of each run and anomaly, with their rows.
 
-    Violations come first, then what is indeterminate, then by time.
+    Violations come first, then what is indeterminate, then by time, then by all else that a witness
+    shows: cases that tie are the same to the reader, so nothing depends on the order of rows.
     """
-    first = Window.partitionBy("run_id", "anomaly").orderBy(
-        "severity",
-        *(
-            f.col(name)
-            for name in (
-                "time_us",
-                "topic",
-                "partition",
-                "offset",
-                "producer",
-                "sequence",
-                "consumer",
-                "value_id",
-            )
-        ),
-    )
+    order = [*(f.col(name) for name in ("severity", *_ORDER)), *_rows_shown()]
+    first = Window.partitionBy("run_id", "anomaly").orderBy(*_nulls_first(order))
     chosen = (
         cases.withColumn("severity", position(VERDICTS, "verdict"))
         .withColumn("rank", f.row_number().over(first).cast("int"))
@@ -160,14 +163,15 @@ def witnesses(
         events = events.unionByName(of_transactions.select(*_KEY, "event"))
     earliest = (
         Window.partitionBy(*_KEY)
-        .orderBy("event")
+        # By its fields: engines differ in where they put a null within a struct.
+        .orderBy(*_nulls_first([f.col(f"event.{name}") for name in EVENT]))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     shown = (
         events.distinct()
         .withColumn("number", f.row_number().over(earliest))
         .where(f.col("number") <= MOST_EVENTS)
-        .drop("number")
+        .select(*_KEY, f.struct("number", "event").alias("numbered"))
     )
     witness = f.struct(*_WITNESS).alias("witness")
     return (
@@ -176,12 +180,12 @@ def witnesses(
         .groupBy(*_KEY)
         .agg(
             f.max("witness").alias("witness"),
-            f.array_compact(f.collect_list("event")).alias("events"),
+            f.array_sort(f.array_compact(f.collect_list("numbered"))).alias("numbered"),
         )
         .select(
             *_KEY,
             *(f.col(f"witness.{name}").alias(name) for name in _WITNESS),
-            f.array_sort("events").alias("events"),
+            f.transform("numbered", lambda one: one["event"]).alias("events"),
         )
     )
 
@@ -205,6 +209,18 @@ def _lacking() -> Column:
             f.lit("no transactions in the trace"),
         )
     )
+
+
+def _nulls_first(order: Sequence[Column]) -> list[Column]:
+    """An order in so many words: engines differ in where they put nulls by themselves."""
+    return [column.asc_nulls_first() for column in order]
+
+
+def _rows_shown() -> list[Column]:
+    """Which rows of the trace a case shows, as an order: at most two values, and two inputs."""
+    values = [f.try_element_at("value_ids", f.lit(number)) for number in (1, 2)]
+    inputs = [f.try_element_at("inputs", f.lit(number)) for number in (1, 2)]
+    return values + [given.getField(name) for given in inputs for name in _INPUT]
 
 
 def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:

@@ -38,7 +38,7 @@ def writer_cases(sends: DataFrame) -> DataFrame:
     )
     earlier = (
         Window.partitionBy(*_PARTITION)
-        .orderBy("start_us", "producer")
+        .orderBy("start_us", "producer", "group")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     overlap = case(
