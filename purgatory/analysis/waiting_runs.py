@@ -16,8 +16,9 @@ from purgatory.analysis.occupancy_job import MOST_POINTS
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import Order, write_sorted
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
-from purgatory.analysis.traces.survey import Trace, spark_path
+from purgatory.analysis.traces.quarantine import checked
+from purgatory.analysis.traces.survey import Trace
+from purgatory.analysis.traces.trace_rows import read_table
 
 MOST_SHOWN_RUNS = 10
 """How many runs are shown on a terminal; the tables have them all."""
@@ -58,14 +59,12 @@ def opened(roots: Sequence[Path], out: Path | None, **how: Unpack[Running]) -> I
         PipelineError: as `opened_traces` raises it.
     """
     with opened_traces(roots, out, **how) as run:
-        tables = tables_of(run.session, run.found)
-        bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
-        counts = [row.asDict() for row in counts_of(bad).collect()]
-        if counts and run.strict:
-            require_none(bad)
-        if counts and run.folder is not None:
-            bad.write.parquet(spark_path(run.folder / "quarantine"))
-        yield Opened(run.session, run.found.traces, tables.operations, counts, run.folder)
+        traces = run.found.traces
+        check = checked(
+            run.session, run.found, ("operations",), folder=run.folder, strict=run.strict
+        )
+        operations = read_table(run.session, traces, "operations")
+        yield Opened(run.session, traces, operations, check.counts(), run.folder)
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
