@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -26,11 +25,12 @@ from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
-from purgatory.analysis.result_folder import REPORT, write_sorted
+from purgatory.analysis.result_folder import REPORT, write_sorted, write_table
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.traces.quarantine import damaged_runs, write_quarantine
-from purgatory.analysis.traces.read_traces import TraceTables, tables_of
+from purgatory.analysis.traces.quarantine import checked, write_none
+from purgatory.analysis.traces.row_check import RowCheck
 from purgatory.analysis.traces.survey import Refused, Survey, Trace
+from purgatory.analysis.traces.trace_rows import read_table
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAITS_ORDER
 from purgatory.analysis.waits_job import waits
 
@@ -129,39 +129,48 @@ def write_results(
     Raises:
         TraceError: strict, and a row or file is bad.
     """
-    tables = tables_of(session, Survey(traces, refused))
-    quarantine = write_quarantine(session, tables, folder, strict=strict)
-    operations = tables.operations
-    runs = _runs(traces, _last_ends_us(operations), _counts(tables, traces, bool(quarantine)))
+    check = checked(session, Survey(traces, refused), folder=folder, strict=strict)
+    if check.is_clean:
+        write_none(folder)
+    runs = _runs(traces, check)
+    sends, operations = (read_table(session, traces, name) for name in ("sends", "operations"))
     spans = session.createDataFrame(
         runs.select(["run_id", "duration_us", "bucket_width_us"]).rename_columns(
             ["run_id", "end_us", "width_us"]
         )
     )
-    write_sorted(waits(operations), folder / "waits", sorting(WAITS_ORDER))
-    write_sorted(latencies(tables.sends), folder / "latencies", latencies_order())
-    write_sorted(
+    of_waits = write_sorted(waits(operations), folder / "waits", sorting(WAITS_ORDER))
+    of_latencies = write_sorted(latencies(sends), folder / "latencies", latencies_order())
+    sizes = write_sorted(
         occupancy(operations, spans), folder / "occupancy", sorting(OCCUPANCY_ORDERS["occupancy"])
     )
-    damaged = damaged_runs(session, folder) if quarantine else ()
-    write_audit(session, traces, folder, damaged=damaged)
-    (folder / "runs").mkdir()
-    pq.write_table(runs, folder / "runs" / "part-00000.parquet", compression="zstd")
-    runs_rows = runs.to_pylist()
-    plotted = runs_rows[:MOST_PLOTTED_RUNS]
-    _write_drawn(operations, plotted, folder)
-    results = _results(folder, runs_rows, [run["run_id"] for run in plotted])
+    audit, witnesses = write_audit(session, traces, folder, damaged=check.by_run())
+    write_table(runs, folder / "runs")
+    rows = runs.to_pylist()
+    plotted = rows[:MOST_PLOTTED_RUNS]
+    of_plotted = pc.field("run_id").isin([run["run_id"] for run in plotted])
+    results = Results(
+        rows,
+        waits=of_waits.to_pylist(),
+        latencies=of_latencies.to_pylist(),
+        occupancy=sizes.filter(of_plotted).to_pylist(),
+        audit=audit.to_pylist(),
+        witnesses=witnesses.filter(of_plotted).to_pylist(),
+        **_write_drawn(operations, plotted, folder),
+    )
     report = folder / REPORT
     report.write_text(report_page(results, notes), encoding="utf-8")
-    return Analysis(runs_rows, results.waits, report, results.latencies, results.audit, quarantine)
+    return Analysis(rows, results.waits, report, results.latencies, results.audit, check.counts())
 
 
-def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) -> None:
-    """Write the tables that only plots show, of the runs that get plots."""
+def _write_drawn(
+    operations: DataFrame, plotted: Sequence[Row], folder: Path
+) -> dict[str, Sequence[Row]]:
+    """Write the tables that only plots show, of the runs that get plots; return their rows."""
     run_ids = [run["run_id"] for run in plotted]
     drawn = operations.where(f.col("run_id").isin(run_ids))
-    write_sorted(distribution(drawn), folder / "distribution", DISTRIBUTION_ORDER)
-    write_sorted(expiry(drawn), folder / "expiry", EXPIRY_ORDER)
+    bins = write_sorted(distribution(drawn), folder / "distribution", DISTRIBUTION_ORDER)
+    expired = write_sorted(expiry(drawn), folder / "expiry", EXPIRY_ORDER)
     waited = drawn.where("outcome != 'immediate'")
     over_time = [
         waits(
@@ -171,9 +180,14 @@ def _write_drawn(operations: DataFrame, plotted: Sequence[Row], folder: Path) ->
         )
         for width_us, of_width in _by_window(plotted).items()
     ]
-    write_sorted(
+    windows = write_sorted(
         reduce(DataFrame.unionByName, over_time), folder / "waits_over_time", sorting(WAITS_ORDER)
     )
+    return {
+        "distribution": bins.to_pylist(),
+        "expiry": expired.to_pylist(),
+        "over_time": windows.to_pylist(),
+    }
 
 
 def _by_window(runs: Sequence[Row]) -> dict[int, list[Row]]:
@@ -185,35 +199,10 @@ def _by_window(runs: Sequence[Row]) -> dict[int, list[Row]]:
     return widths
 
 
-def _results(folder: Path, runs: Sequence[Row], plotted: Sequence[str]) -> Results:
-    """The rows for the page, from the tables as they were written."""
-
-    def rows(table: str, of_plotted: bool = False) -> list[Row]:
-        chosen = pc.field("run_id").isin(plotted) if of_plotted else None
-        found: list[Row] = pq.read_table(folder / table, filters=chosen).to_pylist()
-        return found
-
-    return Results(
-        runs,
-        waits=rows("waits"),
-        latencies=rows("latencies"),
-        occupancy=rows("occupancy", of_plotted=True),
-        over_time=rows("waits_over_time"),
-        distribution=rows("distribution"),
-        expiry=rows("expiry"),
-        audit=rows("audit"),
-        witnesses=rows("witnesses", of_plotted=True),
-    )
-
-
-def _runs(
-    traces: Sequence[Trace],
-    last_ends_us: Mapping[str, int],
-    counts: Mapping[str, Mapping[str, int]],
-) -> pa.Table:
+def _runs(traces: Sequence[Trace], check: RowCheck) -> pa.Table:
     rows = []
     for trace in traces:
-        duration_us = max(trace.duration_ms * 1000, last_ends_us.get(trace.run_id, 0))
+        duration_us = max(trace.duration_ms * 1000, check.last_ends_us.get(trace.run_id, 0))
         rows.append(
             {
                 "run_id": trace.run_id,
@@ -222,33 +211,9 @@ def _runs(
                 "complete": trace.complete,
                 "duration_us": duration_us,
                 "bucket_width_us": bucket_width_us(duration_us),
-                **{table: counts[table].get(trace.run_id, 0) for table in _COUNTED},
+                **{table: check.good[table].get(trace.run_id, 0) for table in _COUNTED},
                 "faults": [asdict(fault) for fault in trace.faults],
                 "folder": str(trace.folder),
             }
         )
     return pa.Table.from_pylist(rows, schema=_RUNS)
-
-
-def _last_ends_us(operations: DataFrame) -> dict[str, int]:
-    """When the last operation of each run ended, after a look at all of them. O(runs) rows."""
-    found = operations.groupBy("run_id").agg(f.max("end_us")).collect()
-    return dict(map(tuple, found))
-
-
-def _counts(
-    tables: TraceTables, traces: Sequence[Trace], quarantined: bool
-) -> dict[str, dict[str, int]]:
-    """How many good rows each run has in each table: as the parts' footers say, where that holds.
-
-    Otherwise they are counted. O(runs) rows.
-    """
-    counts = {}
-    for table in _COUNTED:
-        told = all(part.rows is not None for trace in traces for part in trace.files[table])
-        if told and not quarantined:
-            counts[table] = {trace.run_id: trace.rows[table] for trace in traces}
-        else:
-            counted = getattr(tables, table).groupBy("run_id").count().collect()
-            counts[table] = dict(map(tuple, counted))
-    return counts

@@ -13,14 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from purgatory.analysis.errors import OutputError
-from purgatory.analysis.traces.survey import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Order = Sequence["str | Column"]
-"""The columns by which the rows of a table are sorted."""
+"""The columns by which the rows of a table are sorted, each from its least value on."""
 
 REPORT = "report.html"
 TABLES = (
@@ -109,9 +112,32 @@ def _move(results: Path, place: Path, aside: Path) -> None:
         ) from error
 
 
-def write_sorted(table: DataFrame, folder: Path, order: Order) -> None:
+def write_sorted(table: DataFrame, folder: Path, order: Order) -> pa.Table:
     """Write a table of results as one sorted file of Parquet in a folder of its own.
 
     Its rows are few beside those of the traces; nothing that grows with these is written so.
+
+    Returns:
+        The rows that were written.
     """
-    table.repartition(1).sortWithinPartitions(*order).write.parquet(spark_path(folder))
+    rows = sorted_rows(table, order)
+    write_table(rows, folder)
+    return rows
+
+
+def write_table(rows: pa.Table, folder: Path) -> None:
+    """Write a table as one file of Parquet in a folder of its own."""
+    folder.mkdir()
+    pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
+
+
+def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
+    """A small table, computed once and sorted here as Spark sorts: each value after null."""
+    names = [one if isinstance(one, str) else f"_order_{n}" for n, one in enumerate(order)]
+    made = [
+        one.alias(name) for one, name in zip(order, names, strict=True) if not isinstance(one, str)
+    ]
+    rows = table.select("*", *made).toArrow()
+    keys = [(name, "ascending") for name in names]
+    places = pc.sort_indices(rows, sort_keys=keys, null_placement="at_start")
+    return rows.select(table.columns).take(places)

@@ -19,8 +19,9 @@ from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.run_times import FAULTS, fault_rows, us
-from purgatory.analysis.traces.read_traces import counts_of, require_none, tables_of
-from purgatory.analysis.traces.survey import Trace, spark_path
+from purgatory.analysis.traces.quarantine import checked
+from purgatory.analysis.traces.survey import Trace
+from purgatory.analysis.traces.trace_rows import read_table
 from purgatory.analysis.waiting_results import Rows, shown_runs
 
 
@@ -48,14 +49,12 @@ def opened(roots: Sequence[Path], out: Path | None, **how: Unpack[Running]) -> I
         PipelineError: as `opened_traces` raises it.
     """
     with opened_traces(roots, out, **how) as run:
-        tables = tables_of(run.session, run.found)
-        bad = tables.quarantine.where("`table` = 'operations' or `table` is null")
-        counts = [row.asDict() for row in counts_of(bad).collect()]
-        if counts and run.strict:
-            require_none(bad)
-        if counts and run.folder is not None:
-            bad.write.parquet(spark_path(run.folder / "quarantine"))
-        yield Opened(run.session, run.found.traces, tables.operations, counts, run.folder)
+        traces = run.found.traces
+        check = checked(
+            run.session, run.found, ("operations",), folder=run.folder, strict=run.strict
+        )
+        operations = read_table(run.session, traces, "operations")
+        yield Opened(run.session, traces, operations, check.counts(), run.folder)
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.traces.column_mapping import parse_mapping, read_mapping
-from purgatory.analysis.traces.read_traces import TraceTables, counts_of, read_traces
+from purgatory.analysis.traces.column_mapping import ColumnMapping, parse_mapping, read_mapping
+from purgatory.analysis.traces.read_traces import TraceTables, read_traces
+from purgatory.analysis.traces.row_check import check_rows
 from purgatory.analysis.traces.survey import survey
 
 Rows = list[dict[str, Any]]
@@ -54,11 +55,12 @@ class ReadingSpark(ReadingEngine):
     def read(
         self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
     ) -> FoundRows:
+        roots, read = _asked(paths, mapping)
         found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
         return FoundRows(
             lambda table: getattr(found, table).toArrow().to_pylist(),
             sorted(found.quarantine.toArrow().to_pylist(), key=_place),
-            [row.asDict() for row in counts_of(found.quarantine).collect()],
+            check_rows(self.session, survey(roots, read, strict=strict)).counts(),
             {row.run_id: row.complete for row in found.runs.collect()},
         )
 
@@ -69,10 +71,7 @@ class ReadingDuckdb(ReadingEngine):
     def read(
         self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
     ) -> FoundRows:
-        roots = [paths] if isinstance(paths, Path) else paths
-        if mapping is not None:
-            mapping = read_mapping(mapping) if isinstance(mapping, Path) else parse_mapping(mapping)
-        found = survey(roots, mapping, strict=strict)
+        found = survey(*_asked(paths, mapping), strict=strict)
         connection = duckdb.connect()
         tables = read_tables(connection, found)
         if strict:
@@ -84,6 +83,16 @@ class ReadingDuckdb(ReadingEngine):
 
         complete = {trace.run_id: trace.complete for trace in found.traces}
         return FoundRows(rows, sorted(rows("quarantine"), key=_place), tables.counts(), complete)
+
+
+def _asked(
+    paths: Path | Sequence[Path], mapping: Given
+) -> tuple[Sequence[Path], ColumnMapping | None]:
+    """What a survey takes."""
+    roots = [paths] if isinstance(paths, Path) else paths
+    if mapping is None:
+        return roots, None
+    return roots, read_mapping(mapping) if isinstance(mapping, Path) else parse_mapping(mapping)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, int]:

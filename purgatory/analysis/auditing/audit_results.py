@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Unpack
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.audit_job import OPTIONAL, Audit, audit
 from purgatory.analysis.auditing.audit_limits import WITNESSES
@@ -16,10 +15,13 @@ from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.opened_traces import Running, opened_traces
-from purgatory.analysis.result_folder import write_sorted
-from purgatory.analysis.traces.read_traces import tables_of
-from purgatory.analysis.traces.survey import Survey, Trace
+from purgatory.analysis.result_folder import sorted_rows, write_sorted
+from purgatory.analysis.traces.quarantine import checked
+from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
+
+_AUDITED = ("sends", "reads", *OPTIONAL)
+"""The tables that an audit reads."""
 
 
 def audit_traces(
@@ -43,12 +45,11 @@ def audit_traces(
             be; in that case `out` is as it was.
     """
     with opened_traces(roots, out, ("sends", "reads"), **how) as run:
-        bad = _bad_rows(run.session, run.found, run.strict)
+        bad = checked(run.session, run.found, _AUDITED, strict=run.strict).by_run()
         if run.folder is None:
             with trace_audit(run.session, run.found.traces, expect=expect, damaged=bad) as audited:
-                table = audited.audit.orderBy(*counts_order())
-                return AuditedTraces(table.toArrow().to_pylist(), bad)
-        write_audit(
+                return AuditedTraces(sorted_rows(audited.audit, counts_order()).to_pylist(), bad)
+        counts, _ = write_audit(
             run.session,
             run.found.traces,
             run.folder,
@@ -56,17 +57,7 @@ def audit_traces(
             witnesses=witnesses,
             damaged=bad,
         )
-        return AuditedTraces(pq.read_table(run.folder / "audit").to_pylist(), bad)
-
-
-def _bad_rows(session: SparkSession, found: Survey, strict: bool) -> dict[str, int]:
-    """How many rows and files of each run are left out: those of the tables that an audit reads."""
-    tables = tables_of(session, found)
-    bad = tables.quarantine.where("table is null or table != 'operations'")
-    counts = bad.groupBy("run_id").agg(f.sum(f.coalesce("rows", f.lit(1))).alias("bad")).collect()
-    if counts and strict:
-        tables.require_clean()
-    return {row["run_id"]: row["bad"] for row in counts}
+        return AuditedTraces(counts.to_pylist(), bad)
 
 
 def write_audit(
@@ -77,13 +68,19 @@ def write_audit(
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
     damaged: Collection[str] = (),
-) -> None:
-    """Audit traces with an open session, and write `audit` and `witnesses` into a folder."""
+) -> tuple[pa.Table, pa.Table]:
+    """Audit traces with an open session, and write `audit` and `witnesses` into a folder.
+
+    Returns:
+        Both tables.
+    """
     with trace_audit(
         session, traces, expect=expect, witnesses=witnesses, damaged=damaged
     ) as audited:
-        write_sorted(audited.audit, folder / "audit", counts_order())
-        write_sorted(audited.witnesses, folder / "witnesses", witnesses_order())
+        return (
+            write_sorted(audited.audit, folder / "audit", counts_order()),
+            write_sorted(audited.witnesses, folder / "witnesses", witnesses_order()),
+        )
 
 
 def trace_audit(

@@ -1,42 +1,55 @@
-"""The quarantine of an analysis: written as a table and counted, or a reason to stop."""
+"""The quarantine of an analysis: looked for in one pass, and listed only if there is something."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.result_rows import Row
-from purgatory.analysis.traces.read_traces import TraceTables, counts_of, require_none
-from purgatory.analysis.traces.survey import spark_path
+from purgatory.analysis.result_folder import write_table
+from purgatory.analysis.traces.quarantine_table import QUARANTINE
+from purgatory.analysis.traces.read_traces import quarantine_of, require_none
+from purgatory.analysis.traces.row_check import RowCheck, check_rows
+from purgatory.analysis.traces.survey import Survey, spark_path
+from purgatory.trace.trace_schema import TABLES
 
 FOLDER = "quarantine"
 
 
-def write_quarantine(
-    session: SparkSession, tables: TraceTables, folder: Path, *, strict: bool = False
-) -> list[Row]:
-    """Write what is wrong with some traces into `quarantine` in a folder; reads everything once.
+def checked(
+    session: SparkSession,
+    found: Survey,
+    tables: Collection[str] = tuple(TABLES),
+    *,
+    folder: Path | None = None,
+    strict: bool = False,
+) -> RowCheck:
+    """Check all rows of some tables of traces; reads them once if they are clean.
 
-    The rows are written by the tasks that found them, in no order: there may be as many as in the
-    traces.
-
-    Returns:
-        How much there is of each reason, as `counts_of` has it; nothing for clean traces.
+    Args:
+        session, found, tables: what is checked.
+        folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
+            nothing. It is written by the tasks that find it, in no order: there may be as many
+            rows as in the traces.
+        strict: stop at what is bad.
 
     Raises:
         TraceError: strict, and there is something: the first, by file and line.
     """
-    place = spark_path(folder / FOLDER)
-    tables.quarantine.write.parquet(place)
-    written = session.read.parquet(place)
-    counts: list[Row] = [row.asDict() for row in counts_of(written).collect()]
-    if counts and strict:
-        require_none(written)
-    return counts
+    check = check_rows(session, found, tables)
+    if not check.is_clean and (strict or folder is not None):
+        bad = quarantine_of(session, found, tables)
+        if strict:
+            require_none(bad)
+        if folder is not None:
+            bad.write.parquet(spark_path(folder / FOLDER))
+    return check
 
 
-def damaged_runs(session: SparkSession, folder: Path) -> list[str]:
-    """The runs of which something is in the quarantine that was written. O(runs) rows."""
-    written = session.read.parquet(spark_path(folder / FOLDER))
-    return [row["run_id"] for row in written.select("run_id").distinct().collect()]
+def write_none(folder: Path) -> None:
+    """Write the quarantine of clean traces into a folder: a table without rows."""
+    kinds = {"string": pa.string(), "bigint": pa.int64()}
+    columns = pa.schema([(name, kinds[kind]) for name, kind in QUARANTINE.items()])
+    write_table(columns.empty_table(), folder / FOLDER)

@@ -7,7 +7,7 @@ traces.quarantine.show()
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from os import PathLike
@@ -81,19 +81,6 @@ def require_none(quarantine: DataFrame) -> None:
         raise first_error(first["file"], first["line"], first["reason"], first["detail"])
 
 
-def counts_of(quarantine: DataFrame) -> DataFrame:
-    """The quarantine by table and reason: at most a row for each of both."""
-    whole = f.col("line").isNull()
-    return (
-        quarantine.groupBy("table", "reason")
-        .agg(
-            f.coalesce(f.sum("rows"), f.lit(0)).alias("rows"),
-            f.count_if(whole).alias("files"),
-        )
-        .orderBy("table", "reason")
-    )
-
-
 def read_traces(
     session: SparkSession,
     paths: Path_ | Sequence[Path_],
@@ -126,16 +113,23 @@ def read_traces(
 def tables_of(session: SparkSession, found: Survey) -> TraceTables:
     """The tables of what a survey found; lazy."""
     rows = {table: TableRows(session, found.traces, table) for table in TABLES}
-    bad = [one.bad() for one in rows.values()]
-    if found.refused:
-        refused = [quarantined(one) for one in found.refused]
-        bad.append(session.createDataFrame(refused, spark_columns(QUARANTINE)))
     return TraceTables(
         found.traces,
         **{table: one.good() for table, one in rows.items()},
-        quarantine=reduce(DataFrame.unionAll, bad),
+        quarantine=quarantine_of(session, found),
         runs=session.createDataFrame([_run(trace) for trace in found.traces], RUNS),
     )
+
+
+def quarantine_of(
+    session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
+) -> DataFrame:
+    """What is bad in some tables of what a survey found, and in heads; lazy."""
+    bad = [TableRows(session, found.traces, table).bad() for table in tables]
+    refused = [quarantined(one) for one in found.refused if one.table in (None, *tables)]
+    if refused:
+        bad.append(session.createDataFrame(refused, spark_columns(QUARANTINE)))
+    return reduce(DataFrame.unionAll, bad)
 
 
 def _mapping(given: Mapping_) -> ColumnMapping:

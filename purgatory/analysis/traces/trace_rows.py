@@ -24,6 +24,9 @@ from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wron
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.trace.trace_schema import TABLES
 
+CHECKED = "run_id string, table string, reason string, end_us bigint"
+"""What a look at all rows is for."""
+
 _FILES = "_uri string, _file string, _run string"
 _Kinds = tuple[tuple[str, str], ...] | None
 
@@ -66,17 +69,27 @@ class TableRows:
     def good(self) -> DataFrame:
         """The rows in which nothing is wrong, with the columns of the schema."""
         columns = [quoted(name) for name in TABLES[self._table]]
-        frames = [
-            _with_reason(self._typed(files, self._read(files, False), False), self._table)
-            .where("_reason IS NULL")
-            .select(*columns)
-            for files in self._files
-        ]
+        frames = [rows.where("_reason IS NULL").select(*columns) for rows in self._unplaced()]
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
         """The others, with the columns of `QUARANTINE`: one row for each."""
         return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
+
+    def checked(self) -> DataFrame:
+        """Of each row its run, the table and the reason: null for a good row. `end_us`, if any.
+
+        Much quicker than `bad`, which has to know the place and the content of each row.
+        """
+        end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
+        chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end]
+        frames = [rows.selectExpr(*chosen) for rows in self._unplaced()]
+        return _union(frames, self._session, CHECKED)
+
+    def _unplaced(self) -> Iterator[DataFrame]:
+        """All rows with `_reason`, and without their places."""
+        for files in self._files:
+            yield _with_reason(self._typed(files, self._read(files, False), False), self._table)
 
     def _bad(self) -> Iterator[DataFrame]:
         for files in self._files:
