@@ -47,9 +47,9 @@ class Block:
     first: int
     lines: Sequence[bytes]
 
-    def content(self, line: int) -> str:
-        """The text of a line, by its number in the file."""
-        return self.lines[line - self.first].decode("utf-8", "replace")
+    def contents(self, lines: Sequence[int]) -> list[str]:
+        """The texts of lines, by their numbers in the file."""
+        return [self.lines[line - self.first].decode("utf-8", "replace") for line in lines]
 
 
 class JsonLines:
