@@ -29,6 +29,7 @@ _NO_NUMBERS = (b"NaN", b"Inf")
 """What Arrow takes although it is not JSON."""
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half a character, or one of two halves."""
+_LONG = re.compile(rb"[-+.0-9eE]{900}")
 
 ARROW_KINDS = {
     "string": pa.string(),
@@ -148,11 +149,13 @@ def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
         return False
     if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
         return False
-    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_be_deep, lines))
+    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_exceed, lines))
 
 
-def _may_be_deep(line: bytes) -> bool:
-    return line.count(b"{") + line.count(b"[") >= MOST_DEEP
+def _may_exceed(line: bytes) -> bool:
+    """Whether a line may have more digits in a number, or be deeper, than is read."""
+    brackets = line.count(b"{") + line.count(b"[")
+    return len(line) >= MOST_DEEP and (brackets >= MOST_DEEP or _LONG.search(line) is not None)
 
 
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:
