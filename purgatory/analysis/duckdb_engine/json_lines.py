@@ -20,7 +20,7 @@ import pyarrow.json as pj
 from purgatory.analysis.duckdb_engine.json_cells import MOST_DEEP, JsonCells
 from purgatory.analysis.traces.column_mapping import Source
 
-_BLOCK_BYTES = 32 << 20
+_BLOCK_BYTES = 8 << 20
 _PARSED_BYTES = 4 << 20
 _FEW_LINES = 256
 _BLANKS = b" \t\r"
