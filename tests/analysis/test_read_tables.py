@@ -18,7 +18,7 @@ from purgatory.analysis.duckdb_engine.column_types import duckdb_type
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
 from purgatory.analysis.duckdb_engine.scaled_numbers import scaled
 from purgatory.analysis.errors import TraceError
-from purgatory.analysis.traces.column_mapping import Source
+from purgatory.analysis.traces.column_mapping import Source, parse_mapping
 from purgatory.analysis.traces.quarantine_table import QUARANTINE
 from purgatory.analysis.traces.survey import survey
 from purgatory.trace.trace_schema import TABLES
@@ -102,6 +102,37 @@ def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
     assert read_tables(connection, survey([trace])).counts() == []
     brokers = connection.execute("SELECT DISTINCT broker FROM operations ORDER BY ALL").fetchall()
     assert brokers == [(60_000,), (160_000,)]
+
+
+@pytest.mark.parametrize("folder", ["a=1", "[x]{y}*?\\", "it's $run ü%20"])
+def test_folders_with_any_letters(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path, folder: str
+) -> None:
+    bad = hand_operations[0]._replace(start_us=-1)
+    trace = write_trace(tmp_path / folder, [*hand_operations, bad], parts=2, run_id=folder + "\0")
+    connection = duckdb.connect()
+    read_tables(connection, survey([trace]))
+    assert connection.execute(
+        "SELECT run_id, count(*) FROM operations GROUP BY ALL"
+    ).fetchall() == [(folder + "\0", len(hand_operations))]
+    assert connection.execute("SELECT file, line FROM quarantine").fetchall() == [
+        (str(trace / "operations" / "part-00000.parquet"), 5)
+    ]
+
+
+def test_a_column_that_has_the_name_of_a_row_number(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, hand_operations)
+    part = trace / "operations" / "part-00000.parquet"
+    table = pq.read_table(part)
+    table = table.rename_columns({"start_us": "_line", "keys": "_torn", "broker": "_wrong"})
+    pq.write_table(table, part)
+    names = {"start_us": {"from": "_line", "times": 1}, "keys": "_torn", "broker": "_wrong"}
+    connection = duckdb.connect()
+    found = survey([trace], parse_mapping({"operations": names}))
+    assert read_tables(connection, found).counts() == []
+    assert len(connection.table("operations")) == len(hand_operations)
 
 
 def test_a_text_that_is_no_utf8(

@@ -81,6 +81,7 @@ class ParquetRows:
         run_id: str,
     ) -> None:
         self._kinds = kinds
+        self._places = {name: f"column_{place}" for place, name in enumerate(kinds)}
         self._run_id = run_id
         self._sources = {
             name: (kind, sources[name], kinds.get(sources[name].name or ""))
@@ -99,11 +100,11 @@ class ParquetRows:
             return None
         origin = "read_parquet($paths, union_by_name = true, hive_partitioning = false)"
         paths = {"paths": [str(part.path) for part in parts]}
-        return Rows(self._run_id, origin, self._cells(), given=paths)
+        return Rows(self._run_id, origin, self._cells({}), given=paths)
 
     def in_pieces(self) -> Rows:
         """The rows of a piece, which are called `ARROW`."""
-        return Rows(self._run_id, ARROW, self._cells())
+        return Rows(self._run_id, ARROW, self._cells(self._places))
 
     def pieces(self, path: Path) -> Iterator[Piece]:
         """The rows of a file, in pieces.
@@ -124,10 +125,10 @@ class ParquetRows:
             reason = str(error).splitlines()[0]
             raise TraceError(f"{path}: can't be read as Parquet: {reason}") from error
 
-    def _cells(self) -> dict[str, Cell]:
-        return {name: self._cell(name) for name in self._sources}
+    def _cells(self, places: Mapping[str, str]) -> dict[str, Cell]:
+        return {name: self._cell(name, places) for name in self._sources}
 
-    def _cell(self, name: str) -> Cell:
+    def _cell(self, name: str, places: Mapping[str, str]) -> Cell:
         kind, source, found = self._sources[name]
         if source.name is None:
             return constant_cell(source, kind)
@@ -136,7 +137,7 @@ class ParquetRows:
         if source.scaled:
             place = self._scaled.index(name)
             return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
-        column = named(source.name)
+        column = named(places.get(source.name, source.name))
         if found == kind:
             return Cell(column)
         value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
@@ -144,7 +145,7 @@ class ParquetRows:
 
     def _computed(self, raw: pa.Table) -> pa.Table:
         """A piece with the columns that are of another unit."""
-        table = raw
+        table = raw.rename_columns(list(self._places.values()))
         for place, name in enumerate(self._scaled):
             kind, source, _ = self._sources[name]
             given = raw[source.name].to_pylist()
