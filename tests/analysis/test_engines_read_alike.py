@@ -23,8 +23,7 @@ from tests.analysis.reading_engines import (
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("mapping", [None, MAPPING])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "mapping"), [(1, MAPPING), (2, None)])
 def test_both_engines_read_the_same(
     spark: SparkSession, tmp_path: Path, seed: int, mapping: dict[str, dict[str, Any]] | None
 ) -> None:

@@ -83,6 +83,8 @@ LINES: list[tuple[bytes, str | None]] = [
     (json.dumps([OPERATION]).encode(), "torn line"),
     (json.dumps({**OPERATION, "kind": "#"}).encode().replace(b"#", b"\xff"), "torn line"),
     (json.dumps(OPERATION).replace('"', "'").encode(), "torn line"),
+    (json.dumps({**OPERATION, "kind": "#"}).encode().replace(b"#", rb"\u00f"), "torn line"),
+    (json.dumps({**OPERATION, "watch_keys": "#"}).encode().replace(b"#", rb"\x"), "torn line"),
     (b"null", "torn line"),
     (b"7", "torn line"),
     (b"\x00", "torn line"),

@@ -20,7 +20,7 @@ import pyarrow.json as pj
 from purgatory.analysis.duckdb_engine.json_cells import MOST_DEEP, JsonCells
 from purgatory.analysis.traces.column_mapping import Source
 
-_BLOCK_BYTES = 32 << 20
+_BLOCK_BYTES = 8 << 20
 _PARSED_BYTES = 4 << 20
 _FEW_LINES = 256
 _BLANKS = b" \t\r"
@@ -29,6 +29,7 @@ _NO_NUMBERS = (b"NaN", b"Inf")
 """What Arrow takes although it is not JSON."""
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half a character, or one of two halves."""
+_LONG = re.compile(rb"[-+.0-9eE]{900}")
 
 ARROW_KINDS = {
     "string": pa.string(),
@@ -47,9 +48,9 @@ class Block:
     first: int
     lines: Sequence[bytes]
 
-    def content(self, line: int) -> str:
-        """The text of a line, by its number in the file."""
-        return self.lines[line - self.first].decode("utf-8", "replace")
+    def contents(self, lines: Sequence[int]) -> list[str]:
+        """The texts of lines, by their numbers in the file."""
+        return [self.lines[line - self.first].decode("utf-8", "replace") for line in lines]
 
 
 class JsonLines:
@@ -148,11 +149,13 @@ def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
         return False
     if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
         return False
-    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_be_deep, lines))
+    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_exceed, lines))
 
 
-def _may_be_deep(line: bytes) -> bool:
-    return line.count(b"{") + line.count(b"[") >= MOST_DEEP
+def _may_exceed(line: bytes) -> bool:
+    """Whether a line may have more digits in a number, or be deeper, than is read."""
+    brackets = line.count(b"{") + line.count(b"[")
+    return len(line) >= MOST_DEEP and (brackets >= MOST_DEEP or _LONG.search(line) is not None)
 
 
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:

@@ -45,11 +45,22 @@ class Piece:
     raw: pa.Table
     first: int
 
-    def content(self, line: int) -> str:
-        """A row as an object of JSON without nulls, by its number in the file."""
-        (row,) = self.raw.slice(line - self.first, 1).to_pylist()
-        told = {name: _told(value) for name, value in row.items() if value is not None}
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    def contents(self, lines: Sequence[int]) -> list[str]:
+        """Rows as objects of JSON without nulls, by their numbers in the file."""
+        rows = self.raw.take(pa.array([line - self.first for line in lines], pa.int64()))
+        for place, column in enumerate(rows.schema):
+            if pa.types.is_float32(column.type):
+                # The shortest number that its type tells from others: as a double, it has more.
+                exact = rows[place].cast(pa.string()).cast(pa.float64())
+                rows = rows.set_column(place, column.name, exact)
+        return [
+            json.dumps(
+                {name: _told(value) for name, value in row.items() if value is not None},
+                ensure_ascii=False,
+                separators=(",", ":"),
+            )
+            for row in rows.to_pylist()
+        ]
 
 
 class ParquetRows:
@@ -70,6 +81,7 @@ class ParquetRows:
         run_id: str,
     ) -> None:
         self._kinds = kinds
+        self._places = {name: f"column_{place}" for place, name in enumerate(kinds)}
         self._run_id = run_id
         self._sources = {
             name: (kind, sources[name], kinds.get(sources[name].name or ""))
@@ -88,11 +100,11 @@ class ParquetRows:
             return None
         origin = "read_parquet($paths, union_by_name = true, hive_partitioning = false)"
         paths = {"paths": [str(part.path) for part in parts]}
-        return Rows(self._run_id, origin, self._cells(), given=paths)
+        return Rows(self._run_id, origin, self._cells({}), given=paths)
 
     def in_pieces(self) -> Rows:
         """The rows of a piece, which are called `ARROW`."""
-        return Rows(self._run_id, ARROW, self._cells())
+        return Rows(self._run_id, ARROW, self._cells(self._places))
 
     def pieces(self, path: Path) -> Iterator[Piece]:
         """The rows of a file, in pieces.
@@ -113,10 +125,10 @@ class ParquetRows:
             reason = str(error).splitlines()[0]
             raise TraceError(f"{path}: can't be read as Parquet: {reason}") from error
 
-    def _cells(self) -> dict[str, Cell]:
-        return {name: self._cell(name) for name in self._sources}
+    def _cells(self, places: Mapping[str, str]) -> dict[str, Cell]:
+        return {name: self._cell(name, places) for name in self._sources}
 
-    def _cell(self, name: str) -> Cell:
+    def _cell(self, name: str, places: Mapping[str, str]) -> Cell:
         kind, source, found = self._sources[name]
         if source.name is None:
             return constant_cell(source, kind)
@@ -125,7 +137,7 @@ class ParquetRows:
         if source.scaled:
             place = self._scaled.index(name)
             return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
-        column = named(source.name)
+        column = named(places.get(source.name, source.name))
         if found == kind:
             return Cell(column)
         value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
@@ -133,7 +145,7 @@ class ParquetRows:
 
     def _computed(self, raw: pa.Table) -> pa.Table:
         """A piece with the columns that are of another unit."""
-        table = raw
+        table = raw.rename_columns(list(self._places.values()))
         for place, name in enumerate(self._scaled):
             kind, source, _ = self._sources[name]
             given = raw[source.name].to_pylist()

@@ -149,7 +149,9 @@ class _TraceTable:
         for part in parts if inserted is None or self._checked else ():
             for piece in rows.pieces(part.path):
                 given = rows.in_pieces()
-                self._take(part, given, piece.columns, piece.content, has_good=inserted is not None)
+                self._take(
+                    part, given, piece.columns, piece.contents, has_good=inserted is not None
+                )
 
     def _inserted_at_once(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
         """How many good rows DuckDB could take; None if it has to be done in pieces."""
@@ -173,7 +175,7 @@ class _TraceTable:
         rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn", wrong="_wrong")
         try:
             for block in JsonLines(TABLES[self._table], self._sources).blocks(part.path):
-                self._take(part, rows, block.columns, block.content)
+                self._take(part, rows, block.columns, block.contents)
         except (OSError, EOFError) as error:
             raise TraceError(f"{part.path}: can't be read: {error}") from error
 
@@ -182,7 +184,7 @@ class _TraceTable:
         part: Part,
         rows: Rows,
         columns: pa.Table,
-        content: Callable[[int], str],
+        contents: Callable[[Sequence[int]], Sequence[str]],
         *,
         has_good: bool = False,
     ) -> None:
@@ -200,12 +202,11 @@ class _TraceTable:
         finally:
             self._connection.unregister(ARROW)
         place = (self._trace.run_id, self._table, str(part.path))
+        texts = contents([line for line, _, _ in bad])
+        told = zip(bad, texts, strict=True)
         _quarantine(
             self._connection,
-            [
-                (*place, line, 1, reason, detail, content(line)[:MOST_CONTENT])
-                for line, reason, detail in bad
-            ],
+            [(*place, *one[:1], 1, *one[1:], text[:MOST_CONTENT]) for one, text in told],
         )
 
 

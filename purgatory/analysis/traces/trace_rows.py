@@ -172,17 +172,18 @@ class TableRows:
         """
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
         fields = ", ".join(f"{quoted(name)}: string" for name in names)
-        rows = f.from_json(
+        parsed = f.from_json(
             f.concat(f.lit('{"rows":['), "_text", f.lit("]}")),
-            f"rows array<struct<{fields}>>",
-            JSON_OPTIONS,
-        )["rows"]
-        one = "CASE WHEN size(_rows) = 1 AND is_valid_utf8(_text) THEN _rows[0] END"
-        parsed = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select("*", rows.alias("_rows"))
-        parsed = parsed.select(
-            "*", f.expr("make_valid_utf8(_text)").alias("_content"), f.expr(one).alias("_row")
+            f"rows array<struct<{fields}>>, broken string",
+            # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
+            {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"},
         )
-        return parsed, {
+        one = "size(_parsed.rows) = 1 AND _parsed.broken IS NULL AND is_valid_utf8(_text)"
+        lines = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select(
+            "*", parsed.alias("_parsed"), f.expr("make_valid_utf8(_text)").alias("_content")
+        )
+        lines = lines.withColumn("_row", f.expr(f"CASE WHEN {one} THEN _parsed.rows[0] END"))
+        return lines, {
             name: json_cell(self._sources[name], kind, "_row", "_text")
             for name, kind in TABLES[self._table].items()
         }
