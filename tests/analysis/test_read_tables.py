@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from purgatory.analysis.duckdb_engine.column_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
 from purgatory.analysis.duckdb_engine.scaled_numbers import scaled
 from purgatory.analysis.errors import TraceError
