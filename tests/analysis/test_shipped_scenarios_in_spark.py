@@ -180,6 +180,7 @@ def test_both_tables_of_waits_agree_on_every_shipped_scenario(
     operations.unpersist()
 
 
+@pytest.mark.timeout(900)
 def test_duckdb_tells_the_same_waits_and_occupancy(spark: SparkSession, traces: Path) -> None:
     surveyed = find_traces([traces])
     frame = read_table(spark, surveyed, "operations").persist()

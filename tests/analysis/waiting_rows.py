@@ -130,7 +130,7 @@ def occupancy_of(
     if isinstance(engine, SparkSession):
         rows, over = engine.createDataFrame(operations), engine.createDataFrame(spans)
         table = occupancy(rows, over).persist()
-        hot = hot_keys(rows, over, number)
+        hot = hot_keys(rows, over, number).persist()
         made = {
             "occupancy": table,
             "littles_law": littles_law(rows, table, over),
