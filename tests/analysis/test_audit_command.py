@@ -81,11 +81,13 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
 def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_expected(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: str, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["audit", str(trace), "--master", "local[2]"]) == 0
+    chosen = ["--master", "local[2]", "--engine", engine]
+    assert main(["audit", str(trace), *chosen]) == 0
     printed = capsys.readouterr()
     assert re.search(r"retry_reorder +writers +3 +permitted +idempotence=false", printed.out)
     assert "not checked (no effects in the trace): key_order_violation" in printed.out
@@ -93,7 +95,7 @@ def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_
 
     out = tmp_path / "out"
     expecting = ["--expect", "order", "--out", str(out), "--witnesses", "2"]
-    assert main(["audit", str(trace), "--master", "local[2]", *expecting]) == 1
+    assert main(["audit", str(trace), *chosen, *expecting]) == 1
     printed = capsys.readouterr()
     assert re.search(r"retry_reorder +writers +3 +violation +order expected", printed.out)
     assert "3 violations in 1 of 1 runs" in printed.out
@@ -102,7 +104,7 @@ def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_
         assert _columns(out / table) == _described(table)
     witnesses = pq.read_table(out / "witnesses").to_pylist()
     assert [row["rank"] for row in witnesses if row["anomaly"] == "retry_reorder"] == [1, 2]
-    assert main(["audit", str(trace), "--out", str(out)]) == 2
+    assert main(["audit", str(trace), *chosen, "--out", str(out)]) == 2
     assert "has results already; allow --overwrite" in capsys.readouterr().err
 
 

@@ -139,8 +139,10 @@ def test_waits_names_runs_without_operations_and_interrupted_ones(
     assert "empty: " in printed
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.usefixtures("shared_session")
 def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
+    engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],
     tmp_path: Path,
@@ -149,6 +151,7 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
     backwards = hand_operations[1]._replace(start_us=900, end_us=899)
     write_trace(tmp_path / "trace", [*hand_operations, backwards])
     arguments = ["waits", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
+    arguments += ["--engine", engine]
     assert main(arguments) == 0
     assert "set aside: operations: impossible time: 1 row\n" in capsys.readouterr().out
     counted = pq.read_table(tmp_path / "out" / "waits").to_pylist()

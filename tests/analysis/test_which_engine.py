@@ -1,0 +1,72 @@
+"""Which engine does a job where Spark, Java or DuckDB is missing, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from purgatory.analysis import which_engine
+from purgatory.analysis.errors import SessionError
+from purgatory.analysis.which_engine import chosen_engine
+from purgatory.cli.main import main
+
+
+def _lacking(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    found = which_engine.find_spec
+    monkeypatch.setattr(
+        which_engine, "find_spec", lambda name: None if name in missing else found(name)
+    )
+
+
+def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_environment: object) -> Path:
+        raise SessionError("Spark needs Java")
+
+    monkeypatch.setattr("purgatory.analysis.spark.java.find_java_home", refuse)
+
+
+def test_what_was_asked_for_is_taken_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lacking(monkeypatch, "pyspark", "duckdb")
+    assert chosen_engine("audit", "spark") == "spark"
+    assert chosen_engine("audit", "duckdb") == "duckdb"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_pyspark_duckdb_does_it_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lacking(monkeypatch, "pyspark")
+    assert chosen_engine("waits", None) == "duckdb"
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("purgatory waits: PySpark is not installed, so DuckDB does it")
+    assert printed.err.count("\n") == 1
+
+
+def test_without_java_duckdb_does_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _without_java(monkeypatch)
+    assert chosen_engine("audit", None) == "duckdb"
+    assert "Spark finds no Java 17 or later" in capsys.readouterr().err
+
+
+def test_without_either_it_is_spark_whose_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _lacking(monkeypatch, "pyspark", "duckdb")
+    assert chosen_engine("audit", None) == "spark"
+
+
+def test_a_command_runs_to_its_end_where_there_is_no_java(
+    monkeypatch: pytest.MonkeyPatch,
+    slow_follower_trace: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _without_java(monkeypatch)
+    for command in ("audit", "waits", "occupancy"):
+        assert main([command, str(slow_follower_trace)]) == 0
+        printed = capsys.readouterr()
+        assert "slow-follower-1" in printed.out
+        assert printed.err.count("\n") == 1
