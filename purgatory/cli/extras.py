@@ -22,6 +22,8 @@ _EXTRA_OF_COMMAND = {
     ),
 }
 _CLIENT = "confluent_kafka"
+_WITHOUT_JAVA = ("waits", "occupancy", "audit")
+"""Commands that DuckDB does, too."""
 _PUBLISHING = ("cluster", "simulate")
 """Commands that need the client of Kafka only with --publish."""
 
@@ -43,7 +45,8 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
     module = (module or "").partition(".")[0]
     if module not in modules:
         return None
+    either = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"
     return (
         f"{who or f'purgatory {command}'} needs the {extra} extra ({module} is missing): "
-        f"pip install 'kafka-purgatory[{extra}]'"
+        f"pip install 'kafka-purgatory[{extra}]'{either if command in _WITHOUT_JAVA else ''}"
     )

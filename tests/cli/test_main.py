@@ -101,6 +101,13 @@ def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str)
     assert f"pip install 'kafka-purgatory[{extra}]'" in ran.stderr
 
 
+def test_where_neither_engine_is_there_both_extras_are_named() -> None:
+    ran = run_without(["pyspark", "duckdb"], "audit", "nowhere")
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "[spark]', or, for DuckDB and without Java, 'kafka-purgatory[analysis]'" in ran.stderr
+
+
 def test_a_missing_module_that_no_extra_brings_is_a_defect() -> None:
     ran = run_without(["timer.snapshot"], "wheel")
     assert ran.returncode == 1
