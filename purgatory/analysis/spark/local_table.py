@@ -11,8 +11,6 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 
 def local_table(
@@ -25,6 +23,10 @@ def local_table(
         rows: the values in the order of the columns, which have no types with parts.
         schema: the columns and their types, in Spark's words.
     """
+    # Only here: what SQL is generated from has another module in the place of PySpark.
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
     kinds = to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds.types, strict=True)]
