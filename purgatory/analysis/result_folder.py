@@ -138,6 +138,7 @@ def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
         one.alias(name) for one, name in zip(order, names, strict=True) if not isinstance(one, str)
     ]
     rows = table.select("*", *made).toArrow()
-    keys = [(name, "ascending") for name in names]
-    places = pc.sort_indices(rows, sort_keys=keys, null_placement="at_start")
+    columns = [one for name in names for one in (pc.is_valid(rows[name]), rows[name])]
+    keys = pa.table(columns, names=list(map(str, range(len(columns)))))
+    places = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return rows.select(table.columns).take(places)

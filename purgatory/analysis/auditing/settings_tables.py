@@ -15,6 +15,7 @@ from purgatory.analysis.auditing.client_configuration import (
     settings_rows,
 )
 from purgatory.analysis.engines import small
+from purgatory.analysis.spark.local_table import local_table
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,10 @@ def settings_tables(
     """
     rows = settings_rows(configuration, expect)
     tables = {
-        name: session.createDataFrame(
-            rows[name], ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
+        name: local_table(
+            session,
+            rows[name],
+            ", ".join(f"`{column}` {kind}" for column, kind in columns.items()),
         )
         for name, columns in SETTINGS.items()
     }

@@ -322,4 +322,7 @@ def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str
         yield "spark.driver.bindAddress", "127.0.0.1"
     if master.startswith("local"):
         # The default of 200 tasks is for clusters; here each costs more than its work.
+        if small:
+            # Planning anew after each stage, and a job for each, takes longer than what it saves.
+            yield "spark.sql.adaptive.enabled", "false"
         yield "spark.sql.shuffle.partitions", "1" if small else str(2 * (os.cpu_count() or 1))

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from purgatory.analysis.spark.local_table import local_table
 from purgatory.analysis.traces.column_mapping import (
     ColumnMapping,
     Source,
@@ -128,7 +129,7 @@ def quarantine_of(
     bad = [TableRows(session, found.traces, table).bad() for table in tables]
     refused = [quarantined(one) for one in found.refused if one.table in (None, *tables)]
     if refused:
-        bad.append(session.createDataFrame(refused, spark_columns(QUARANTINE)))
+        bad.append(local_table(session, refused, spark_columns(QUARANTINE)))
     return reduce(DataFrame.unionAll, bad)
 
 

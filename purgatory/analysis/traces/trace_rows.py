@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from purgatory.analysis.errors import TraceError
+from purgatory.analysis.spark.local_table import local_table
 from purgatory.analysis.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
 from purgatory.analysis.traces.column_mapping import sources_of
 from purgatory.analysis.traces.quarantine_table import MOST_CONTENT, QUARANTINE
@@ -197,7 +198,7 @@ class TableRows:
             for path, run in files.run_of.items()
             for scheme in ("file:", "file://")
         ]
-        table = self._session.createDataFrame(known, _FILES)
+        table = local_table(self._session, known, _FILES)
         return rows.join(f.broadcast(table), "_uri", "left")
 
 
@@ -256,5 +257,5 @@ def _as_java_quotes(path: str) -> str:
 
 def _union(frames: Sequence[DataFrame], session: SparkSession, schema: str) -> DataFrame:
     if not frames:
-        return session.createDataFrame([], schema)
+        return local_table(session, [], schema)
     return reduce(DataFrame.unionAll, frames)
