@@ -15,6 +15,7 @@ from purgatory.analysis.duckdb_engine.audit_tables import AUDITED, audit_tables
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.job_sql import ordered
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
+from purgatory.analysis.duckdb_engine.row_bound import require_room
 from purgatory.analysis.findings import Findings, findings_of
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.traces.column_mapping import read_mapping
@@ -51,10 +52,12 @@ def audit(
 
     Raises:
         TraceError: there are no traces there, or, strict, something in them is bad.
+        SessionError: they have more rows than fit this machine.
         ValueError: an unknown expectation, or a number below 0.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
     found = _surveyed([Path(root) for root in roots], mapping, strict)
+    require_room(found, AUDITED, _command(roots))
     with duckdb_connection() as connection:
         bad_rows = _audit(connection, found, expect, witnesses, strict)
         return findings_of(rows_of(connection, "audit"), rows_of(connection, "witnesses"), bad_rows)
@@ -88,6 +91,7 @@ def audit_traces(
     found = _surveyed(roots, mapping, strict)
     if out is not None:
         check_output(out, [trace.folder for trace in found.traces], overwrite)
+    require_room(found, AUDITED, _command(roots, *([] if out is None else ["--out", str(out)])))
     shown = sys.stderr.isatty() if progress is None else progress
     with (
         nullcontext() if out is None else output_folder(out) as folder,
@@ -98,6 +102,10 @@ def audit_traces(
             for table in _ORDERS:
                 _write(connection, table, folder / table)
         return AuditedTraces(rows_of(connection, "audit"), bad_rows)
+
+
+def _command(roots: Sequence[str | PathLike[str]], *more: str) -> list[str]:
+    return ["purgatory", "audit", *(str(root) for root in roots), *more]
 
 
 def _surveyed(roots: Sequence[Path], mapping: Path | None, strict: bool) -> Survey:
