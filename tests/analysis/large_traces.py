@@ -170,7 +170,8 @@ class _Run:
 
     def _free(self, rows: Array) -> Array:
         """The offset behind some records, which no other has."""
-        return 3 * self.index[rows] + 2
+        offsets: Array = 3 * self.index[rows] + 2
+        return offsets
 
     def _copy(self, at: Array) -> Array:
         """Let values be read once more, five records later; their offsets there."""

@@ -39,7 +39,7 @@ def test_no_result_depends_on_the_order_of_rows_or_on_the_engine(spark: SparkSes
         for _ in range(3):
             for trace in traces.values():
                 for rows in (trace.sends, trace.reads, trace.effects, trace.commits):
-                    chance.shuffle(rows)  # type: ignore[arg-type]
+                    chance.shuffle(rows)
                 chance.shuffle(trace.transactions)
             assert result_of(connection, traces, witnesses=3) == first
     assert result_of(spark, traces, witnesses=3) == first

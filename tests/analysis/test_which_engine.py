@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from purgatory.cli.main import main
 
 
 def _lacking(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
-    found = which_engine.find_spec
+    found = importlib.util.find_spec
     monkeypatch.setattr(
         which_engine, "find_spec", lambda name: None if name in missing else found(name)
     )

@@ -85,7 +85,7 @@ def _audited(
     **how: Unpack[RunningAnywhere],
 ) -> Iterator[OpenedTables]:
     """The tables of traces, with those of their audit. The run of a bad row is incomplete."""
-    with opened_tables(roots, out, AUDITED, **how) as run:
+    with opened_tables(roots, out, AUDITED, "audit", **how) as run:
         configuration = configuration_of(run.found.traces, run.bad_rows)
         audit_tables(run.connection, configuration, witnesses, expect=expect)
         yield run

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def duckdb_connection(*, progress: bool = False) -> Iterator[duckdb.DuckDBPyConn
         ) from None
     folder = Path(tempfile.mkdtemp(prefix="purgatory-duckdb-"))
     try:
-        with duckdb.connect() as connection:
+        with stop_signals(), duckdb.connect() as connection:
             connection.execute("SET memory_limit = ?", [f"{memory_bytes() >> 20}MiB"])
             connection.execute("SET temp_directory = ?", [str(folder)])
             connection.execute("SET preserve_insertion_order = true")

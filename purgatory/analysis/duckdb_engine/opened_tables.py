@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.read_tables import read_tables
+from purgatory.analysis.duckdb_engine.row_bound import require_room
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
@@ -36,6 +37,7 @@ def opened_tables(
     roots: Sequence[Path],
     out: Path | None,
     tables: Sequence[str],
+    job: str,
     *,
     overwrite: bool = False,
     progress: bool | None = False,
@@ -48,6 +50,7 @@ def opened_tables(
         roots: folders that are a trace each, or contain traces.
         out: the folder to make; None writes nothing.
         tables: which are read.
+        job: the command that does the same, for who has to be sent to Spark.
         overwrite: replace earlier results in `out`.
         progress: show on standard error how far it is; None does so on a terminal only.
         mapping: the file that says where columns of other names are.
@@ -59,6 +62,8 @@ def opened_tables(
     found = surveyed(roots, mapping, strict)
     if out is not None:
         check_output(out, [trace.folder for trace in found.traces], overwrite)
+    wanted = [] if out is None else ["--out", str(out)]
+    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted])
     shown = sys.stderr.isatty() if progress is None else progress
     with (
         nullcontext() if out is None else output_folder(out) as folder,

@@ -55,7 +55,7 @@ def tell_waits(
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    with _opened(roots, out, **how) as (run, quarantine):
+    with _opened(roots, out, "waits", **how) as (run, quarantine):
         waits_table(run.connection, window_us=window_us, by_topic=True, percentiles=percentiles)
         slowest_table(run.connection, number)
         rows = _written(run, WAIT_ORDERS)
@@ -78,7 +78,7 @@ def tell_occupancy(
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    with _opened(roots, out, **how) as (run, quarantine):
+    with _opened(roots, out, "occupancy", **how) as (run, quarantine):
         ends = "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
         last_us = dict(run.connection.execute(ends).fetchall())
         traces = run.found.traces
@@ -91,10 +91,10 @@ def tell_occupancy(
 
 @contextmanager
 def _opened(
-    roots: Sequence[Path], out: Path | None, **how: Unpack[RunningAnywhere]
+    roots: Sequence[Path], out: Path | None, job: str, **how: Unpack[RunningAnywhere]
 ) -> Iterator[tuple[OpenedTables, list[Row]]]:
     """The operations of traces, and how many of them are set aside; these are written."""
-    with opened_tables(roots, out, ("operations",), **how) as run:
+    with opened_tables(roots, out, ("operations",), job, **how) as run:
         yield run, _set_aside(run) if run.bad_rows else []
 
 

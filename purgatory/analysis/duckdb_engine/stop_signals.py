@@ -1,0 +1,68 @@
+"""Ctrl-C and SIGTERM while DuckDB computes: they end the job, and what it spilled is removed.
+
+DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
+itself imports a module: so it is raised again, once a second, until the block ends.
+
+Ground rules: handlers run in the main thread, where the block is; the thread that calls for them
+again ends with the block, and what it calls for after that does nothing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""What is replaced; a program that has handlers of its own keeps them."""
+
+_AGAIN_S = 1.0
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """Raise at the end of the block, at the latest, what a signal stands for.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        SystemExit: SIGTERM, with 143.
+    """
+    came: list[BaseException] = []
+    ended = threading.Event()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if ended.is_set():
+            return
+        if not came:
+            threading.Thread(target=again, args=(number,), daemon=True).start()
+        is_ctrl_c = number == signal.SIGINT
+        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        raise came[-1]
+
+    def again(number: int) -> None:
+        while not ended.wait(_AGAIN_S):
+            _thread.interrupt_main(signal.Signals(number))
+
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        replaced = {one: was for one, was in _DEFAULTS.items() if signal.getsignal(one) == was}
+    for number in replaced:
+        signal.signal(number, stop)
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
+            raise error.__cause__ from None
+        raise
+    finally:
+        ended.set()
+        for number, was in replaced.items():
+            signal.signal(number, was)
+    if came:
+        raise came[0]

@@ -1,0 +1,134 @@
+"""DuckDB's bounds: what does not fit is refused before it starts, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from purgatory.analysis.duckdb_engine import duckdb_connection as connecting
+from purgatory.analysis.duckdb_engine import row_bound
+from purgatory.analysis.duckdb_engine.audit_folders import audit
+from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
+from purgatory.analysis.errors import SessionError
+from purgatory.cli.main import main
+from tests.analysis.large_traces import write_large_traces
+
+_SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces that take some seconds."""
+    folder = tmp_path_factory.mktemp("traces") / "large"
+    write_large_traces(folder, 60_000, 3)
+    return folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for all that is temporary."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("bound", ["BYTES_PER_ROW", "MEMORY_PER_ROW"])
+def test_too_many_rows_are_refused_with_the_command_that_takes_them(
+    bound: str,
+    traces: Path,
+    temporary: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(row_bound, bound, 10**15)
+    out = traces.parent / "with space"
+    assert main(["audit", str(traces), "--engine", "duckdb", "--out", str(out)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("purgatory audit: the traces have ")
+    assert " rows, and about 0 fit here: " in said
+    assert said.endswith(f"Use Spark: purgatory audit {traces} --out '{out}' --engine spark")
+    assert not out.exists()
+    assert list(temporary.iterdir()) == []
+    with pytest.raises(SessionError, match=f"purgatory audit {traces} --engine spark"):
+        audit(traces)
+
+
+def test_what_was_spilled_is_removed_after_an_error(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "memory_bytes", lambda: 64 << 20)
+    with (  # noqa: PT012 - the files are there until the error has left the block
+        pytest.raises(SessionError, match="DuckDB could not go on"),
+        duckdb_connection() as connection,
+    ):
+        connection.execute(_SPILLING)
+        assert [path for path in temporary.rglob("*") if path.is_file()] != []
+        connection.execute("SET max_temp_directory_size = '1MiB'")
+        connection.execute(_SPILLING.replace("spilled", "more"))
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, 130, "purgatory audit: interrupted; nothing was written\n"),
+        (signal.SIGTERM, 143, ""),
+    ],
+)
+def test_a_signal_leaves_nothing_behind(
+    traces: Path, tmp_path: Path, number: signal.Signals, status: int, said: str
+) -> None:
+    temporary, results = tmp_path / "temporary", tmp_path / "results"
+    temporary.mkdir()
+    results.mkdir()
+    command = ["audit", str(traces), "--engine", "duckdb", "--out", str(results / "out")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "purgatory", *command],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not list(temporary.iterdir()):  # until it has begun
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert list(results.iterdir()) != []
+        process.send_signal(number)
+        printed, errors = process.communicate(timeout=240)
+    assert (process.returncode, printed, errors) == (status, "", said)
+    assert list(temporary.iterdir()) == []
+    assert list(results.iterdir()) == []
+
+
+def test_a_signal_that_is_dropped_is_given_again() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), stop_signals():  # noqa: PT012 - it drops one
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            for _ in range(600):
+                time.sleep(0.1)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_query_is_interrupted_as_python_is() -> None:
+    query = (
+        "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
+        "WHERE one.range * two.range % 7 = 3"
+    )
+    with pytest.raises(KeyboardInterrupt), stop_signals(), duckdb.connect() as connection:  # noqa: PT012
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        connection.execute(query)
