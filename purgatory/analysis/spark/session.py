@@ -209,9 +209,13 @@ def _removed_unless_failed(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The one line of an error that says most: the first that names a Java exception, or is."""
+    """The one line of an error that says most: the first that names a Java exception, or is.
+
+    That a thread waited for one which failed says nothing.
+    """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    named = (line for line in lines if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
+    told = (line.removeprefix("Caused by: ") for line in lines if "awaitResult" not in line)
+    named = (line for line in told if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
     return next(named, lines[0]).lstrip(": ")
 
 
