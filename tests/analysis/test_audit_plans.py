@@ -63,8 +63,8 @@ def test_windows_see_ranges_and_not_hot_partitions_producers_readers_or_keys(pla
         "run_id, topic, partition, start_us",
         "run_id, producer",
         "run_id, transactional_id, epoch",
-        "run_id, anomaly, _w0",
-        "run_id, anomaly, rank, event",
+        "run_id, anomaly, severity",
+        "run_id, anomaly, rank, _w0",
     }
 
 
