@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -113,6 +114,15 @@ def test_a_signal_leaves_nothing_behind(
     assert list(results.iterdir()) == []
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C be what it is in a program: workers of a test run in parallel ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_is_dropped_is_given_again() -> None:
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), stop_signals():  # noqa: PT012 - it drops one
@@ -124,6 +134,7 @@ def test_a_signal_that_is_dropped_is_given_again() -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_query_is_interrupted_as_python_is() -> None:
     query = (
         "CREATE TEMP TABLE made AS SELECT count(*) AS n FROM range(30000000) one, range(6000) two "
