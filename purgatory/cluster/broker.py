@@ -11,7 +11,6 @@ Ground rules
 
 from __future__ import annotations
 
-import asyncio
 import random
 import ssl
 import time
@@ -24,6 +23,7 @@ from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.first_since import find_first_since
 from purgatory.cluster.listener import Listener, Place
+from purgatory.cluster.listening import Listening
 from purgatory.cluster.log_compaction import LogCompaction
 from purgatory.cluster.marker_sending import MarkerSending
 from purgatory.cluster.offsets_records import OffsetsRecords
@@ -90,15 +90,17 @@ class Broker:
     def __init__(self, cluster: ClusterMetadata, broker_id: int, handler: Handler) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
-        self._places = {
-            listener.name: cluster.config.place(listener, broker_id)
-            for listener in cluster.config.all_listeners
-        }
+        self.listening = Listening(
+            broker_id,
+            {
+                one.name: cluster.config.place(one, broker_id)
+                for one in cluster.config.all_listeners
+            },
+        )
         self.alive = False
         self.lost_records = 0
         """How many of the last records of each of its logs are gone when it comes back."""
         self._handler = handler
-        self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
@@ -156,27 +158,15 @@ class Broker:
         self.alive = True
         self.tier.start()
         self.cluster.controller.broker_up(self.broker_id, self)
-        for listener in self.cluster.config.all_listeners:
-            await self._listen(listener, tls.get(listener.name))
-
-    async def _listen(self, listener: Listener, tls: ssl.SSLContext | None) -> None:
-        host, port = self._places[listener.name]
-        new_connection = partial(self._new_connection, listener)
         try:
-            server = await asyncio.get_running_loop().create_server(
-                new_connection, host, port, ssl=tls, backlog=1024
-            )
-        except OSError as error:
+            await self.listening.start(self.cluster.config.all_listeners, self._new_connection, tls)
+        except ClusterError:
             await self.kill()
-            raise ClusterError(
-                f"broker {self.broker_id} can't listen on {host}:{port}: {error.strerror}"
-            ) from error
-        self._servers.append(server)
-        self._places[listener.name] = Place(host, server.sockets[0].getsockname()[1])
+            raise
 
     def place(self, listener: Listener) -> Place:
         """Return where it listens for those who come by a listener."""
-        return self._places[listener.name]
+        return self.listening.place(listener)
 
     @property
     def host(self) -> str:
@@ -315,8 +305,7 @@ class Broker:
             return
         self.alive = False
         self.cut_connections()
-        servers, self._servers = self._servers, []
-        await _stop_listening(servers)
+        await self.listening.stop()
         fetchers, self._fetchers = self._fetchers, {}
         for fetcher in fetchers.values():
             await fetcher.stop()
@@ -512,17 +501,3 @@ class Broker:
         await connection.taken()
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)
-
-
-async def _stop_listening(servers: Sequence[asyncio.Server]) -> None:
-    """Accept nobody more.
-
-    Whom asyncio has accepted already gets a connection in the next turn, to be turned away: once
-    the server is closed it could not make one, and would leave the socket open.
-    """
-    for server in servers:
-        for listening in server.sockets:
-            asyncio.get_running_loop().remove_reader(listening)
-    await asyncio.sleep(0)
-    for server in servers:
-        server.close()

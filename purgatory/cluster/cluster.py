@@ -133,6 +133,7 @@ class Cluster(ClusterMetadata):
             task.cancel()
         for broker in self.brokers.values():
             await broker.kill()
+            broker.listening.give_up()
         await self.remote.close()
         if self._lock is not None:
             self._lock.close()

@@ -1,0 +1,45 @@
+"""A dead broker's ports: nobody else gets them, and who connects there is refused."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster
+
+
+def _bind(place: tuple[str, int], reuse: int) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        other.bind(place)
+        other.listen()
+
+
+def test_nobody_gets_the_port_of_a_dead_broker() -> None:
+    """Whoever is given the port that he connects to is connected to himself, and keeps it."""
+    with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
+        host, port_text = cluster.bootstrap_servers.split(",")[0].split(":")
+        place = (host, int(port_text))
+        for _ in range(3):
+            cluster.fault.kill(1)
+            with pytest.raises(OSError, match="in use"):
+                _bind(place, reuse=0)
+            with pytest.raises(OSError, match="in use"):
+                socket.create_connection(place, source_address=place)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(place)
+            cluster.fault.revive(1)
+            socket.create_connection(place).close()
+        cluster.fault.kill(1)
+    _bind(place, reuse=1)
+
+
+def test_a_cluster_that_could_not_start_keeps_no_port() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] - 1
+        with pytest.raises(ClusterError, match=f"broker 2 can't listen on 127.0.0.1:{port + 1}"):
+            ThreadedCluster(ClusterConfig(brokers=2, first_port=port)).start()
+        _bind(("127.0.0.1", port), reuse=1)
