@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperationPurgatory, Outcome
+from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
+from purgatory.core.books import Books
 from purgatory.core.which_core import NATIVE
 from tests.core.probe import LONG_MS, Probe, Setting
 from timer import SystemTimer
@@ -147,6 +148,26 @@ def test_what_pends_is_freed_with_its_purgatory() -> None:
     del setting
     gc.collect()
     assert [reference() for reference in freed] == [None] * 6
+
+
+def test_books_let_go_of_what_pends_even_when_their_class_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it does at the end of Python: then nothing can be looked up by name any more."""
+
+    class OwnBooks(Books[DelayedOperation]):
+        kept: list[object]
+
+    monkeypatch.setattr("purgatory.core.delayed_operation_purgatory.Books", OwnBooks)
+    setting = Setting()
+    freed = weakref.ref(setting.submit(Probe(), "a", ("b", 1)))
+    OwnBooks.kept = [setting]
+    monkeypatch.undo()
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    del setting, OwnBooks
+    gc.collect()
+    assert (freed(), raised) == (None, [])
 
 
 @pytest.mark.parametrize("how", ["cancel", "force_complete", "maybe_try_complete"])
