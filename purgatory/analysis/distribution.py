@@ -6,14 +6,19 @@ axis of powers of ten, in some forty rows whatever the number of operations.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 BINS_PER_POWER = 5
 """How many bins a power of ten is cut into."""
 
-DISTRIBUTION_ORDER = ["run_id", "purgatory", "outcome", "low_us"]
-"""The order of the rows."""
+_BOUNDS_US = [
+    float(Decimal(10) ** Decimal(number / BINS_PER_POWER))
+    for number in range(19 * BINS_PER_POWER + 1)
+]
+"""All bounds of waits in 64 bits: libraries don't agree on each last digit of a power."""
 
 
 def distribution(operations: DataFrame) -> DataFrame:
@@ -33,8 +38,9 @@ def distribution(operations: DataFrame) -> DataFrame:
     number = f.floor(f.log10(wait_us) * BINS_PER_POWER + f.lit(1e-9))
     return (
         operations.where("outcome not in ('immediate', 'pending')")
-        .groupBy("run_id", "purgatory", "outcome", number.alias("bin"))
+        .groupBy("run_id", "purgatory", "outcome", number.cast("int").alias("bin"))
         .agg(f.count(f.lit(1)).alias("operations"))
+        .withColumn("bounds_us", f.array(*map(_double, _BOUNDS_US)))
         .select(
             "run_id",
             "purgatory",
@@ -47,4 +53,9 @@ def distribution(operations: DataFrame) -> DataFrame:
 
 
 def _bound(further: int) -> Column:
-    return f.pow(f.lit(10.0), (f.col("bin") + further) / BINS_PER_POWER)
+    return f.element_at("bounds_us", f.col("bin") + 1 + further)
+
+
+def _double(number: float) -> Column:
+    """A number that no engine takes for a decimal."""
+    return f.lit(repr(number)).cast("double")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.analysis_words import MOST_KEYS, check_keys
 from purgatory.analysis.engines import small
 from purgatory.analysis.watched import watch_keys
-
-MOST_KEYS = 40
-"""How many keys of a run the table has at most: those with the most expired operations."""
 
 _SERIES = ["run_id", "purgatory", "broker", "watch_key"]
 
@@ -31,19 +29,17 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     Raises:
         ValueError: `most_keys` is negative.
     """
-    if most_keys < 0:
-        raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
-    under = f.concat(
-        f.array(f.lit(None).cast("string")),
-        f.coalesce(f.array_distinct(watch_keys(operations)), f.array().cast("array<string>")),
-    )
+    check_keys(most_keys)
+    everything = f.array(f.lit(None).cast("string"))
+    own = f.array_distinct(watch_keys(operations))
+    under = f.coalesce(f.concat(everything, own), everything)
     counted = (
         operations.where("outcome not in ('immediate', 'pending')")
         .select(*_SERIES[:-1], "outcome", f.explode(under).alias("watch_key"))
         .groupBy(*_SERIES)
         .agg(
             f.count(f.lit(1)).alias("operations"),
-            f.count_if(f.col("outcome") == "expired").alias("expired"),
+            f.count_if(f.col("outcome") == "expired").cast("bigint").alias("expired"),
         )
     )
     first = Window.partitionBy("run_id").orderBy(
@@ -67,7 +63,3 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
             (f.col("expired") / f.col("operations")).alias("expiry_ratio"),
         )
     )
-
-
-EXPIRY_ORDER = ["run_id", "purgatory", "broker", "watch_key"]
-"""The order of the rows."""

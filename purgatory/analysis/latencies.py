@@ -9,23 +9,13 @@ Times are counted as `rounded_waits` has them: percentiles need no more memory f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from purgatory.analysis.ranked_values import at_ranks, interpolated, ranked
 from purgatory.trace.rounded_waits import rounded_column
 
-SPANS: Mapping[str, str] = {
-    "record": "from its arrival at the producer until it was acknowledged",
-    "attempt": "from send to answer, or to the break of the connection",
-    "network": "of an answered attempt: there and back",
-    "queue": "of an answered attempt: behind others of its connection",
-    "wait": "of an answered attempt: from when the broker took it up until it answered",
-    "broken": "of an attempt without an answer: until the connection broke",
-}
-"""What is timed, in the order in which it is shown."""
-
+_TIMED = ("span", "time_us")
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -48,38 +38,38 @@ def latencies(sends: DataFrame) -> DataFrame:
         f.sum("time_us").alias("sum_us"),
         f.max("time_us").alias("max_us"),
     )
-    shares = f.array(*map(f.lit, _SHARES.values()))
     return (
-        counted.groupBy(*row)
+        ranked(counted, row)
+        .groupBy(*row)
         .agg(
-            f.sum("number").alias("count"),
+            f.sum("number").cast("bigint").alias("count"),
+            f.max("total").alias("total"),
             (f.sum("sum_us") / f.sum("number")).alias("latency_mean_us"),
-            f.percentile("value", shares, f.col("number")).alias("at"),
+            *at_ranks(_SHARES),
             f.max("max_us").alias("latency_max_us"),
         )
         .select(
             *row,
             "count",
             "latency_mean_us",
-            *(f.col("at")[place].alias(f"latency_{name}_us") for place, name in enumerate(_SHARES)),
+            *(
+                interpolated(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
+                    f"latency_{name}_us"
+                )
+                for name, share in _SHARES.items()
+            ),
             "latency_max_us",
         )
     )
 
 
-def latencies_order() -> list[str | Column]:
-    """The order of the rows: by run and group, and an attempt before its parts."""
-    spans = f.array(*map(f.lit, SPANS))
-    return ["run_id", "group", f.array_position(spans, f.col("span"))]
-
-
 def _of_attempts(sends: DataFrame) -> DataFrame:
-    attempt_us = f.expr("answer_us - send_us")
+    attempt_us = _between("send_us", "answer_us")
     parts = {
         "attempt": attempt_us,
-        "network": attempt_us - f.expr("settled_us - arrived_us"),
-        "queue": f.expr("served_us - arrived_us"),
-        "wait": f.expr("settled_us - served_us"),
+        "network": attempt_us - _between("arrived_us", "settled_us"),
+        "queue": _between("arrived_us", "served_us"),
+        "wait": _between("served_us", "settled_us"),
         "broken": f.when(f.col("error") == "DISCONNECTED", attempt_us),
     }
     spans = f.explode(
@@ -93,9 +83,13 @@ def _of_attempts(sends: DataFrame) -> DataFrame:
     return (
         sends.where("answer_us is not null")
         .select("run_id", "group", spans.alias("timed"))
-        .select("run_id", "group", "timed.span", "timed.time_us")
+        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _TIMED))
         .where("time_us is not null")
     )
+
+
+def _between(start: str, end: str) -> Column:
+    return f.col(end) - f.col(start)
 
 
 def _of_records(sends: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.analysis.ranked_values import at_ranks, interpolated, rank, ranked
 from purgatory.analysis.waiting_words import ALL, ALL_TOPICS, Exactness, check_waits
 from purgatory.analysis.watched import topics
 from purgatory.trace.percentiles import PERCENTILES
@@ -145,36 +146,19 @@ def _own(what: str) -> Column:
 
 def _summaries(counts: DataFrame) -> DataFrame:
     """A row per group, with the waits at the ranks that the percentiles lie between."""
-    group = Window.partitionBy(*_ROW)
-    earlier = group.orderBy("value").rowsBetween(Window.unboundedPreceding, -1)
-    ranked = counts.withColumn(
-        "first_rank", f.coalesce(f.sum("number").over(earlier), f.lit(0))
-    ).withColumn("total", f.sum("number").over(group))
-    at_ranks = []
-    for name, share in PERCENTILES.items():
-        low = f.floor(_rank(share))
-        high = f.least(low + 1, f.col("total") - 1)
-        at_ranks += [
-            f.max(f.when(_has_rank(low), f.col("value"))).alias(f"{name}_low"),
-            f.max(f.when(_has_rank(high), f.col("value"))).alias(f"{name}_high"),
-        ]
-    return ranked.groupBy(*_ROW).agg(
-        f.sum("operations").alias("operations"),
-        f.sum("expired").alias("expired"),
-        f.sum("settled_number").alias("settled_number"),
-        f.sum("number").alias("total"),
-        f.sum("sum_us").alias("sum_us"),
-        f.max("max_us").alias("max_us"),
-        *at_ranks,
+    return (
+        ranked(counts, _ROW)
+        .groupBy(*_ROW)
+        .agg(
+            f.sum("operations").alias("operations"),
+            f.sum("expired").alias("expired"),
+            f.sum("settled_number").alias("settled_number"),
+            f.sum("number").alias("total"),
+            f.sum("sum_us").alias("sum_us"),
+            f.max("max_us").alias("max_us"),
+            *at_ranks(PERCENTILES),
+        )
     )
-
-
-def _rank(share: float) -> Column:
-    return f.lit(share).cast("double") * (f.col("total") - 1)
-
-
-def _has_rank(rank: Column) -> Column:
-    return (rank >= f.col("first_rank")) & (rank < f.col("first_rank") + f.col("number"))
 
 
 def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
@@ -205,8 +189,8 @@ def _end(window_us: int) -> Column:
 
 def _interpolated(name: str, share: float) -> Column:
     """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
-    last, rank = f.col("total") - 1, _rank(share)
+    last, place = f.col("total") - 1, rank(share)
     longest = f.col("max_us")
-    low = f.when(f.floor(rank) >= last, longest).otherwise(f.col(f"{name}_low"))
-    high = f.when(f.floor(rank) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
-    return low + (high - low) * (rank - f.floor(rank))
+    low = f.when(f.floor(place) >= last, longest).otherwise(f.col(f"{name}_low"))
+    high = f.when(f.floor(place) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
+    return interpolated(low, high, share)

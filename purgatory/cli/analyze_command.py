@@ -1,4 +1,4 @@
-"""The command ``purgatory analyze``: the trace of a run, or of many, through Spark."""
+"""The command ``purgatory analyze``: the trace of a run, or of many, as tables and a page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from purgatory.analysis.analyze import Analysis
+    from purgatory.analysis.analysis_results import Analysis
     from purgatory.analysis.result_rows import Row
 
 _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
@@ -24,6 +25,7 @@ _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 def analyze(
     traces: options.Traces,
     out: options.Out,
+    engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
     progress: options.ShowProgress = None,
@@ -38,22 +40,29 @@ def analyze(
         ),
     ] = None,
 ) -> None:
-    """Analyze traces with Spark: how long requests waited, and how many did at each time."""
-    with one_line_errors("analyze", progress=progress):
+    """Analyze traces: how long requests waited, and how many did at each time, as a page too."""
+    chosen = chosen_engine("analyze", engine)
+    with one_line_errors("analyze", progress=progress if chosen == "spark" else False):
         from purgatory.analysis.analyze import analyze as analyze_traces
-        from purgatory.sweeps.sweep_in_report import swept_sections
 
         analysis = analyze_traces(
             traces,
             out,
+            engine=chosen,
             master=master,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
-            notes=[] if sweep is None else [swept_sections(sweep)],
+            notes=[] if sweep is None else [_swept(sweep)],
         )
     _print(analysis)
+
+
+def _swept(folder: Path) -> str:
+    from purgatory.sweeps.sweep_in_report import swept_sections
+
+    return swept_sections(folder)
 
 
 def _print(analysis: Analysis) -> None:

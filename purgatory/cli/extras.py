@@ -22,7 +22,7 @@ _EXTRA_OF_COMMAND = {
     ),
 }
 _CLIENT = "confluent_kafka"
-_WITHOUT_JAVA = ("waits", "occupancy", "audit")
+_WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that DuckDB does, too."""
 _PUBLISHING = ("cluster", "simulate")
 """Commands that need the client of Kafka only with --publish."""

@@ -2,9 +2,23 @@
 
 A plan (`sweep_plan`) says which settings of a scenario vary; `sweep_run` spreads the simulations
 over the executors in batches and keeps each result as a part, so that nothing is simulated twice;
-`surfaces` and `answers` tell what came out.
+`surfaces` and `answers` tell what came out. Spark is imported when a sweep is asked for: to show
+one in a report needs none.
 """
 
-from purgatory.sweeps.sweep_run import sweep
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from purgatory.sweeps.sweep_run import sweep as sweep
 
 __all__ = ["sweep"]
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name != "sweep":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.sweep_run").sweep

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.analyze import Analysis, write_results
+from purgatory.analysis.analysis_results import Analysis
+from purgatory.analysis.analyze import analyze
 from purgatory.analysis.errors import PipelineError, TraceError
 from purgatory.analysis.spark.session import spark_errors
 from purgatory.analysis.traces.survey import find_traces
+from purgatory.analysis.write_analysis import write_results
+from tests.analysis.analysis_rows import assert_same_results
+from tests.analysis.audit_rows import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -30,9 +35,11 @@ class Analyzed(NamedTuple):
     analysis: Analysis
 
 
-def _analyze(spark: SparkSession, root: Path, out: Path) -> Analysis:
+def _analyze(engine: Engine | None, root: Path, out: Path, *, strict: bool = False) -> Analysis:
+    if not isinstance(engine, SparkSession):
+        return analyze([root], out, engine="duckdb", strict=strict)
     out.mkdir()
-    return write_results(spark, find_traces([root]), out)
+    return write_results(engine, find_traces([root]), out, strict=strict)
 
 
 def _read(folder: Path) -> list[Row]:
@@ -41,15 +48,13 @@ def _read(folder: Path) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def analyzed(
-    spark: SparkSession,
+def traces(
     write_trace: WriteTrace,
     hand_operations: list[Any],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Analyzed:
-    """One analysis of a whole run, an interrupted one, an empty one and one with bad rows."""
-    folder = tmp_path_factory.mktemp("analyzed")
-    traces = folder / "traces"
+) -> Path:
+    """A whole run, an interrupted one, an empty one and one with bad rows."""
+    traces = tmp_path_factory.mktemp("analyzed") / "traces"
     write_trace(traces / "1", hand_operations, run_id="whole", duration_ms=2)
     write_trace(traces / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
     write_trace(traces / "3", [], run_id="empty", duration_ms=5)
@@ -59,8 +64,23 @@ def analyzed(
     table = pq.read_table(part)
     strange = pa.array(["stranger"] + ["bad"] * (len(table) - 1))
     pq.write_table(table.set_column(0, "run_id", strange), part)
-    out = folder / "out"
-    return Analyzed(traces, out, _analyze(spark, traces, out))
+    return traces
+
+
+@pytest.fixture(scope="module")
+def analyses(spark: SparkSession, traces: Path) -> Mapping[str, Analyzed]:
+    """The analysis of these by each engine."""
+    outs = {name: traces.parent / name for name in ("spark", "duckdb")}
+    return {
+        "spark": Analyzed(traces, outs["spark"], _analyze(spark, traces, outs["spark"])),
+        "duckdb": Analyzed(traces, outs["duckdb"], _analyze(None, traces, outs["duckdb"])),
+    }
+
+
+@pytest.fixture(params=["spark", "duckdb"])
+def analyzed(request: pytest.FixtureRequest, analyses: Mapping[str, Analyzed]) -> Analyzed:
+    """One of both."""
+    return analyses[request.param]
 
 
 def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) -> None:
@@ -124,8 +144,14 @@ def test_what_is_bad_goes_into_the_quarantine_and_is_counted(analyzed: Analyzed)
     ]
 
 
+def test_both_engines_write_the_same(analyses: Mapping[str, Analyzed]) -> None:
+    by_spark, by_duckdb = analyses.values()
+    assert_same_results(by_spark.out, by_duckdb.out)
+    assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
+
+
 def test_strict_stops_at_a_bad_row(
-    spark: SparkSession, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+    engine: Engine, write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:
     backwards = hand_operations[1]._replace(start_us=900, end_us=899)
     trace = write_trace(tmp_path / "trace", [*hand_operations, backwards])
@@ -133,7 +159,7 @@ def test_strict_stops_at_a_bad_row(
         TraceError,
         match=r"part-00000\.parquet:9: impossible time: end_us 899 is before start_us 900",
     ):
-        write_results(spark, find_traces([trace]), tmp_path, strict=True)
+        _analyze(engine, trace, tmp_path / "out", strict=True)
 
 
 def test_a_part_whose_data_is_broken(

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from purgatory.analysis.analyze import Analysis
+from purgatory.analysis.analysis_results import Analysis
 from purgatory.cli.analyze_command import _print as print_analysis
 from purgatory.cli.main import main
+from tests.sweeps.test_report_sweep import write_sweep
 
 WriteTrace = Callable[..., Path]
+OPERATION = {
+    "broker": 0,
+    "keys": 1,
+    "timeout_ms": 500,
+    "outcome": "completed",
+    "kind": "producer",
+}
+MAPPING = """
+[operations]
+purgatory = "who"
+start_us = {from = "began_ms", times = 1000}
+end_us = {from = "ended_ms", times = 1000}
+"""
 
 
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.parametrize(
     "case",
     [
@@ -33,14 +50,17 @@ WriteTrace = Callable[..., Path]
 )
 def test_a_mistake_is_one_line_and_status_2(
     case: str,
+    engine: str,
     write_trace: WriteTrace,
     hand_operations: list[Any],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if (case, engine) == ("master", "duckdb"):
+        pytest.skip("DuckDB has none")
     trace = write_trace(tmp_path / "traces" / "1", hand_operations)
     out = tmp_path / "out"
-    arguments = ["analyze", str(tmp_path / "traces"), "--out", str(out)]
+    arguments = ["analyze", str(tmp_path / "traces"), "--out", str(out), "--engine", engine]
     if case == "no-trace":
         (trace / "run.json").unlink()
         expected = "contains no trace"
@@ -96,11 +116,38 @@ def test_no_java_is_one_line_too(
     monkeypatch.setattr("purgatory.analysis.spark.java._bundled_java_home", lambda: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["analyze", str(trace), "--out", str(tmp_path / "out")]) == 2
+    arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--engine", "spark"]
+    assert main(arguments) == 2
     printed = capsys.readouterr()
     assert "purgatory analyze: Spark needs Java 17 or later" in printed.err
     assert printed.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
+
+
+def test_by_duckdb_with_all_that_can_be_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, sweep, out = tmp_path / "trace", write_sweep(tmp_path / "my sweep"), tmp_path / "out"
+    trace.mkdir()
+    began = [{"who": "Produce", "began_ms": n, "ended_ms": n + 2 * n} for n in range(1, 5)]
+    lines = [json.dumps({**OPERATION, **one, "operation": n}) for n, one in enumerate(began)]
+    (trace / "operations.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text(MAPPING, encoding="utf-8")
+    arguments = ["analyze", str(trace), "--out", str(out), "--engine", "duckdb"]
+    arguments += ["--mapping", str(mapping), "--sweep", str(sweep), "--strict", "--progress"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert ["Produce", "completed", "4", "100.00", "5.00", "7.70", "7.94", "8.00"] in [
+        line.split() for line in printed.out.splitlines()
+    ]
+    assert "<h2>Sweep my sweep</h2>" in (out / "report.html").read_text(encoding="utf-8")
+    assert main(arguments) == 2
+    assert "has results already; allow --overwrite" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0
+    assert pq.read_table(out / "waits")["wait_max_us"].to_pylist()[-1] == 8000
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
 
 
 def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(

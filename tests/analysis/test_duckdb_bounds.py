@@ -83,21 +83,23 @@ def test_what_was_spilled_is_removed_after_an_error(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("number", "status", "said"),
+    ("command", "number", "status", "said"),
     [
-        (signal.SIGINT, 130, "purgatory audit: interrupted; nothing was written\n"),
-        (signal.SIGTERM, 143, ""),
+        ("audit", signal.SIGINT, 130, "purgatory audit: interrupted; nothing was written\n"),
+        ("audit", signal.SIGTERM, 143, ""),
+        ("analyze", signal.SIGINT, 130, "purgatory analyze: interrupted; nothing was written\n"),
+        ("analyze", signal.SIGTERM, 143, ""),
     ],
 )
 def test_a_signal_leaves_nothing_behind(
-    traces: Path, tmp_path: Path, number: signal.Signals, status: int, said: str
+    traces: Path, tmp_path: Path, command: str, number: signal.Signals, status: int, said: str
 ) -> None:
     temporary, results = tmp_path / "temporary", tmp_path / "results"
     temporary.mkdir()
     results.mkdir()
-    command = ["audit", str(traces), "--engine", "duckdb", "--out", str(results / "out")]
+    arguments = [command, str(traces), "--engine", "duckdb", "--out", str(results / "out")]
     with subprocess.Popen(
-        [sys.executable, "-m", "purgatory", *command],
+        [sys.executable, "-m", "purgatory", *arguments],
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.analyze import Analysis, write_results
+from purgatory.analysis.analysis_results import Analysis
+from purgatory.analysis.analyze import analyze
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.survey import survey
+from purgatory.analysis.write_analysis import write_results
+from tests.analysis.audit_rows import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -50,7 +53,7 @@ def _reads(number: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+def analysis(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     """One analysis of a run whose last read was torn, and of one with effects."""
     folder = tmp_path_factory.mktemp("lines")
     torn, applied, out = folder / "torn", folder / "applied", folder / "out"
@@ -61,9 +64,11 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> A
     effect = {**READ, "offset": 0, "key": 1, "version": 1, "time_us": 20}
     effects = [effect, {**effect, "version": 2, "time_us": 21}, {**effect, "offset": 1, "key": 2}]
     _write(applied, "effects", effects)
+    if not isinstance(engine, SparkSession):
+        return analyze([torn, applied], out, engine="duckdb")
     found = survey([torn, applied])
     out.mkdir()
-    return write_results(spark, found.traces, out, refused=found.refused)
+    return write_results(engine, found.traces, out, refused=found.refused)
 
 
 def _of(run_id: str, rows: Sequence[Row]) -> list[Row]:

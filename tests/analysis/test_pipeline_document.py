@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.analyze import MOST_WINDOWS
+from purgatory.analysis.analysis_results import MOST_WINDOWS
+from purgatory.analysis.analysis_words import MOST_KEYS
+from purgatory.analysis.analyze import analyze
 from purgatory.analysis.bucket_widths import MOST_POINTS
-from purgatory.analysis.expiry import MOST_KEYS
 from purgatory.analysis.reports.audit_report import verdict_line
 from purgatory.analysis.result_folder import TABLES
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
+from tests.analysis.analysis_rows import assert_same_results
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -79,6 +81,16 @@ def test_the_tables_have_the_columns_that_are_described(
     assert described == list(zip(schema.names, kinds, strict=True))
     if table == "waits":
         assert spark.read.parquet(f"file:{printed[0] / 'waits_over_time'}").columns == schema.names
+
+
+def test_duckdb_writes_the_same(
+    printed: tuple[Path, list[str]], slow_follower_trace: Path, tmp_path: Path
+) -> None:
+    # The trace's folder stands in the table `runs`, so it is to have the name that it has there.
+    trace = printed[0].parent / "trace"
+    assert trace.resolve() == slow_follower_trace
+    analyze([trace], tmp_path / "out", engine="duckdb")
+    assert_same_results(printed[0], tmp_path / "out")
 
 
 def test_the_numbers_that_are_named() -> None:

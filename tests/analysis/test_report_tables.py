@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.distribution import distribution
-from purgatory.analysis.expiry import EXPIRY_ORDER, expiry
+from tests.analysis.analysis_rows import distribution_of, expiry_of
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import assert_same, random_operations
 
 pytestmark = pytest.mark.spark
 
 Row = dict[str, Any]
+_SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("purgatory", pa.string()),
+        ("broker", pa.int32()),
+        ("outcome", pa.string()),
+        ("wait_us", pa.int64()),
+        ("watch_keys", pa.list_(pa.string())),
+    ]
+)
 
 
-def _rows(spark: SparkSession, operations: list[tuple[Any, ...]], columns: str) -> Any:
-    return spark.createDataFrame(operations, columns)
+def _table(rows: list[tuple[Any, ...]], *left_out: str) -> pa.Table:
+    named = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
+    return pa.Table.from_pylist(named, schema=_SCHEMA).drop_columns(list(left_out))
 
 
-def test_each_wait_lies_in_its_bin(spark: SparkSession) -> None:
+def _waits(waits_us: list[int]) -> pa.Table:
+    rows: list[tuple[Any, ...]]
+    rows = [("run", "Fetch", 0, "completed", wait_us, None) for wait_us in waits_us]
+    rows += [("run", "Fetch", 0, "immediate", 0, None), ("run", "Fetch", 0, "pending", 5, None)]
+    return _table(rows)
+
+
+def test_each_wait_lies_in_its_bin(engine: Engine) -> None:
     waits_us = [0, 1, 10, 99, 100, 158, 159, 251, 1_000_000]
-    rows = [("run", "Fetch", "completed", wait_us) for wait_us in waits_us]
-    rows += [("run", "Fetch", "immediate", 0), ("run", "Fetch", "pending", 5)]
-    columns = "run_id string, purgatory string, outcome string, wait_us bigint"
-    found = distribution(_rows(spark, rows, columns)).orderBy("low_us").toArrow().to_pylist()
+    found = distribution_of(engine, _waits(waits_us)).to_pylist()
     assert sum(row["operations"] for row in found) == len(waits_us)
     for row in found:
         inside = [
@@ -36,21 +54,27 @@ def test_each_wait_lies_in_its_bin(spark: SparkSession) -> None:
     assert hundred["operations"] == 2
 
 
-def _expired(spark: SparkSession, with_keys: bool, **options: int) -> list[Row]:
+def test_both_engines_put_waits_near_all_bounds_into_the_same_bins(spark: SparkSession) -> None:
+    bounds_us = [int(10 ** (number / 5)) for number in range(94)]
+    near = [bound_us + more for bound_us in bounds_us for more in range(-2, 3)]
+    waits = _waits([0, *(wait_us for wait_us in near if wait_us > 0), 2**63 - 1])
+    with duckdb.connect() as connection:
+        by_duckdb = distribution_of(connection, waits)
+    assert by_duckdb.num_rows == 95
+    assert_same(by_duckdb, distribution_of(spark, waits))
+
+
+def _expired(engine: Engine, with_keys: bool, **options: int) -> list[Row]:
     rows: list[tuple[Any, ...]] = [
-        ("run", "Produce", 0, "expired", ["a-0", "a-1"]),
-        ("run", "Produce", 0, "completed", ["a-0", "a-0"]),
-        ("run", "Produce", 1, "completed", ["b-0"]),
-        ("run", "Produce", 1, "immediate", ["b-0"]),
-        ("run", "Produce", 1, "pending", ["b-0"]),
-        ("run", "Produce", 1, "cancelled", None),
+        ("run", "Produce", 0, "expired", 1, ["a-0", "a-1"]),
+        ("run", "Produce", 0, "completed", 1, ["a-0", "a-0"]),
+        ("run", "Produce", 1, "completed", 1, ["b-0"]),
+        ("run", "Produce", 1, "immediate", 1, ["b-0"]),
+        ("run", "Produce", 1, "pending", 1, ["b-0"]),
+        ("run", "Produce", 1, "cancelled", 1, None),
     ]
-    columns = "run_id string, purgatory string, broker int, outcome string"
-    if with_keys:
-        operations = _rows(spark, rows, f"{columns}, watch_keys array<string>")
-    else:
-        operations = _rows(spark, [row[:-1] for row in rows], columns)
-    found: list[Row] = expiry(operations, **options).orderBy(*EXPIRY_ORDER).toArrow().to_pylist()
+    operations = _table(rows) if with_keys else _table(rows, "watch_keys")
+    found: list[Row] = expiry_of(engine, operations, **options).to_pylist()
     return found
 
 
@@ -58,8 +82,8 @@ def _counts(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [(row["broker"], row["watch_key"], row["operations"], row["expired"]) for row in rows]
 
 
-def test_expired_operations_count_under_each_of_their_keys(spark: SparkSession) -> None:
-    found = _expired(spark, with_keys=True)
+def test_expired_operations_count_under_each_of_their_keys(engine: Engine) -> None:
+    found = _expired(engine, with_keys=True)
     assert _counts(found) == [
         (0, None, 2, 1),
         (0, "a-0", 2, 1),
@@ -70,15 +94,23 @@ def test_expired_operations_count_under_each_of_their_keys(spark: SparkSession) 
     assert [row["expiry_ratio"] for row in found] == [0.5, 0.5, 1.0, 0.0, 0.0]
 
 
-def test_the_keys_with_the_most_expired_operations_are_kept(spark: SparkSession) -> None:
-    assert _counts(_expired(spark, with_keys=True, most_keys=1)) == [
+def test_the_keys_with_the_most_expired_operations_are_kept(engine: Engine) -> None:
+    assert _counts(_expired(engine, with_keys=True, most_keys=1)) == [
         (0, None, 2, 1),
         (0, "a-0", 2, 1),
         (1, None, 2, 0),
     ]
     with pytest.raises(ValueError, match="most_keys must be at least 0, and is -1"):
-        _expired(spark, with_keys=True, most_keys=-1)
+        _expired(engine, with_keys=True, most_keys=-1)
 
 
-def test_a_trace_without_keys_tells_of_brokers(spark: SparkSession) -> None:
-    assert _counts(_expired(spark, with_keys=False)) == [(0, None, 2, 1), (1, None, 2, 0)]
+def test_a_trace_without_keys_tells_of_brokers(engine: Engine) -> None:
+    assert _counts(_expired(engine, with_keys=False)) == [(0, None, 2, 1), (1, None, 2, 0)]
+
+
+def test_both_engines_tell_the_same_of_keys_that_tie(spark: SparkSession) -> None:
+    operations = random_operations(9, 900)
+    with duckdb.connect() as connection:
+        by_duckdb = expiry_of(connection, operations, most_keys=7)
+    assert len(set(by_duckdb["watch_key"].to_pylist())) > 7
+    assert_same(by_duckdb, expiry_of(spark, operations, most_keys=7))

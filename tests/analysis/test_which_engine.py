@@ -63,11 +63,13 @@ def test_without_either_it_is_spark_whose_lack_is_told(monkeypatch: pytest.Monke
 def test_a_command_runs_to_its_end_where_there_is_no_java(
     monkeypatch: pytest.MonkeyPatch,
     slow_follower_trace: Path,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _without_java(monkeypatch)
-    for command in ("audit", "waits", "occupancy"):
-        assert main([command, str(slow_follower_trace)]) == 0
+    for command in ("audit", "waits", "occupancy", "analyze"):
+        out = ["--out", str(tmp_path / "out")] if command == "analyze" else []
+        assert main([command, str(slow_follower_trace), *out]) == 0
         printed = capsys.readouterr()
         assert "slow-follower-1" in printed.out
         assert printed.err.count("\n") == 1

@@ -93,11 +93,11 @@ def random_operations(seed: int, number: int, longest_us: int = 600) -> pa.Table
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def given(connection: duckdb.DuckDBPyConnection, operations: pa.Table) -> None:
-    """Make the table `operations`, with all columns."""
-    make_table(connection, "operations", TABLES["operations"])
-    connection.register("given", operations)
-    connection.execute("INSERT INTO operations BY NAME SELECT * FROM given")
+def given(connection: duckdb.DuckDBPyConnection, rows: pa.Table, table: str = "operations") -> None:
+    """Make a table of a trace, with all columns."""
+    make_table(connection, table, TABLES[table])
+    connection.register("given", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
 
 
 def waits_of(engine: Engine, operations: pa.Table, **how: Any) -> pa.Table:

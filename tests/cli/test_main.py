@@ -88,7 +88,7 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("pydantic", ["simulate", "steady"], "simulation"),
         ("pydantic", ["scenarios"], "simulation"),
         ("pyarrow", ["simulate", "steady"], "simulation"),
-        ("pyspark", ["analyze", "nowhere", "--out", "nowhere"], "spark"),
+        ("pyspark", ["analyze", "nowhere", "--out", "nowhere", "--engine", "spark"], "spark"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
     ],
 )

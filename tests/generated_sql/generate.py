@@ -34,7 +34,9 @@ FOLDER = Path(duckdb_engine.__file__).parent / "sql"
 
 OPTIONS = {
     name: 7_000_000_001 + place
-    for place, name in enumerate(("split", "split_us", "witnesses", "window_us", "number"))
+    for place, name in enumerate(
+        ("split", "split_us", "witnesses", "window_us", "number", "most_keys")
+    )
 }
 """Numbers that a job is given here, and the variables that stand for them in the SQL."""
 
@@ -150,6 +152,9 @@ def _jobs() -> Mapping[str, Job]:
         "slowest": _slowest,
         "occupancy": _occupancy,
         "occupancy_causes": _occupancy_causes,
+        "latencies": _latencies,
+        "distribution": _distribution,
+        "expiry": _expiry,
         **{name: _waits(name) for name in WAITS},
     }
 
@@ -209,6 +214,24 @@ def _occupancy_causes(session: Any, statements: Statements) -> None:
     statements.table("hot_keys", hot_keys(operations, spans, OPTIONS["number"]))
     keys = occupancy_of_keys(operations, spans, session.table("hot_keys"))
     statements.table("key_occupancy", keys)
+
+
+def _latencies(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.latencies import latencies
+
+    statements.table("latencies", latencies(session.table("sends")))
+
+
+def _distribution(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.distribution import distribution
+
+    statements.table("distribution", distribution(session.table("operations")))
+
+
+def _expiry(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.expiry import expiry
+
+    statements.table("expiry", expiry(session.table("operations"), OPTIONS["most_keys"]))
 
 
 def main() -> int:

@@ -28,11 +28,15 @@ def test_each_statement_makes_a_table_that_goes_with_the_connection() -> None:
         assert statement.startswith("CREATE OR REPLACE TEMP TABLE ")
 
 
-def test_an_audit_imports_neither_spark_nor_sqlframe() -> None:
+def test_no_job_imports_spark_or_sqlframe_or_what_only_simulations_need() -> None:
     program = (
-        "import sys, purgatory.analysis.duckdb_engine.audit_folders\n"
+        "import sys, purgatory.analysis.duckdb_engine.analysis_folders\n"
+        "import purgatory.analysis.duckdb_engine.audit_folders\n"
         "import purgatory.analysis.duckdb_engine.audit_memory\n"
-        "print(sorted({'pyspark', 'sqlframe', 'sqlglot', 'pandas'} & sys.modules.keys()))"
+        "import purgatory.analysis.duckdb_engine.waiting_folders\n"
+        "import purgatory.sweeps.sweep_in_report\n"
+        "heavy = {'pyspark', 'sqlframe', 'sqlglot', 'pandas', 'pydantic'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
     )
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -17,7 +17,7 @@ from tests.analysis.browsing import headless_browser
 from tests.analysis.test_report_page import CUT_OFF
 
 
-def _write_sweep(folder: Path) -> Path:
+def write_sweep(folder: Path) -> Path:
     """The results of a sweep over two settings, the rows of its surface in no order."""
     rows = [
         {
@@ -54,7 +54,7 @@ def _run() -> dict[str, object]:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_draws_the_surfaces_in_the_report(tmp_path: Path, width: int) -> None:
-    sections = swept_sections(_write_sweep(tmp_path / "my <sweep>"))
+    sections = swept_sections(write_sweep(tmp_path / "my <sweep>"))
     page = tmp_path / "report.html"
     page.write_text(report_page(Results([_run()]), [sections]), encoding="utf-8")
     with headless_browser(tmp_path / "profile") as browser:
@@ -69,7 +69,7 @@ def test_a_browser_draws_the_surfaces_in_the_report(tmp_path: Path, width: int) 
 
 @pytest.mark.parametrize("lacking", ["surfaces", "answers.json", "answer"])
 def test_a_folder_without_a_sweep_is_said_so(tmp_path: Path, lacking: str) -> None:
-    folder = _write_sweep(tmp_path / "sweep")
+    folder = write_sweep(tmp_path / "sweep")
     if lacking == "surfaces":
         (folder / "surfaces" / "part-0.parquet").unlink()
         (folder / "surfaces").rmdir()

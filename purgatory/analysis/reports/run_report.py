@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
 
-from purgatory.analysis.latencies import SPANS
+from purgatory.analysis.analysis_words import SPANS
 from purgatory.analysis.reports.audit_report import audit_section
 from purgatory.analysis.reports.headline import fault_in_words, headline
 from purgatory.analysis.reports.page import Column, figure, section, table

@@ -1,0 +1,76 @@
+"""The tables that only a whole analysis has, by either engine, of rows in memory, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.analysis_words import DISTRIBUTION_ORDER, EXPIRY_ORDER, LATENCIES_ORDER
+from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.distribution import distribution
+from purgatory.analysis.duckdb_engine.analysis_tables import (
+    distribution_table,
+    expiry_table,
+    latencies_table,
+)
+from purgatory.analysis.duckdb_engine.job_sql import ordered
+from purgatory.analysis.engines import sorting
+from purgatory.analysis.expiry import expiry
+from purgatory.analysis.latencies import latencies
+from purgatory.analysis.result_folder import REPORT, TABLES
+from tests.analysis.audit_rows import Engine
+from tests.analysis.waiting_rows import assert_same, given
+
+
+def assert_same_results(one: Path, other: Path) -> None:
+    """Two folders of results have the same tables, bad rows in any order, and the same page."""
+    names = {entry.name for entry in one.iterdir()}
+    assert names == {entry.name for entry in other.iterdir()} == {*TABLES, REPORT}
+    for name in TABLES:
+        tables = [pq.read_table(folder / name) for folder in (one, other)]
+        if name == "quarantine":
+            tables = [
+                table.sort_by([("file", "ascending"), ("line", "ascending")]) for table in tables
+            ]
+        assert_same(*tables)
+    assert (one / REPORT).read_bytes() == (other / REPORT).read_bytes()
+
+
+def latencies_of(engine: Engine, sends: pa.Table) -> pa.Table:
+    """The table `latencies`."""
+    jobs = (latencies, latencies_table)
+    return _table(engine, "latencies", jobs, LATENCIES_ORDER, sends, "sends")
+
+
+def distribution_of(engine: Engine, operations: pa.Table) -> pa.Table:
+    """The table `distribution`."""
+    jobs = (distribution, distribution_table)
+    return _table(engine, "distribution", jobs, DISTRIBUTION_ORDER, operations)
+
+
+def expiry_of(engine: Engine, operations: pa.Table, **options: Any) -> pa.Table:
+    """The table `expiry`."""
+    return _table(engine, "expiry", (expiry, expiry_table), EXPIRY_ORDER, operations, **options)
+
+
+def _table(
+    engine: Engine,
+    name: str,
+    jobs: tuple[Any, Any],
+    order: Order,
+    rows: pa.Table,
+    table: str = "operations",
+    **options: Any,
+) -> pa.Table:
+    by_spark, by_duckdb = jobs
+    if isinstance(engine, SparkSession):
+        made = by_spark(engine.createDataFrame(rows), **options)
+        return made.orderBy(*sorting(order)).toArrow()
+    given(engine, rows, table)
+    by_duckdb(engine, **options)
+    chosen = engine.execute(f"SELECT * FROM {name} ORDER BY {ordered(order)}")
+    return chosen.to_arrow_table()
