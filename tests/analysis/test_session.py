@@ -19,6 +19,7 @@ from purgatory.analysis.spark.session import (
     is_on_loopback,
     spark_errors,
 )
+from purgatory.analysis.spark.worker_python import worker_python
 
 
 @pytest.mark.spark
@@ -33,7 +34,7 @@ def test_settings(spark: SparkSession) -> None:
     options = spark.conf.get("spark.driver.extraJavaOptions") or ""
     assert "-XX:TieredStopAtLevel=1" in options
     assert "-XX:ReservedCodeCacheSize=240m" in options
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == worker_python(os.environ)
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 

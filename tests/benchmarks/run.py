@@ -46,6 +46,7 @@ BENCHMARKS = (
     "apply_speed",
     "apply_start",
     "stream_speed",
+    "stream_start",
 )
 
 

@@ -31,7 +31,7 @@ HELPERS = {
 }
 
 
-SLOW_TO_START = {"apply_speed", "apply_start", "stream_speed"}
+SLOW_TO_START = {"apply_speed", "apply_start", "stream_speed", "stream_start"}
 """Those that start a Spark session, and brokers or a database besides."""
 
 

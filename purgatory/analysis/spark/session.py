@@ -34,6 +34,7 @@ from purgatory.analysis.spark.connect import CONNECT, CONNECT_PORT, connect_sess
 from purgatory.analysis.spark.interrupts import no_repetitions, stopped_at_the_end
 from purgatory.analysis.spark.java import find_java_home
 from purgatory.analysis.spark.progress import shown_progress
+from purgatory.analysis.spark.worker_python import worker_python
 
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
@@ -271,8 +272,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _start(configuration: SparkConf, log: Path) -> SparkSession:
-    # The workers' Python must be this one, or it will not find the packages of this one.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _choose_python(str(configuration.get("spark.master")))
     try:
         with log.open("ab") as log_file:
             gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
@@ -287,6 +287,13 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
         ) from error
     _leave_its_end_to_us(context._accumulatorServer)
     return SparkSession(context)
+
+
+def _choose_python(master: str) -> None:
+    """The workers' Python must be this one, or it will not find the packages of this one."""
+    ours = worker_python(os.environ)
+    if os.environ.get("PYSPARK_PYTHON", ours) in (ours, sys.executable):
+        os.environ["PYSPARK_PYTHON"] = ours if master.startswith("local") else sys.executable
 
 
 def _leave_its_end_to_us(server: BaseServer) -> None:
