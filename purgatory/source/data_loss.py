@@ -51,3 +51,15 @@ def partition_gone(of: TopicPartition, position: int) -> DataLossError:
         f"what is subscribed to: the topic was deleted, or the subscription changed. {_CHOICE} to "
         "go on without it"
     )
+
+
+def topic_made_anew(topic: str) -> DataLossError:
+    """A topic was deleted and made again while it was read.
+
+    Args:
+        topic: its name.
+    """
+    return DataLossError(
+        f"topic {topic} was deleted and made anew while it was read: its offsets are not those "
+        f"that were read. {_CHOICE} to go on at the same offsets of the new one"
+    )

@@ -23,7 +23,12 @@ from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.absence import GRACE_S
 from purgatory.source.admission import admit
 from purgatory.source.broker_client import BrokerClient
-from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log
+from purgatory.source.data_loss import (
+    lost_to_retention,
+    partition_gone,
+    shorter_log,
+    topic_made_anew,
+)
 from purgatory.source.partition_offsets import (
     OffsetRange,
     Offsets,
@@ -33,11 +38,14 @@ from purgatory.source.partition_offsets import (
 )
 from purgatory.source.positions import LATEST, Position
 from purgatory.source.source_options import SourceOptions
+from purgatory.source.topic_ids import TopicIds
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _AGAIN_S = 0.5
+_IDS_EVERY_S = 5.0
+"""How often topics are asked for their ids while there is nothing to read."""
 
 _log = Logger("purgatory.source")
 
@@ -52,6 +60,8 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: BrokerClient | None = None
+        self._ids: TopicIds | None = None
+        self._ids_asked_s = -_IDS_EVERY_S
         self._first: OffsetsDocument | None = None
         self._first_is_due = False
         self._target: Offsets | None = None
@@ -59,7 +69,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __getstate__(self) -> dict[str, Any]:
         """Go to the tasks without what only the driver needs."""
-        return {**self.__dict__, "_client": None}
+        return {**self.__dict__, "_client": None, "_ids": None}
 
     def initialOffset(self) -> OffsetsDocument:  # noqa: N802
         """Return where a query without a checkpoint begins; the same whenever it is asked for."""
@@ -99,6 +109,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if position < beginning and self._options.fail_on_data_loss:
                 raise lost_to_retention(of, position, beginning)
             backlog[of] = max(0, end - max(position, beginning))
+        self._check_ids({of.topic for of in ends}, now=any(backlog.values()))
         admitted = backlog
         if isinstance(limit, ReadMaxRows):
             admitted = admit(backlog, limit.max_rows, sum(begun.values()))
@@ -136,12 +147,25 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Close the driver's connections."""
         if self._client is not None:
             self._client.close()
-            self._client = None
+            self._client = self._ids = None
 
     def _warn_of_missing(self, there: Collection[str]) -> None:
         for name in self._options.subscription.names:
             if name not in there:
                 _log.warning("topic_missing", topic=name, reason="read from when it is made")
+
+    def _check_ids(self, topics: Collection[str], *, now: bool) -> None:
+        """See whether topics are the same as before: before each batch, and now and then."""
+        asked_s = time.monotonic()
+        if not topics or not (now or asked_s >= self._ids_asked_s + _IDS_EVERY_S):
+            return
+        if self._ids is None:
+            self._ids = TopicIds(self._options.client)
+        for topic in self._ids.made_anew(topics):
+            if self._options.fail_on_data_loss:
+                raise topic_made_anew(topic)
+            _log.warning("topic_made_anew", topic=topic, reason="read from where the old one was")
+        self._ids_asked_s = asked_s
 
     def _connected(self) -> BrokerClient:
         if self._client is None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from structlog.testing import capture_logs
 
@@ -205,6 +206,41 @@ def test_a_topic_that_is_gone_or_was_made_anew_stops_the_query(
             reader.latestOffset(_begun(topic, 3, 4), ALL)
     with _reader(cluster, subscribe=topic, failOnDataLoss=False) as reader:
         assert reader.latestOffset(_begun(topic, 9, 4), ALL) == _begun(topic, 3)
+
+
+def _make_anew(cluster: ThreadedCluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result()
+    cluster.create_topic(topic)
+
+
+def test_a_topic_made_anew_with_as_many_records_stops_the_query(
+    cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(3))
+    with (
+        _reader(cluster, subscribe=topic, startingOffsets="earliest") as reader,
+        _reader(cluster, subscribe=topic, failOnDataLoss=False) as going_on,
+    ):
+        for one in (reader, going_on):
+            assert one.latestOffset(_begun(topic, 0), ALL) == _begun(topic, 3)
+        _make_anew(cluster, topic)
+        write(cluster.bootstrap_servers, topic, numbered(5))
+        with pytest.raises(DataLossError, match=f"topic {topic} was deleted and made anew"):
+            reader.latestOffset(_begun(topic, 3), ALL)
+        with capture_logs() as logs:
+            assert going_on.latestOffset(_begun(topic, 3), ALL) == _begun(topic, 5)
+            assert going_on.latestOffset(_begun(topic, 5), ALL) == _begun(topic, 5)
+        assert [line["event"] for line in logs] == ["topic_made_anew"]
+        # With nothing to read, it is asked for now and then.
+        monkeypatch.setattr(stream_reader_module, "_IDS_EVERY_S", 0.0)
+        going_on.latestOffset(_begun(topic, 5), ALL)
+        _make_anew(cluster, topic)
+        write(cluster.bootstrap_servers, topic, numbered(5))
+        with capture_logs() as logs:
+            going_on.latestOffset(_begun(topic, 5), ALL)
+        assert [line["event"] for line in logs] == ["topic_made_anew"]
 
 
 def test_what_is_available_now_is_read_and_no_more(cluster: ThreadedCluster, topic: str) -> None:
