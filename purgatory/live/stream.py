@@ -37,6 +37,7 @@ _STATE = {
 }
 _LOOK_EVERY_S = 0.5
 _WAITS_EVERY_US = 5_000_000
+_IF_LOST = "To begin anew, give another --out (and another --to-topic)"
 _NOTHING_TO_READ = "Waiting for data to arrive"
 
 
@@ -161,7 +162,7 @@ class _Query:
         """Raise what it has failed with, if it has."""
         failure = None if self._query is None else self._query.exception()
         if failure is not None:
-            reason, passes = query_failure(failure)
+            reason, passes = query_failure(failure, _IF_LOST)
             kind = FaultError if passes else PipelineError
             raise kind(f"the query {self._places.query} failed: {reason}") from failure
 

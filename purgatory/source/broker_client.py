@@ -89,9 +89,10 @@ class BrokerClient:
         there = set(partitions)
         for of in sorted(position.offsets):
             if of not in there:
+                has = sum(of.topic == one.topic for one in there)
                 raise OptionError(
-                    f"{option} names partition {of.partition} of topic {of.topic!r}, "
-                    f"which has {sum(of.topic == one.topic for one in there)}"
+                    f"{option} names partition {of.partition} of topic {of.topic!r}, which "
+                    + (f"has {has}" if has else "is not there: was it deleted?")
                 )
         fixed = {of: offset for of, offset in position.offsets.items() if offset >= 0}
         asked = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from purgatory.client.errors import DataLossError
 from purgatory.kafka.topic_partition import TopicPartition
 
-_CHOICE = (
-    "Start a new query with another checkpoint where a gap may not be; or set failOnDataLoss=false"
-)
+_NEW_QUERY = "Start a new query with another checkpoint where a gap may not be"
+_CHOICE = f"{_NEW_QUERY}; or set failOnDataLoss=false"
 
 
 def lost_to_retention(of: TopicPartition, position: int, beginning: int) -> DataLossError:
@@ -63,3 +62,9 @@ def topic_made_anew(topic: str) -> DataLossError:
         f"topic {topic} was deleted and made anew while it was read: its offsets are not those "
         f"that were read. {_CHOICE} to go on at the same offsets of the new one"
     )
+
+
+def advised(reason: str, advice: str) -> str:
+    """Return what is told of lost records with another advice than what to set in a query."""
+    lost, choice, _ = reason.partition(_NEW_QUERY)
+    return lost + advice if choice else reason

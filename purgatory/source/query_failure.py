@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from purgatory.source.data_loss import advised
+
 _OURS = "purgatory."
 _OF_PYTHON = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .")
 _PASSING = (".BrokerAwayError", ".FaultError")
@@ -23,10 +25,14 @@ class QueryFailure(NamedTuple):
     passes: bool
 
 
-def query_failure(error: Exception) -> QueryFailure:
+def query_failure(error: Exception, if_lost: str) -> QueryFailure:
     """The line that says most: of this project's errors the last, else of Python's, else the first.
 
     What this project didn't find itself, such as a worker that was killed, may pass.
+
+    Args:
+        error: of the query.
+        if_lost: what to do where records are gone that were to be read.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if line.startswith(_OURS) and "Error:" in line]
@@ -35,4 +41,4 @@ def query_failure(error: Exception) -> QueryFailure:
         reason = (raised[-1:] or lines[:1] or [type(error).__name__])[0]
         return QueryFailure(reason, passes=True)
     name, _, reason = named[-1].partition(":")
-    return QueryFailure(reason.strip(), passes=name.endswith(_PASSING))
+    return QueryFailure(advised(reason.strip(), if_lost), passes=name.endswith(_PASSING))

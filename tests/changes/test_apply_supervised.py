@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from purgatory.cli.exit_status import FAULT_PASSES
+from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.changes.change_log import as_list, closing_target, random_log, rows_of
 from tests.changes.test_apply_stream import produce
@@ -41,6 +43,35 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
                 running.kill()
     assert len(said) == 1, "\n".join(said)
     assert said[0].startswith("purgatory apply: Spark's Java process was killed by signal 9")
+
+
+def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path) -> None:
+    with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
+        kafka.create_topic("changes")
+        produce(kafka, "changes", random_log(3, 50)[0])
+        with subprocess.Popen(
+            _command(kafka, tmp_path),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(tmp_path),
+        ) as running:
+            try:
+                assert running.stderr is not None
+                assert running.stderr.readline() == "50 applied, 0 set aside\n"
+                admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+                admin.delete_topics(["changes"])["changes"].result()
+                *batches, last = running.stderr.read().splitlines()
+                assert running.wait(60) == BAD_INPUT
+            finally:
+                running.kill()
+    assert set(batches) <= {"0 applied, 0 set aside"}
+    assert re.fullmatch(
+        "purgatory apply: the stream failed: ("
+        # as Spark starts, or when it reads
+        "startingOffsets names .* topic 'changes', which is not there: was it deleted\\?|"
+        "topic changes partition 0, read up .* rows in the target's table purgatory_offsets)",
+        last,
+    ), last
 
 
 def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.spark.class_archive import archive_path
@@ -21,6 +22,8 @@ from purgatory.analysis.spark.java import find_java_home
 from purgatory.cli.main import main
 from purgatory.cli.stream_command import _tell_of_archive
 from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.live.published_topics import published_topics
+from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.live.test_publish import read_rows, read_rows_of_orders, write
 from tests.live.test_waits_live import rows_in
 
@@ -165,3 +168,37 @@ def test_that_a_start_can_be_shorter_is_told_until_it_is(
     archive.touch()
     _tell_of_archive()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_a_topic_that_is_deleted_under_the_queries_ends_them(tmp_path: Path) -> None:
+    with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
+        servers = cluster.bootstrap_servers
+        for topic in published_topics("live").values():
+            cluster.create_topic(topic, PARTITIONS)
+        producer = producer_of(servers)
+        Load(producer, "live").tick(200)
+        producer.flush()
+        out = tmp_path / "out"
+        command = [sys.executable, "-m", "purgatory", "stream", "--prefix=live", f"--out={out}"]
+        with subprocess.Popen(
+            [*command, f"--bootstrap={servers}"], stderr=subprocess.PIPE, text=True
+        ) as running:
+            try:
+                while not all(
+                    (out / "checkpoint" / query / "commits" / "0").exists()
+                    for query in ("order", "waits")
+                ):
+                    assert running.poll() is None
+                    time.sleep(0.2)
+                admin = AdminClient({"bootstrap.servers": servers})
+                admin.delete_topics(["live.sends"])["live.sends"].result()
+                _, said = running.communicate(timeout=300)
+            finally:
+                running.kill()
+    assert running.returncode == 2, said
+    last = said.splitlines()[-1]
+    assert last.startswith("purgatory stream: the query order failed: topic live.sends partition ")
+    assert last.endswith("To begin anew, give another --out (and another --to-topic)")
+    assert "Traceback" not in said

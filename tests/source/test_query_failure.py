@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from purgatory.source.data_loss import topic_made_anew
 from purgatory.source.query_failure import QueryFailure, query_failure
 
 OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with: Traceback (most recent call last):
@@ -32,4 +33,12 @@ ValueError: something that followed from it"""
     ],
 )
 def test_the_line_that_says_most_is_told(text: str, reason: str, passes: bool) -> None:
-    assert query_failure(RuntimeError(text)) == QueryFailure(reason, passes)
+    assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, passes)
+
+
+def test_of_lost_records_it_is_told_what_to_do_here() -> None:
+    lost = topic_made_anew("orders")
+    told = query_failure(RuntimeError(f"purgatory.client.errors.DataLossError: {lost}"), "Do it.")
+    assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")
+    assert told.reason.endswith("those that were read. Do it.")
+    assert not told.passes

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -112,6 +113,30 @@ def test_records_lost_to_retention_stop_a_stream_or_leave_a_marked_gap(
     stream.run()
     assert [(row.offset, row.gap_before) for row in stream.rows[:2]] == [(14, 4), (15, None)]
     assert offsets_of(stream.rows) == list(range(14, 20))
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_topic_deleted_under_a_query_stops_it(
+    spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path, anew: bool
+) -> None:
+    cluster.create_topic(topic)
+    servers = cluster.bootstrap_servers
+    write(servers, topic, numbered(4))
+    stream = Stream(spark, servers, tmp_path, subscribe=topic, startingOffsets="earliest")
+    query = stream.start(ON_AND_ON)
+    try:
+        query.processAllAvailable()
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.delete_topics([topic])[topic].result()
+        if anew:
+            cluster.create_topic(topic)
+            write(servers, topic, numbered(9))
+        how = "was deleted and made anew" if anew else "partition 0, read up to offset 4, is not"
+        with pytest.raises(StreamingQueryException, match=f"topic {topic} {how}"):
+            query.awaitTermination(120)
+    finally:
+        query.stop()
+    assert offsets_of(stream.rows) == list(range(4))
 
 
 def test_a_stream_outlives_a_broker_that_dies_and_comes_back(

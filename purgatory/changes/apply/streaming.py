@@ -49,6 +49,7 @@ _SLOW_START = "Python worker failed to connect back"
 The time can't be set, and on a machine that others keep busy, the imports alone may take it.
 """
 _MOST_STARTS = 5
+_IF_LOST = "To begin anew, delete the topic's rows in the target's table purgatory_offsets"
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def _positions(starts: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def _stream_failure(error: Exception) -> ChangesError:
-    reason, passes = query_failure(error)
+    reason, passes = query_failure(error, _IF_LOST)
     return (FaultError if passes else ChangesError)(f"the stream failed: {reason}")
 
 
