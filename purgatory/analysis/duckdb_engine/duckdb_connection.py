@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,21 +36,23 @@ def duckdb_connection(*, progress: bool = False) -> Iterator[duckdb.DuckDBPyConn
         raise SessionError(
             "DuckDB is not installed: pip install 'kafka-purgatory[analysis]'"
         ) from None
-    folder = Path(tempfile.mkdtemp(prefix="purgatory-duckdb-"))
-    try:
-        with stop_signals(), duckdb.connect() as connection:
-            connection.execute("SET memory_limit = ?", [f"{memory_bytes() >> 20}MiB"])
-            connection.execute("SET temp_directory = ?", [str(folder)])
-            connection.execute("SET preserve_insertion_order = true")
-            connection.execute("SET TimeZone = 'UTC'")
-            if progress:
-                connection.execute("SET enable_progress_bar = true")
-            try:
-                yield connection
-            except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-                raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="purgatory-duckdb-", ignore_cleanup_errors=True
+        ) as folder,
+        stop_signals(),
+        duckdb.connect() as connection,
+    ):
+        connection.execute("SET memory_limit = ?", [f"{memory_bytes() >> 20}MiB"])
+        connection.execute("SET temp_directory = ?", [folder])
+        connection.execute("SET preserve_insertion_order = true")
+        connection.execute("SET TimeZone = 'UTC'")
+        if progress:
+            connection.execute("SET enable_progress_bar = true")
+        try:
+            yield connection
+        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+            raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
 
 
 def memory_bytes() -> int:

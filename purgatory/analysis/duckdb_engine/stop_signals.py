@@ -52,16 +52,19 @@ def stop_signals() -> Iterator[None]:
     replaced = {}
     if threading.current_thread() is threading.main_thread():
         replaced = {one: was for one, was in _DEFAULTS.items() if signal.getsignal(one) == was}
-    for number in replaced:
-        signal.signal(number, stop)
     try:
-        yield
+        try:
+            for number in replaced:
+                signal.signal(number, stop)
+            yield
+        finally:
+            ended.set()
     except RuntimeError as error:
         if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
             raise error.__cause__ from None
         raise
     finally:
-        ended.set()
+        ended.set()  # once more, for a signal that came before the first
         for number, was in replaced.items():
             signal.signal(number, was)
     if came:
