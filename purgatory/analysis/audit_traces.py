@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
+from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.which_engine import Engine
 
 
@@ -18,10 +20,7 @@ def audit_traces(
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
     master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
+    **how: Unpack[RunningAnywhere],
 ) -> AuditedTraces:
     """Audit all traces in some folders.
 
@@ -31,10 +30,7 @@ def audit_traces(
         engine: what computes; only that one is imported.
         expect, witnesses: as `auditing.audit_job.audit` has them.
         master: the Spark master; DuckDB has none.
-        overwrite: replace earlier results in `out`.
-        progress: show on standard error how far it is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is set aside and counted.
+        how: as `RunningAnywhere` has it.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -43,25 +39,8 @@ def audit_traces(
         from purgatory.analysis.auditing import audit_results
 
         return audit_results.audit_traces(
-            roots,
-            out,
-            expect=expect,
-            witnesses=witnesses,
-            master=master,
-            overwrite=overwrite,
-            progress=progress,
-            mapping=mapping,
-            strict=strict,
+            roots, out, expect=expect, witnesses=witnesses, master=master, **how
         )
     from purgatory.analysis.duckdb_engine import audit_folders
 
-    return audit_folders.audit_traces(
-        roots,
-        out,
-        expect=expect,
-        witnesses=witnesses,
-        overwrite=overwrite,
-        progress=progress,
-        mapping=mapping,
-        strict=strict,
-    )
+    return audit_folders.audit_traces(roots, out, expect=expect, witnesses=witnesses, **how)
