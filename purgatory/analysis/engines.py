@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.row_order import Order
 
 
 def small(table: DataFrame) -> DataFrame:

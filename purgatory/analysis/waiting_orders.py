@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.row_order import Order
 from purgatory.analysis.waiting_words import ALL, ALL_TOPICS, OUTCOMES
 
 

@@ -206,8 +206,8 @@ class ThreadedCluster:
         rows, trace = self._rows, self._trace
         if rows is None or trace is None:
             raise ClusterError("nothing was recorded: ThreadedCluster(..., recorded=True)")
+        from purgatory.analysis.auditing.audited_tables import AUDITED
         from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
-        from purgatory.analysis.duckdb_engine.audit_tables import AUDITED
 
         def tables() -> Mapping[str, Any]:
             return rows.tables("cluster", AUDITED, trace.held_back())

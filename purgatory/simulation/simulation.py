@@ -446,9 +446,9 @@ class Simulation:
         """
         if self._recorded is None:
             raise ValueError("nothing was recorded: Simulation(..., recorded=True)")
+        from purgatory.analysis.auditing.audited_tables import AUDITED
         from purgatory.analysis.auditing.head_configuration import configuration_of_head
         from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
-        from purgatory.analysis.duckdb_engine.audit_tables import AUDITED
 
         configuration = configuration_of_head(
             self.scenario.run_id,

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import RunConfiguration, audit
 from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
-from purgatory.analysis.auditing.audit_job import OPTIONAL
+from purgatory.analysis.auditing.audited_tables import OPTIONAL
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.analysis.audit_traces import audit_traces
 from purgatory.analysis.auditing import EXPECTATIONS
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.survey import find_traces
+from purgatory.analysis.which_engine import Engine
 from purgatory.cli.audit_command import _EXPECTATIONS
 from purgatory.cli.main import main
 from tests.analysis.audit_injections import injected
@@ -81,6 +83,17 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+@pytest.mark.usefixtures("in_the_shared_session")
+def test_a_broken_file_of_a_table_that_no_audit_reads_is_not_its_affair(
+    engine: Engine, trace: Path
+) -> None:
+    for table, bad in (("operations", {}), ("reads", {"run-1": 1})):
+        (trace / table / "part-00000.parquet").write_bytes(b"PAR1 and no more")
+        found = audit_traces([trace], engine=engine, master="local[2]")
+        assert found.bad_rows == bad, table
+
+
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
 def test_what_is_permitted_is_status_0_and_a_violation_if_it_is_against_what_is_expected(

@@ -63,19 +63,6 @@ def test_only_the_tables_that_are_asked_for(tmp_path: Path) -> None:
         connection.table("sends")
 
 
-def test_bad_rows_that_nobody_asks_for(tmp_path: Path) -> None:
-    dirty = DirtyTraces(1)
-    dirty.write_json(tmp_path / "lines", 60)
-    dirty.write_parquet(tmp_path / "parts", 60)
-    found = survey([tmp_path])
-    connection, other = duckdb.connect(), duckdb.connect()
-    assert read_tables(connection, found).counts()
-    assert read_tables(other, found, checked=False).counts() == []
-    for table in TABLES:
-        query = f'SELECT * FROM "{table}" ORDER BY ALL'
-        assert connection.execute(query).fetchall() == other.execute(query).fetchall()
-
-
 def test_a_file_that_is_broken_behind_its_footer(
     write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from purgatory.analysis.row_order import Order
+
 ANOMALIES: Mapping[str, str] = {
     "inconsistent_offset": "one offset of a partition holds two or more values",
     "duplicate": "one value lies at two or more offsets",
@@ -55,9 +57,6 @@ OF_ABSENCE = (
     "result_without_offset",
 )
 """Found because something is not in the trace: in an incomplete one, that proves nothing."""
-
-Order = tuple[tuple[str, tuple[str, ...] | None], ...]
-"""Columns by which rows are sorted, in turn: by value, or by the value's place among some."""
 
 COUNTS_ORDER: Order = (
     ("run_id", None),

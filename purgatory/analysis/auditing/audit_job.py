@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis import engines
 from purgatory.analysis.auditing.audit_limits import SPLIT, SPLIT_US, WITNESSES, check_limits
+from purgatory.analysis.auditing.audited_tables import OPTIONAL
 from purgatory.analysis.auditing.client_configuration import Configuration
 from purgatory.analysis.auditing.keys import key_cases
 from purgatory.analysis.auditing.partial_transactions import partial_transactions, stray_commits
@@ -29,9 +30,6 @@ from purgatory.analysis.auditing.witnesses import counts
 from purgatory.analysis.auditing.witnesses import witnesses as witness_table
 from purgatory.analysis.auditing.writers import writer_cases
 from purgatory.trace.trace_schema import NULLABLE, TABLES
-
-OPTIONAL = ("effects", "commits", "transactions")
-"""The tables that a trace may lack."""
 
 
 class Audit:

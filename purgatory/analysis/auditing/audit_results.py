@@ -9,8 +9,9 @@ from typing import Unpack
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.auditing.audit_job import OPTIONAL, Audit, audit
+from purgatory.analysis.auditing.audit_job import Audit, audit
 from purgatory.analysis.auditing.audit_limits import WITNESSES
+from purgatory.analysis.auditing.audited_tables import AUDITED, OPTIONAL
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
@@ -19,9 +20,6 @@ from purgatory.analysis.result_folder import sorted_rows, write_sorted
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
-
-_AUDITED = ("sends", "reads", *OPTIONAL)
-"""The tables that an audit reads."""
 
 
 def audit_traces(
@@ -45,7 +43,7 @@ def audit_traces(
             be; in that case `out` is as it was.
     """
     with opened_traces(roots, out, ("sends", "reads"), **how) as run:
-        bad = checked(run.session, run.found, _AUDITED, strict=run.strict).by_run()
+        bad = checked(run.session, run.found, AUDITED, strict=run.strict).by_run()
         if run.folder is None:
             with trace_audit(run.session, run.found.traces, expect=expect, damaged=bad) as audited:
                 return AuditedTraces(sorted_rows(audited.audit, counts_order()).to_pylist(), bad)

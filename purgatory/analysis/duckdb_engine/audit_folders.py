@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
 from purgatory.analysis.auditing.audit_limits import WITNESSES
+from purgatory.analysis.auditing.audited_tables import AUDITED
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.auditing.head_configuration import configuration_of
-from purgatory.analysis.duckdb_engine.audit_tables import AUDITED, audit_tables
+from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
 from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.findings import Findings, findings_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
-    from purgatory.analysis.auditing.anomalies import Order
+    from purgatory.analysis.row_order import Order
 
 _TABLES: Mapping[str, Order] = {"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER}
 
@@ -46,9 +47,9 @@ def audit(
         ValueError: an unknown expectation, or a number below 0.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
-    with _audited([Path(root) for root in roots], None, expect, witnesses, **how) as run:
+    with _audited([Path(root) for root in roots], None, expect, witnesses, **how) as (run, bad):
         audit, shown = (rows_of(run.connection, *table) for table in _TABLES.items())
-        return findings_of(audit, shown, run.bad_rows)
+        return findings_of(audit, shown, bad)
 
 
 def audit_traces(
@@ -69,11 +70,11 @@ def audit_traces(
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    with _audited(roots, out, expect, witnesses, **how) as run:
+    with _audited(roots, out, expect, witnesses, **how) as (run, bad):
         if run.folder is not None:
             for table, order in _TABLES.items():
                 write_table(run.connection, table, order, run.folder)
-        return AuditedTraces(rows_of(run.connection, "audit", COUNTS_ORDER), run.bad_rows)
+        return AuditedTraces(rows_of(run.connection, "audit", COUNTS_ORDER), bad)
 
 
 @contextmanager
@@ -83,9 +84,13 @@ def _audited(
     expect: Sequence[str],
     witnesses: int,
     **how: Unpack[RunningAnywhere],
-) -> Iterator[OpenedTables]:
-    """The tables of traces, with those of their audit. The run of a bad row is incomplete."""
+) -> Iterator[tuple[OpenedTables, Mapping[str, int]]]:
+    """The tables of traces, with those of their audit, and how many rows of which run are bad.
+
+    The run of a bad row is incomplete.
+    """
     with opened_tables(roots, out, AUDITED, "audit", **how) as run:
-        configuration = configuration_of(run.found.traces, run.bad_rows)
+        bad = run.read.bad_rows()
+        configuration = configuration_of(run.found.traces, bad)
         audit_tables(run.connection, configuration, witnesses, expect=expect)
-        yield run
+        yield run, bad

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.auditing.audit_limits import SPLIT, SPLIT_US, WITNESSES, check_limits
+from purgatory.analysis.auditing.audited_tables import AUDITED
 from purgatory.analysis.auditing.client_configuration import (
     SETTINGS,
     Configuration,
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import duckdb
-
-AUDITED = ("sends", "reads", "effects", "commits", "transactions")
-"""The tables of a trace that an audit looks at."""
 
 
 def audit_tables(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from purgatory.analysis.auditing.anomalies import Order
+    from purgatory.analysis.row_order import Order
 
 _END = ";\n"
 

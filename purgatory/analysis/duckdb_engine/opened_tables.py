@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
-from purgatory.analysis.duckdb_engine.read_tables import read_tables
+from purgatory.analysis.duckdb_engine.read_tables import ReadTables, read_tables
 from purgatory.analysis.duckdb_engine.row_bound import require_room
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import duckdb
@@ -27,8 +27,7 @@ class OpenedTables:
 
     connection: duckdb.DuckDBPyConnection
     found: Survey
-    bad_rows: Mapping[str, int]
-    """How many rows of which run are set aside."""
+    read: ReadTables
     folder: Path | None
 
 
@@ -72,7 +71,7 @@ def opened_tables(
         read = read_tables(connection, found, tables)
         if strict:
             read.require_none()
-        yield OpenedTables(connection, found, read.bad_rows(), folder)
+        yield OpenedTables(connection, found, read, folder)
 
 
 def surveyed(roots: Sequence[Path], mapping: Path | None, strict: bool) -> Survey:

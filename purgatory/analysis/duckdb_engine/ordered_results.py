@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from purgatory.analysis.auditing.anomalies import Order
+    from purgatory.analysis.row_order import Order
 
 
 def rows_of(

@@ -11,7 +11,7 @@ reads with Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
 import duckdb
@@ -89,9 +89,7 @@ class ReadTables:
 def read_tables(
     connection: duckdb.DuckDBPyConnection,
     found: Survey,
-    names: Iterable[str] = TABLES,
-    *,
-    checked: bool = True,
+    names: Collection[str] = tuple(TABLES),
 ) -> ReadTables:
     """Make temporary tables of what a survey found, each with all columns, and `quarantine`.
 
@@ -101,8 +99,7 @@ def read_tables(
     Args:
         connection: where they are made, in place of what has their names.
         found: the traces.
-        names: the tables that are read.
-        checked: gather the bad rows; without it, they are left out, and are in no table.
+        names: the tables that are read; of others, nothing is said in `quarantine` either.
 
     Raises:
         TraceError: a file that could be opened can't be read to its end.
@@ -110,25 +107,22 @@ def read_tables(
     for macro in MACROS:
         connection.execute(macro)
     make_table(connection, "quarantine", QUARANTINE)
-    refused = [quarantined(one) for one in found.refused]
+    refused = [quarantined(one) for one in found.refused if one.table in (None, *names)]
     _quarantine(connection, refused)
     for name in names:
         make_table(connection, name, TABLES[name])
         for trace in found.traces:
-            _TraceTable(connection, trace, name, checked).read()
+            _TraceTable(connection, trace, name).read()
     return ReadTables(connection)
 
 
 class _TraceTable:
     """Reads one table of one trace."""
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str, checked: bool
-    ) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str) -> None:
         self._connection = connection
         self._trace = trace
         self._table = table
-        self._checked = checked
         self._sources = sources_of(table, trace.mapping)
 
     def read(self) -> None:
@@ -146,7 +140,7 @@ class _TraceTable:
         inserted = self._inserted_at_once(rows, parts)
         if inserted is not None and inserted == sum(part.rows or 0 for part in parts):
             return
-        for part in parts if inserted is None or self._checked else ():
+        for part in parts:
             for piece in rows.pieces(part.path):
                 given = rows.in_pieces()
                 self._take(
@@ -196,7 +190,7 @@ class _TraceTable:
         try:
             if not has_good:
                 inserted = insert_good(self._connection, self._table, rows)
-                if inserted == len(columns) or not self._checked:
+                if inserted == len(columns):
                     return
             bad = list_bad(self._connection, self._table, rows)
         finally:

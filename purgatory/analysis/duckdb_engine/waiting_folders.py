@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from purgatory.analysis.auditing.anomalies import Order
     from purgatory.analysis.result_rows import Row
+    from purgatory.analysis.row_order import Order
     from purgatory.analysis.waiting_words import Exactness
 
-_OF_OPERATIONS = '("table" = \'operations\' OR "table" IS NULL)'
+_QUARANTINE_ORDER: Order = (("file", None), ("line", None))
 
 
 def tell_waits(
@@ -95,21 +95,10 @@ def _opened(
 ) -> Iterator[tuple[OpenedTables, list[Row]]]:
     """The operations of traces, and how many of them are set aside; these are written."""
     with opened_tables(roots, out, ("operations",), job, **how) as run:
-        yield run, _set_aside(run) if run.bad_rows else []
-
-
-def _set_aside(run: OpenedTables) -> list[Row]:
-    """Write what is set aside, and count it by table and reason."""
-    if run.folder is not None:
-        order: Order = (("file", None), ("line", None))
-        write_table(run.connection, "quarantine", order, run.folder, _OF_OPERATIONS)
-    counted = run.connection.execute(
-        'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
-        f"count_if(line IS NULL)::BIGINT AS files FROM quarantine WHERE {_OF_OPERATIONS} "
-        "GROUP BY ALL ORDER BY ALL NULLS FIRST"
-    )
-    rows: list[Row] = counted.to_arrow_table().to_pylist()
-    return rows
+        set_aside = run.read.counts()
+        if set_aside and run.folder is not None:
+            write_table(run.connection, "quarantine", _QUARANTINE_ORDER, run.folder)
+        yield run, set_aside
 
 
 def _written(run: OpenedTables, tables: Mapping[str, Order]) -> Rows:
