@@ -13,7 +13,7 @@ from purgatory.analysis.opened_traces import Running
 from purgatory.analysis.peaks_job import peaks
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS
 from purgatory.analysis.waiting_results import OccupancyResults, occupancy_results
-from purgatory.analysis.waiting_runs import opened, run_faults, run_spans, written
+from purgatory.analysis.waiting_runs import opened, run_faults, span_table, written
 
 
 def tell_occupancy(
@@ -35,7 +35,7 @@ def tell_occupancy(
     """
     with opened(roots, out, **how) as run:
         traces, operations = run.traces, run.operations
-        spans = run_spans(run.session, traces, operations).persist()
+        spans = span_table(run.session, traces, run.last_ends_us)
         table = occupancy(operations, spans).persist()
         hot = hot_keys(operations, spans, number).persist()
         highest = peaks(operations, table, spans, run_faults(run.session, traces)).persist()

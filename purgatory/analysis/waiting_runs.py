@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.anomalies import Order
-from purgatory.analysis.bucket_widths import MOST_POINTS
 from purgatory.analysis.engines import sorting
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.run_times import FAULTS, fault_rows, us
+from purgatory.analysis.row_order import Order
+from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
@@ -33,6 +32,8 @@ class Opened:
     traces: Sequence[Trace]
     operations: DataFrame
     quarantine: Sequence[Row]
+    last_ends_us: Mapping[str, int]
+    """When the last operation of each run that has some ended."""
     folder: Path | None
 
 
@@ -54,52 +55,41 @@ def opened(roots: Sequence[Path], out: Path | None, **how: Unpack[Running]) -> I
             run.session, run.found, ("operations",), folder=run.folder, strict=run.strict
         )
         operations = read_table(run.session, traces, "operations")
-        yield Opened(run.session, traces, operations, check.counts(), run.folder)
+        yield Opened(
+            run.session, traces, operations, check.counts(), check.last_ends_us, run.folder
+        )
 
 
 def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
     """The spans of runs, as `occupancy` takes them: `run_id`, `end_us` and `width_us`.
 
-    A run ends where its head says, or where its last operation ends if that came later.
+    A run ends where its head says, or where its last operation ends if that came later; this is
+    looked up at once.
     """
-    heads = session.createDataFrame(
-        pa.table(
-            {
-                "run_id": pa.array([trace.run_id for trace in traces], pa.string()),
-                "said_us": pa.array([us(trace.duration_ms) for trace in traces], pa.int64()),
-            }
-        )
-    )
-    last = operations.groupBy("run_id").agg(f.max("end_us").alias("last_us"))
-    end_us = f.greatest("said_us", "last_us")
-    return heads.join(last, "run_id", "left").select(
-        "run_id", end_us.alias("end_us"), width_us(end_us).alias("width_us")
-    )
+    last = operations.groupBy("run_id").agg(f.max("end_us").alias("end_us")).toArrow()
+    ends_us = dict(zip(last["run_id"].to_pylist(), last["end_us"].to_pylist(), strict=True))
+    return span_table(session, traces, ends_us)
 
 
-def width_us(duration_us: Column) -> Column:
-    """What `bucket_width_us` says of lengths of runs, as a column."""
-    over = f.when(duration_us % MOST_POINTS > 0, 1).otherwise(0)
-    whole = (duration_us - duration_us % MOST_POINTS) / MOST_POINTS
-    least = f.greatest(whole.cast("bigint") + over, f.lit(1))
-    unit = f.rpad(f.lit("1"), f.length(least.cast("string")), "0").cast("bigint")
-    return (
-        f.when(least <= unit, unit)
-        .when(least <= 2 * unit, 2 * unit)
-        .when(least <= 5 * unit, 5 * unit)
-        .otherwise(10 * unit)
-    )
+def span_table(
+    session: SparkSession, traces: Sequence[Trace], last_ends_us: Mapping[str, int]
+) -> DataFrame:
+    """The spans of runs, where it is known when the last operation of each ended."""
+    return _small_table(session, SPANS, span_rows(traces, last_ends_us))
 
 
 def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
     """The faults of all runs, as `peaks` takes them."""
-    rows = [dict(zip(FAULTS, row, strict=True)) for row in fault_rows(traces)]
-    return session.createDataFrame(pa.Table.from_pylist(rows, schema=_FAULTS))
+    return _small_table(session, FAULTS, fault_rows(traces))
 
 
-_FAULTS = pa.schema(
-    [(name, pa.string() if kind == "string" else pa.int64()) for name, kind in FAULTS.items()]
-)
+def _small_table(
+    session: SparkSession, kinds: Mapping[str, str], rows: Sequence[tuple[object, ...]]
+) -> DataFrame:
+    types = {"string": pa.string(), "bigint": pa.int64()}
+    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
+    named = [dict(zip(kinds, row, strict=True)) for row in rows]
+    return session.createDataFrame(pa.Table.from_pylist(named, schema=schema))
 
 
 def written(run: Opened, tables: Mapping[str, DataFrame], orders: Mapping[str, Order]) -> Rows:

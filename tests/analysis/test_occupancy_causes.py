@@ -11,8 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.analysis import hot_keys, peaks, slowest
-from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
-from purgatory.analysis.waiting_runs import width_us
 from tests.analysis.audit_rows import Engine
 from tests.analysis.waiting_rows import SCHEMA, occupancy_of, slowest_of
 
@@ -252,11 +250,3 @@ def test_counts_below_one_are_refused(spark: SparkSession) -> None:
         hot_keys(frame, spans, 0)
     with pytest.raises(ValueError, match=refused):
         peaks(frame, frame, spans, number=0)
-
-
-def test_the_width_of_buckets_is_the_same_in_spark_and_in_python(spark: SparkSession) -> None:
-    lengths = [0, 1, 399, 400, 401, 800, 801, 2_000, 2_001, 4_000, 4_001, 12_000_000, 10**18]
-    lengths += [MOST_POINTS * 10**power + more for power in range(15) for more in (-1, 0, 1)]
-    table = spark.createDataFrame(pa.table({"us": pa.array(lengths, pa.int64())}))
-    found = table.select(width_us(table.us).alias("width_us")).toArrow()["width_us"].to_pylist()
-    assert found == [bucket_width_us(length) for length in lengths]

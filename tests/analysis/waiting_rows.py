@@ -31,25 +31,10 @@ from purgatory.analysis.engines import sorting
 from purgatory.analysis.run_times import FAULTS, SPANS
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_writer import arrow_schema
 from tests.analysis.audit_rows import Engine
 
-SCHEMA = pa.schema(
-    [
-        ("run_id", pa.string()),
-        ("broker", pa.int32()),
-        ("purgatory", pa.string()),
-        ("operation", pa.int64()),
-        ("keys", pa.int32()),
-        ("timeout_ms", pa.int64()),
-        ("start_us", pa.int64()),
-        ("end_us", pa.int64()),
-        ("wait_us", pa.int64()),
-        ("outcome", pa.string()),
-        ("kind", pa.string()),
-        ("watch_keys", pa.list_(pa.string())),
-    ]
-)
-"""Of the table `operations`."""
+SCHEMA = pa.schema([one.with_nullable(True) for one in arrow_schema("operations")])
 
 _ORDERS = {**WAIT_ORDERS, **OCCUPANCY_ORDERS}
 END_US = 2_000
