@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from purgatory.analysis.auditing.anomalies import Order
+from purgatory.analysis.row_order import Order
 
 SPANS: Mapping[str, str] = {
     "record": "from its arrival at the producer until it was acknowledged",

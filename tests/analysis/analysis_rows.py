@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.analysis_words import DISTRIBUTION_ORDER, EXPIRY_ORDER, LATENCIES_ORDER
-from purgatory.analysis.auditing.anomalies import Order
 from purgatory.analysis.distribution import distribution
 from purgatory.analysis.duckdb_engine.analysis_tables import (
     distribution_table,
@@ -22,6 +21,7 @@ from purgatory.analysis.engines import sorting
 from purgatory.analysis.expiry import expiry
 from purgatory.analysis.latencies import latencies
 from purgatory.analysis.result_folder import REPORT, TABLES
+from purgatory.analysis.row_order import Order
 from tests.analysis.audit_rows import Engine
 from tests.analysis.waiting_rows import assert_same, given
 

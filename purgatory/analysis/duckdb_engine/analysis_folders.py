@@ -22,13 +22,13 @@ from purgatory.analysis.duckdb_engine.analysis_tables import (
 from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
 from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
-from purgatory.analysis.duckdb_engine.read_tables import ReadTables
 from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.duckdb_engine.waiting_tables import occupancy_table, waits_table
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.analysis.run_times import SPANS
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.traces.quarantine_table import QUARANTINE_ORDER
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAITS_ORDER
 from purgatory.trace.trace_schema import TABLES
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from purgatory.analysis.auditing.anomalies import Order
     from purgatory.analysis.result_rows import Row
+    from purgatory.analysis.row_order import Order
 
 _OF_PLOTTED = "run_id IN (SELECT run_id FROM plotted)"
 
@@ -63,15 +63,15 @@ def tell_analysis(
     with opened_tables(roots, out, tuple(TABLES), "analyze", **how) as run:
         assert run.folder is not None, "there is a folder to write into"
         connection, traces = run.connection, run.found.traces
-        _write(run, "quarantine", (("file", None), ("line", None)))
-        runs = run_rows(traces, _last_us(connection), _good(connection))
+        _write(run, "quarantine", QUARANTINE_ORDER)
+        runs = run_rows(traces, run.read.last_ends_us(), _good(connection))
         make_table(connection, "spans", SPANS, spans_of(runs))
         plotted = [(one["run_id"], window_us(one)) for one in runs[:MOST_PLOTTED_RUNS]]
         make_table(connection, "plotted", {"run_id": "string", "window_us": "bigint"}, plotted)
         waits_table(connection)
         latencies_table(connection)
         occupancy_table(connection)
-        audit_tables(connection, configuration_of(traces, run.bad_rows))
+        audit_tables(connection, configuration_of(traces, run.read.bad_rows()))
         results = Results(
             runs,
             waits=_told(run, "waits", WAITS_ORDER),
@@ -81,7 +81,7 @@ def tell_analysis(
             witnesses=_told(run, "witnesses", WITNESSES_ORDER, _OF_PLOTTED),
             **_told_of_plotted(run),
         )
-        return write_report(results, run.folder, notes, ReadTables(connection).counts())
+        return write_report(results, run.folder, notes, run.read.counts())
 
 
 def _good(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int]]:
@@ -92,12 +92,6 @@ def _good(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int]]:
         )
         for table in TABLES
     }
-
-
-def _last_us(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """When the last operation of each run that has some ended."""
-    ends = "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
-    return dict(connection.execute(ends).fetchall())
 
 
 def _told_of_plotted(run: OpenedTables) -> dict[str, Sequence[Row]]:

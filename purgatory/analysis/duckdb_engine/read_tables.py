@@ -72,6 +72,13 @@ class ReadTables:
         )
         return dict(found.fetchall())
 
+    def last_ends_us(self) -> Mapping[str, int]:
+        """When the last operation of each run that has some ended."""
+        found = self._connection.execute(
+            "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
+        )
+        return dict(found.fetchall())
+
     def require_none(self) -> None:
         """Be content only if nothing is in the quarantine.
 

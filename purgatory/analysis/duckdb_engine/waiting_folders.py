@@ -16,6 +16,7 @@ from purgatory.analysis.duckdb_engine.waiting_tables import (
 )
 from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.traces.quarantine_table import QUARANTINE_ORDER
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.analysis.waiting_results import (
     OccupancyResults,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.row_order import Order
     from purgatory.analysis.waiting_words import Exactness
-
-_QUARANTINE_ORDER: Order = (("file", None), ("line", None))
 
 
 def tell_waits(
@@ -79,10 +78,8 @@ def tell_occupancy(
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
     with _opened(roots, out, "occupancy", **how) as (run, quarantine):
-        ends = "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
-        last_us = dict(run.connection.execute(ends).fetchall())
         traces = run.found.traces
-        make_table(run.connection, "spans", SPANS, span_rows(traces, last_us))
+        make_table(run.connection, "spans", SPANS, span_rows(traces, run.read.last_ends_us()))
         make_table(run.connection, "faults", FAULTS, fault_rows(traces))
         occupancy_table(run.connection)
         cause_tables(run.connection, number)
@@ -97,7 +94,7 @@ def _opened(
     with opened_tables(roots, out, ("operations",), job, **how) as run:
         set_aside = run.read.counts()
         if set_aside and run.folder is not None:
-            write_table(run.connection, "quarantine", _QUARANTINE_ORDER, run.folder)
+            write_table(run.connection, "quarantine", QUARANTINE_ORDER, run.folder)
         yield run, set_aside
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.result_rows import Row
+from purgatory.analysis.row_order import Order
 from purgatory.analysis.traces.survey import Refused
 
 QUARANTINE: Mapping[str, str] = {
@@ -19,6 +20,8 @@ QUARANTINE: Mapping[str, str] = {
     "content": "string",
 }
 """The columns of the table of bad rows, and their types in Spark's words."""
+
+QUARANTINE_ORDER: Order = (("file", None), ("line", None))
 
 MOST_CONTENT = 2_000
 """How many characters of a bad row are kept."""
