@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +15,8 @@ from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.result_folder import REPORT, write_table
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.run_times import SPANS, span_rows
+from purgatory.analysis.uris.places import Uri
+from purgatory.analysis.uris.uri_folder import OutputFolder
 
 if TYPE_CHECKING:
     from purgatory.analysis.traces.survey import Trace
@@ -60,7 +61,7 @@ class Analysis:
 
     runs: Sequence[Row]
     waits: Sequence[Row]
-    report: Path
+    report: OutputFolder | Uri
     latencies: Sequence[Row] = ()
     audit: Sequence[Row] = ()
     quarantine: Sequence[Row] = ()
@@ -107,7 +108,7 @@ def window_us(run: Row) -> int:
 
 
 def write_report(
-    results: Results, folder: Path, notes: Sequence[str], quarantine: Sequence[Row]
+    results: Results, folder: OutputFolder, notes: Sequence[str], quarantine: Sequence[Row]
 ) -> Analysis:
     """Write the table `runs` and the page into a folder.
 

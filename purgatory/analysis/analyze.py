@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.analysis_results import Analysis
 from purgatory.analysis.result_folder import REPORT
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.uris.places import Place, local_folder, local_folders
 from purgatory.analysis.which_engine import Engine
 
 
 def analyze(
-    roots: Sequence[Path],
-    out: Path,
+    roots: Sequence[Place],
+    out: Place,
     *,
     engine: Engine = "spark",
     notes: Sequence[str] = (),
@@ -25,9 +25,9 @@ def analyze(
     """Analyze all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make: it gets Parquet in a folder per table, bad rows and files in
-            `quarantine`, and `report.html`.
+        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
+        out: the folder to make, for Spark at a URI as well: it gets Parquet in a folder per
+            table, bad rows and files in `quarantine`, and `report.html`.
         engine: what computes; only that one is imported.
         notes: sections to stand in the report before those of the runs, as HTML.
         master: the Spark master; DuckDB has none.
@@ -44,5 +44,7 @@ def analyze(
     else:
         from purgatory.analysis.duckdb_engine import analysis_folders
 
-        result = analysis_folders.tell_analysis(roots, out, notes=notes, **how)
+        result = analysis_folders.tell_analysis(
+            local_folders(roots), local_folder(out), notes=notes, **how
+        )
     return replace(result, report=out / REPORT)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.uris.places import Place, local_folder, local_folders
 from purgatory.analysis.which_engine import Engine
 
 
 def audit_traces(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     engine: Engine = "spark",
     expect: Sequence[str] = (),
@@ -25,8 +25,9 @@ def audit_traces(
     """Audit all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with Parquet in `audit` and `witnesses`; None writes nothing.
+        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
+        out: the folder to make, for Spark at a URI as well, with Parquet in `audit` and
+            `witnesses`; None writes nothing.
         engine: what computes; only that one is imported.
         expect, witnesses: as `auditing.audit_job.audit` has them.
         master: the Spark master; DuckDB has none.
@@ -43,4 +44,10 @@ def audit_traces(
         )
     from purgatory.analysis.duckdb_engine import audit_folders
 
-    return audit_folders.audit_traces(roots, out, expect=expect, witnesses=witnesses, **how)
+    return audit_folders.audit_traces(
+        local_folders(roots),
+        None if out is None else local_folder(out),
+        expect=expect,
+        witnesses=witnesses,
+        **how,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.hot_keys_job import hot_keys, occupancy_of_keys
@@ -11,14 +10,15 @@ from purgatory.analysis.littles_law_job import littles_law
 from purgatory.analysis.occupancy_job import occupancy
 from purgatory.analysis.opened_traces import Running
 from purgatory.analysis.peaks_job import peaks
+from purgatory.analysis.uris.places import Place
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS
 from purgatory.analysis.waiting_results import OccupancyResults, occupancy_results
 from purgatory.analysis.waiting_runs import opened, run_faults, span_table, written
 
 
 def tell_occupancy(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     number: int = 10,
     **how: Unpack[Running],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,11 @@ from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
+from purgatory.analysis.uris.hadoop_files import HadoopFiles
+from purgatory.analysis.uris.places import Place, Uri
+from purgatory.analysis.uris.reached_places import reached
+from purgatory.analysis.uris.uri_folder import OutputFolder
+from purgatory.analysis.uris.uri_results import check_uri_output, uri_output
 
 
 class Running(RunningAnywhere, total=False):
@@ -28,14 +33,14 @@ class OpenedTraces:
 
     session: SparkSession
     found: Survey
-    folder: Path | None
+    folder: OutputFolder | None
     strict: bool
 
 
 @contextmanager
 def opened_traces(
-    roots: Sequence[Path],
-    out: Path | None,
+    roots: Sequence[Place],
+    out: Place | None,
     tables: Sequence[str] = ("operations",),
     *,
     master: str = "local[*]",
@@ -47,7 +52,7 @@ def opened_traces(
     """All traces in some folders, in a session of their own; the results count once all are there.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
+        roots: folders that are a trace each, or contain traces; URIs of such as well.
         out: the folder to make; None writes nothing.
         tables: those whose rows say how much work it is.
         master: the Spark master.
@@ -60,12 +65,39 @@ def opened_traces(
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
             in that case `out` is as it was.
     """
-    found = survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
-    if out is not None:
-        check_output(out, [trace.folder for trace in found.traces], overwrite)
+    columns = None if mapping is None else read_mapping(mapping)
+    local = [one for one in roots if isinstance(one, Path)]
+    if len(local) < len(roots) or isinstance(out, Uri):
+        # What is to be done can be told only by Spark's file systems.
+        with spark_session(master, progress=progress) as session:
+            found = survey(reached(session, roots), columns, strict=strict)
+            with _output(out, found, overwrite, session) as folder:
+                yield OpenedTraces(session, found, folder, strict)
+        return
+    found = survey(local, columns, strict=strict)
     rows = sum(trace.rows[table] for trace in found.traces for table in tables)
     with (
-        nullcontext() if out is None else output_folder(out) as folder,
+        _output(out, found, overwrite) as folder,
         spark_session(master, small=rows <= MOST_SMALL_ROWS, progress=progress) as session,
     ):
         yield OpenedTraces(session, found, folder, strict)
+
+
+@contextmanager
+def _output(
+    out: Place | None, found: Survey, overwrite: bool, session: SparkSession | None = None
+) -> Iterator[OutputFolder | None]:
+    """The folder to write into, if one is wanted; at a URI, the session has to reach it."""
+    folders = [trace.folder for trace in found.traces]
+    if isinstance(out, Uri):
+        assert session is not None, "for a URI there is a session"
+        files = HadoopFiles(session)
+        check_uri_output(files, out, [str(one) for one in folders], overwrite)
+        with uri_output(files, out) as remote:
+            yield remote
+    elif out is not None:
+        check_output(out, folders, overwrite)
+        with output_folder(out) as local:
+            yield local
+    else:
+        yield None

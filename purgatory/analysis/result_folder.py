@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.analysis.errors import OutputError
+from purgatory.analysis.uris.listed_path import TracePath
+from purgatory.analysis.uris.uri_folder import OutputFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,6 +28,9 @@ Order = Sequence["str | Column"]
 """The columns by which the rows of a table are sorted, each from its least value on."""
 
 REPORT = "report.html"
+COMPLETE = "_SUCCESS"
+"""The file that says, at a URI, that the results are whole, as Spark and Hadoop name it."""
+
 TABLES = (
     "waits",
     "latencies",
@@ -39,10 +44,10 @@ TABLES = (
     "quarantine",
 )
 _OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
-_RESULTS = frozenset({REPORT, *TABLES, *_OF_OTHER_JOBS})
+_RESULTS = frozenset({REPORT, COMPLETE, *TABLES, *_OF_OTHER_JOBS})
 
 
-def check_output(out: Path, inputs: Sequence[Path], overwrite: bool) -> None:
+def check_output(out: Path, inputs: Sequence[TracePath], overwrite: bool) -> None:
     """Refuse a place for the results that holds something else.
 
     Args:
@@ -54,17 +59,30 @@ def check_output(out: Path, inputs: Sequence[Path], overwrite: bool) -> None:
         OutputError: saying what is there and what to do.
     """
     place = out.resolve()
-    for folder in (path.resolve() for path in inputs):
+    for folder in (path.resolve() for path in inputs if isinstance(path, Path)):
         if place == folder or place in folder.parents or folder in place.parents:
             raise OutputError(f"--out {out} and the trace {folder} overlap; name another folder")
     if not place.exists():
         return
     if not place.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    entries = {entry.name for entry in place.iterdir()}
+    check_entries(str(out), {entry.name for entry in place.iterdir()}, overwrite)
+
+
+def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
+    """Refuse a folder that holds other things than results, or results that are to be kept.
+
+    Args:
+        out: the folder.
+        entries: the names of what is in it.
+        overwrite: whether results may be replaced.
+
+    Raises:
+        OutputError: saying what is there and what to do.
+    """
     if not entries:
         return
-    strange = sorted(entries - _RESULTS)
+    strange = sorted(set(entries) - _RESULTS)
     if strange:
         raise OutputError(
             f"--out {out}: holds {strange[0]!r}, which is no result of an analysis; name another "
@@ -112,7 +130,7 @@ def _move(results: Path, place: Path, aside: Path) -> None:
         ) from error
 
 
-def write_sorted(table: DataFrame, folder: Path, order: Order) -> pa.Table:
+def write_sorted(table: DataFrame, folder: OutputFolder, order: Order) -> pa.Table:
     """Write a table of results as one sorted file of Parquet in a folder of its own.
 
     Its rows are few beside those of the traces; nothing that grows with these is written so.
@@ -125,10 +143,16 @@ def write_sorted(table: DataFrame, folder: Path, order: Order) -> pa.Table:
     return rows
 
 
-def write_table(rows: pa.Table, folder: Path) -> None:
+def write_table(rows: pa.Table, folder: OutputFolder) -> None:
     """Write a table as one file of Parquet in a folder of its own."""
     folder.mkdir()
-    pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
+    file = folder / "part-00000.parquet"
+    if isinstance(file, Path):
+        pq.write_table(rows, file, compression="zstd")
+    else:
+        content = pa.BufferOutputStream()
+        pq.write_table(rows, content, compression="zstd")
+        file.write_bytes(content.getvalue().to_pybytes())
 
 
 def sorted_rows(table: DataFrame, order: Order) -> pa.Table:

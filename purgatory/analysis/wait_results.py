@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.opened_traces import Running
 from purgatory.analysis.slowest_job import slowest
+from purgatory.analysis.uris.places import Place
 from purgatory.analysis.waiting_orders import WAIT_ORDERS
 from purgatory.analysis.waiting_results import WaitResults, wait_results
 from purgatory.analysis.waiting_runs import opened, written
@@ -16,8 +16,8 @@ from purgatory.analysis.waits_job import waits
 
 
 def tell_waits(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     window_us: int | None = None,
     percentiles: Exactness = "exact",

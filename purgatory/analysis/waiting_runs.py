@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
+from purgatory.analysis.uris.places import Place
+from purgatory.analysis.uris.uri_folder import OutputFolder
 from purgatory.analysis.waiting_results import Rows, shown_runs
 
 
@@ -34,11 +35,11 @@ class Opened:
     quarantine: Sequence[Row]
     last_ends_us: Mapping[str, int]
     """When the last operation of each run that has some ended."""
-    folder: Path | None
+    folder: OutputFolder | None
 
 
 @contextmanager
-def opened(roots: Sequence[Path], out: Path | None, **how: Unpack[Running]) -> Iterator[Opened]:
+def opened(roots: Sequence[Place], out: Place | None, **how: Unpack[Running]) -> Iterator[Opened]:
     """A session with the operations of all traces in some folders, and the folder to write into.
 
     Bad rows and files are counted, and written into `quarantine` there; reads all operations.

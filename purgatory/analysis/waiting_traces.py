@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.uris.places import Place, local_folder, local_folders
 from purgatory.analysis.waiting_results import OccupancyResults, WaitResults
 from purgatory.analysis.waiting_words import Exactness
 from purgatory.analysis.which_engine import Engine
 
 
 def waits_of_traces(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     engine: Engine = "spark",
     window_us: int | None = None,
@@ -26,8 +26,9 @@ def waits_of_traces(
     """Compute the tables `waits` and `slowest` of all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make, with a folder of Parquet per table; None writes nothing.
+        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
+        out: the folder to make, for Spark at a URI as well, with a folder of Parquet per table;
+            None writes nothing.
         engine: what computes; only that one is imported.
         window_us, percentiles: as `waits_job.waits` has them.
         number: how many of the slowest operations of each run and purgatory.
@@ -52,13 +53,18 @@ def waits_of_traces(
     from purgatory.analysis.duckdb_engine import waiting_folders
 
     return waiting_folders.tell_waits(
-        roots, out, window_us=window_us, percentiles=percentiles, number=number, **how
+        local_folders(roots),
+        None if out is None else local_folder(out),
+        window_us=window_us,
+        percentiles=percentiles,
+        number=number,
+        **how,
     )
 
 
 def occupancy_of_traces(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     engine: Engine = "spark",
     number: int = 10,
@@ -80,4 +86,6 @@ def occupancy_of_traces(
         return occupancy_results.tell_occupancy(roots, out, number=number, master=master, **how)
     from purgatory.analysis.duckdb_engine import waiting_folders
 
-    return waiting_folders.tell_occupancy(roots, out, number=number, **how)
+    return waiting_folders.tell_occupancy(
+        local_folders(roots), None if out is None else local_folder(out), number=number, **how
+    )

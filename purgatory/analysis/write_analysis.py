@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Unpack
 
 import pyarrow.compute as pc
@@ -35,12 +34,14 @@ from purgatory.analysis.spark.local_table import local_table
 from purgatory.analysis.traces.quarantine import checked, write_none
 from purgatory.analysis.traces.survey import Refused, Survey, Trace
 from purgatory.analysis.traces.trace_rows import read_table, spark_columns
+from purgatory.analysis.uris.places import Place
+from purgatory.analysis.uris.uri_folder import OutputFolder
 from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAITS_ORDER
 from purgatory.analysis.waits_job import waits
 
 
 def tell_analysis(
-    roots: Sequence[Path], out: Path, *, notes: Sequence[str] = (), **how: Unpack[Running]
+    roots: Sequence[Place], out: Place, *, notes: Sequence[str] = (), **how: Unpack[Running]
 ) -> Analysis:
     """Analyze all traces in some folders, in a Spark session of its own.
 
@@ -65,7 +66,7 @@ def tell_analysis(
 def write_results(
     session: SparkSession,
     traces: Sequence[Trace],
-    folder: Path,
+    folder: OutputFolder,
     *,
     refused: Sequence[Refused] = (),
     strict: bool = False,
@@ -110,7 +111,7 @@ def write_results(
 
 
 def _write_drawn(
-    operations: DataFrame, plotted: Sequence[Row], folder: Path
+    operations: DataFrame, plotted: Sequence[Row], folder: OutputFolder
 ) -> dict[str, Sequence[Row]]:
     """Write the tables that only plots show, of the runs that get plots; return their rows."""
     run_ids = [run["run_id"] for run in plotted]

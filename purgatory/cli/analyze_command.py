@@ -24,7 +24,7 @@ _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 def analyze(
     traces: options.Traces,
-    out: options.Out,
+    out: options.OutPlace,
     engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
@@ -44,10 +44,11 @@ def analyze(
     chosen = chosen_engine("analyze", engine)
     with one_line_errors("analyze", progress=progress if chosen == "spark" else False):
         from purgatory.analysis.analyze import analyze as analyze_traces
+        from purgatory.analysis.uris.places import place
 
         analysis = analyze_traces(
-            traces,
-            out,
+            [place(trace) for trace in traces],
+            place(out),
             engine=chosen,
             master=master,
             overwrite=overwrite,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +27,7 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 def audit(
     traces: options.Traces,
-    out: options.OptionalOut = None,
+    out: options.OptionalOutPlace = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,10 +57,11 @@ def audit(
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress if chosen == "spark" else False):
         from purgatory.analysis.audit_traces import audit_traces
+        from purgatory.analysis.uris.places import place
 
         audited = audit_traces(
-            traces,
-            out,
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             master=master,
             overwrite=overwrite,
@@ -80,7 +80,7 @@ def _violations(rows: Sequence[Row]) -> int:
     return sum(row["count"] for row in rows if row["verdict"] == "violation")
 
 
-def _print(audited: AuditedTraces, out: Path | None) -> None:
+def _print(audited: AuditedTraces, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +24,7 @@ _NOTHING = 1e-6
 
 def occupancy(
     traces: options.Traces,
-    out: options.OptionalOut = None,
+    out: options.OptionalOutPlace = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
@@ -39,11 +38,12 @@ def occupancy(
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress if chosen == "spark" else False):
+        from purgatory.analysis.uris.places import place
         from purgatory.analysis.waiting_traces import occupancy_of_traces
 
         results = occupancy_of_traces(
-            traces,
-            out,
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             number=hot_keys,
             master=master,
@@ -55,7 +55,7 @@ def occupancy(
     _print(results, out)
 
 
-def _print(results: OccupancyResults, out: Path | None) -> None:
+def _print(results: OccupancyResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 

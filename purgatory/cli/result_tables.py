@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.table import Table
 
@@ -114,7 +112,7 @@ def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
         console.print(f"set aside: {line}", markup=False, soft_wrap=True)
 
 
-def say_where(console: Console, what: str, place: Path | None) -> None:
+def say_where(console: Console, what: str, place: object) -> None:
     """Where the results are, if they were written."""
     if place is not None:
         console.print(f"{what}: {place}", markup=False, soft_wrap=True)

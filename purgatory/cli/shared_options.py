@@ -14,13 +14,20 @@ from purgatory.cli.whole_number import whole_number
 # What is read and written.
 
 Traces = Annotated[
-    list[Path],
-    typer.Argument(metavar="TRACE...", help="Folders of traces, or folders that contain some."),
+    list[str],
+    typer.Argument(
+        metavar="TRACE...",
+        help="Folders of traces, or folders that contain some; for Spark also as URIs, such as "
+        "s3a://bucket/runs.",
+    ),
 ]
 
 _out = typer.Option(metavar="DIR", help="The folder to write the results into.")
 Out = Annotated[Path, _out]
-OptionalOut = Annotated[Path | None, _out]
+OutPlace = Annotated[str, _out]
+"""A folder, or the URI of one."""
+
+OptionalOutPlace = Annotated[str | None, _out]
 
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run has left in its place.")

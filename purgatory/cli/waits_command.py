@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +32,7 @@ class Percentiles(StrEnum):
 
 def waits(
     traces: options.Traces,
-    out: options.OptionalOut = None,
+    out: options.OptionalOutPlace = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
         Percentiles,
@@ -52,11 +51,12 @@ def waits(
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress if chosen == "spark" else False):
+        from purgatory.analysis.uris.places import place
         from purgatory.analysis.waiting_traces import waits_of_traces
 
         results = waits_of_traces(
-            traces,
-            out,
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
@@ -70,7 +70,7 @@ def waits(
     _print(results, out)
 
 
-def _print(results: WaitResults, out: Path | None) -> None:
+def _print(results: WaitResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 

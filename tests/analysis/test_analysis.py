@@ -119,7 +119,7 @@ def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) 
         for row in occupancy
     ]
     assert keys == sorted(keys)
-    page = analysis.report.read_text(encoding="utf-8")
+    page = Path(str(analysis.report)).read_text(encoding="utf-8")
     assert "These runs were interrupted: cut." in page
     assert "This run has no operations." in page
 

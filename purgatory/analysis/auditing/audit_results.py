@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
@@ -20,11 +19,13 @@ from purgatory.analysis.result_folder import sorted_rows, write_sorted
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
+from purgatory.analysis.uris.places import Place
+from purgatory.analysis.uris.uri_folder import OutputFolder
 
 
 def audit_traces(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
@@ -61,7 +62,7 @@ def audit_traces(
 def write_audit(
     session: SparkSession,
     traces: Sequence[Trace],
-    folder: Path,
+    folder: OutputFolder,
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,

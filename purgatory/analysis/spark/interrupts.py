@@ -48,7 +48,7 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         interrupted.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        _apart(lambda: _cancel(session))
+        apart(lambda: _cancel(session))
         raise KeyboardInterrupt
 
     if main:
@@ -63,7 +63,7 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
         raise
     finally:
         if interrupted.is_set():
-            _apart(session.stop)
+            apart(session.stop)
         else:
             session.stop()
         if main:
@@ -98,8 +98,8 @@ def _cancel(session: SparkSession) -> None:
         session.sparkContext.cancelAllJobs()
 
 
-def _apart(call: Callable[[], object]) -> None:
-    """Call something in a thread of its own; what it raises is of no use to anybody any more."""
+def apart(call: Callable[[], object]) -> None:
+    """Call something in a thread of its own; what Spark raises is of no use to anybody any more."""
 
     def run() -> None:
         # AttributeError: the session was being stopped already.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -12,7 +11,8 @@ from purgatory.analysis.result_folder import write_table
 from purgatory.analysis.traces.quarantine_table import QUARANTINE
 from purgatory.analysis.traces.read_traces import quarantine_of, require_none
 from purgatory.analysis.traces.row_check import RowCheck, check_rows
-from purgatory.analysis.traces.survey import Survey, spark_path
+from purgatory.analysis.traces.survey import Survey
+from purgatory.analysis.uris.uri_folder import OutputFolder, written_path
 from purgatory.trace.trace_schema import TABLES
 
 FOLDER = "quarantine"
@@ -23,7 +23,7 @@ def checked(
     found: Survey,
     tables: Collection[str] = tuple(TABLES),
     *,
-    folder: Path | None = None,
+    folder: OutputFolder | None = None,
     strict: bool = False,
 ) -> RowCheck:
     """Check all rows of some tables of traces; reads them once if they are clean.
@@ -44,11 +44,11 @@ def checked(
         if strict:
             require_none(bad)
         if folder is not None:
-            bad.write.parquet(spark_path(folder / FOLDER))
+            bad.write.parquet(written_path(folder / FOLDER))
     return check
 
 
-def write_none(folder: Path) -> None:
+def write_none(folder: OutputFolder) -> None:
     """Write the quarantine of clean traces into a folder: a table without rows."""
     kinds = {"string": pa.string(), "bigint": pa.int64()}
     columns = pa.schema([(name, kinds[kind]) for name, kind in QUARANTINE.items()])

@@ -7,6 +7,7 @@ traces.quarantine.show()
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -27,6 +28,8 @@ from purgatory.analysis.traces.column_mapping import (
 from purgatory.analysis.traces.quarantine_table import QUARANTINE, first_error, quarantined
 from purgatory.analysis.traces.survey import Survey, Trace, survey
 from purgatory.analysis.traces.trace_rows import TableRows, spark_columns
+from purgatory.analysis.uris.places import place
+from purgatory.analysis.uris.reached_places import reached
 from purgatory.trace.trace_schema import TABLES
 
 RUNS = (
@@ -96,15 +99,18 @@ def read_traces(
 
     Args:
         session: the caller's session.
-        paths: a folder or several, each a trace or with traces in it at any depth.
+        paths: a folder or several, each a trace or with traces in it at any depth; URIs too, of
+            what the session reads, such as `s3a://bucket/runs`.
         mapping: where columns of other names are: a TOML file's path, or its content as data.
         strict: raise the first thing that would go into the quarantine; reads everything once.
 
     Raises:
+        PipelineError: the session can't reach a URI.
         TraceError: there are no traces there, or a mapping that can't be; strict, anything bad.
     """
     roots = [paths] if isinstance(paths, str | PathLike) else paths
-    found = survey([Path(root) for root in roots], _mapping(mapping), strict=strict)
+    places = reached(session, [place(os.fspath(root)) for root in roots])
+    found = survey(places, _mapping(mapping), strict=strict)
     tables = tables_of(session, found)
     if strict:
         tables.require_clean()

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import ColumnMapping, sources_of
@@ -29,10 +29,8 @@ from purgatory.analysis.traces.trace_parts import (
     read_part,
     unfinished_files,
 )
+from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Fault",
@@ -45,6 +43,9 @@ __all__ = [
     "survey",
 ]
 
+_AT_A_TIME = 16
+"""How many traces of a store are read at a time."""
+
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
 
@@ -55,7 +56,7 @@ class Refused:
 
     run_id: str
     table: str | None
-    path: Path
+    path: TracePath
     reason: str
     detail: str
     rows: int | None
@@ -70,7 +71,7 @@ class Trace:
     or rows are missing that `run.json` names. `seed` is None where another program wrote the trace.
     """
 
-    folder: Path
+    folder: TracePath
     head: TraceHead
     complete: bool
     files: Mapping[str, Sequence[Part]]
@@ -109,7 +110,7 @@ class Trace:
         return self.head.consumers
 
     @property
-    def parts(self) -> Mapping[str, Sequence[Path]]:
+    def parts(self) -> Mapping[str, Sequence[TracePath]]:
         """The paths of the files of each table."""
         return {table: [part.path for part in parts] for table, parts in self.files.items()}
 
@@ -141,7 +142,7 @@ class _Refusals:
 
 
 def survey(
-    roots: Sequence[Path], mapping: ColumnMapping | None = None, *, strict: bool = False
+    roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
 ) -> Survey:
     """All traces in some folders, and what of them can't be read.
 
@@ -157,13 +158,13 @@ def survey(
         TraceError: a folder without traces, none of which anything can be read, or two traces with
             one run id.
     """
-    folders: dict[Path, None] = {}
+    folders: dict[TracePath, None] = {}
     for root in roots:
         folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
-    refusals = _Refusals(strict)
+    refused: list[Refused] = []
     by_run_id: dict[str, Trace] = {}
-    for folder in folders:
-        trace = _read(folder, mapping, refusals)
+    for trace, refusals in _read_all(list(folders), mapping, strict):
+        refused += refusals.refused
         if trace is None:
             continue
         other = by_run_id.setdefault(trace.run_id, trace)
@@ -173,9 +174,9 @@ def survey(
                 "analyze them apart, or leave out one if it is a copy"
             )
     if not by_run_id:
-        raise TraceError(refusals.refused[0].detail)
+        raise TraceError(refused[0].detail)
     traces = [by_run_id[run_id] for run_id in sorted(by_run_id)]
-    return Survey(traces, refusals.refused)
+    return Survey(traces, refused)
 
 
 def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
@@ -187,7 +188,7 @@ def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> 
     return list(survey(roots, mapping, strict=True).traces)
 
 
-def read_trace(folder: Path, mapping: ColumnMapping | None = None) -> Trace:
+def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace:
     """The trace in a folder, checked.
 
     Raises:
@@ -198,17 +199,36 @@ def read_trace(folder: Path, mapping: ColumnMapping | None = None) -> Trace:
     return trace
 
 
-def _trace_folders(root: Path) -> Iterator[Path]:
+def _read_all(
+    folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
+) -> Iterator[tuple[Trace | None, _Refusals]]:
+    """Read traces in turn; those that a store has several at a time, since each answer takes long.
+
+    Strict, the first refusal in the order of the folders is raised.
+    """
+
+    def read(folder: TracePath) -> tuple[Trace | None, _Refusals]:
+        refusals = _Refusals(strict)
+        return _read(folder, mapping, refusals), refusals
+
+    if all(isinstance(folder, Path) for folder in folders):
+        yield from map(read, folders)
+    else:
+        with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
+            yield from pool.map(read, folders)
+
+
+def _trace_folders(root: TracePath) -> Iterator[TracePath]:
     if not root.exists():
         raise TraceError(f"{root}: there is no such folder; give the folder of a trace")
     if not root.is_dir():
         raise TraceError(f"{root}: is a file; give the folder of a trace")
     found = False
-    for folder, subfolders, files in os.walk(root):
+    for folder, subfolders, files in os.walk(root) if isinstance(root, Path) else root.walk():
         if RUN_FILE in files or not _JSON_TABLES.isdisjoint(files):
             found = True
             subfolders.clear()
-            yield Path(folder)
+            yield Path(folder) if isinstance(folder, str) else folder
         subfolders.sort()
     if not found:
         raise TraceError(
@@ -217,7 +237,7 @@ def _trace_folders(root: Path) -> Iterator[Path]:
         )
 
 
-def _read(folder: Path, mapping: ColumnMapping | None, refusals: _Refusals) -> Trace | None:
+def _read(folder: TracePath, mapping: ColumnMapping | None, refusals: _Refusals) -> Trace | None:
     json_paths = {table: json_files(folder, table) for table in TABLES}
     parquet_paths = {table: parquet_files(folder, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
@@ -243,7 +263,7 @@ def _read(folder: Path, mapping: ColumnMapping | None, refusals: _Refusals) -> T
 def _read_parts(
     head: TraceHead,
     table: str,
-    paths: Sequence[Path],
+    paths: Sequence[TracePath],
     mapping: ColumnMapping | None,
     refusals: _Refusals,
 ) -> list[Part]:
@@ -272,7 +292,7 @@ def _check_whole(trace: Trace, table: str, written_elsewhere: bool, refusals: _R
 
 def _what_is_missing(
     trace: Trace, table: str, written_elsewhere: bool, left_out: Sequence[Refused]
-) -> tuple[Path, str, str] | None:
+) -> tuple[TracePath, str, str] | None:
     parts, head, place = trace.files[table], trace.head, trace.folder / table
     if not place.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
         detail = (
@@ -300,6 +320,7 @@ def _what_is_missing(
     return None
 
 
-def spark_path(path: Path) -> str:
-    """A path as Spark takes it: with the scheme of local files, no character read as a pattern."""
-    return "file:" + _GLOB_CHARACTERS.sub(r"\\\1", str(path))
+def spark_path(path: TracePath) -> str:
+    """A path as Spark reads it: with the scheme of local files, no character read as a pattern."""
+    scheme = "file:" if isinstance(path, Path) else ""
+    return scheme + _GLOB_CHARACTERS.sub(r"\\\1", str(path))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from purgatory.analysis.errors import TraceError
+from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.trace.trace_schema import RUN_FILE, SCHEMA_VERSIONS
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class FutureVersionError(TraceError):
     """A head of a schema version that is not read."""
 
 
-def read_head(folder: Path, *, written_elsewhere: bool) -> TraceHead:
+def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
     """The head of the trace in a folder.
 
     Args:
@@ -96,7 +96,7 @@ def read_head(folder: Path, *, written_elsewhere: bool) -> TraceHead:
     )
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: TracePath) -> dict[str, Any]:
     try:
         head = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -112,7 +112,7 @@ def _load(path: Path) -> dict[str, Any]:
     return head
 
 
-def field(head: Mapping[str, Any], name: str, kind: type[T], path: Path) -> T:
+def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) -> T:
     """A field of an object in `run.json`, which must be of a type; whole numbers fit 64 bits.
 
     Raises:
@@ -126,7 +126,7 @@ def field(head: Mapping[str, Any], name: str, kind: type[T], path: Path) -> T:
     return value
 
 
-def _faults(head: Mapping[str, Any], path: Path) -> list[Fault]:
+def _faults(head: Mapping[str, Any], path: TracePath) -> list[Fault]:
     """The faults that `run.json` names; a trace need not say any."""
     if "faults" not in head:
         return []
@@ -143,7 +143,9 @@ def _faults(head: Mapping[str, Any], path: Path) -> list[Fault]:
     return faults
 
 
-def _settings(head: Mapping[str, Any], kind: str, path: Path) -> Sequence[Mapping[str, Any]] | None:
+def _settings(
+    head: Mapping[str, Any], kind: str, path: TracePath
+) -> Sequence[Mapping[str, Any]] | None:
     """How the groups of clients are configured; a trace need not say, and a group need not all."""
     if head.get(kind) is None:
         return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import Source
+from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, TABLES
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")
@@ -50,7 +52,7 @@ class Part:
     that is read but for upper and lower case.
     """
 
-    path: Path
+    path: TracePath
     rows: int | None
     kinds: tuple[tuple[str, str], ...] | None
     twin: str | None = None
@@ -65,24 +67,28 @@ class PartError(TraceError):
         self.rows = rows
 
 
-def json_files(folder: Path, table: str) -> list[Path]:
+def json_files(folder: TracePath, table: str) -> list[TracePath]:
     """The lines of JSON of one table: a file of its name, and files in a folder of its name."""
     named = [folder / (table + ending) for ending in JSON_ENDINGS]
     parts = [path for ending in JSON_ENDINGS for path in (folder / table).glob("*" + ending)]
-    return sorted(path for path in [*named, *parts] if path.is_file())
+    return _in_order(path for path in [*named, *parts] if path.is_file())
 
 
-def parquet_files(folder: Path, table: str) -> list[Path]:
+def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
     """The finished parts of one table."""
-    return sorted((folder / table).glob(_PARTS))
+    return _in_order((folder / table).glob(_PARTS))
 
 
-def unfinished_files(folder: Path, table: str) -> list[Path]:
+def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
     """What an interrupted writer left of one table: parts that have no footer yet."""
-    return sorted((folder / table).glob("*" + UNFINISHED))
+    return _in_order((folder / table).glob("*" + UNFINISHED))
 
 
-def read_part(path: Path, table: str, sources: Mapping[str, Source]) -> Part:
+def _in_order(paths: Iterable[TracePath]) -> list[TracePath]:
+    return sorted(paths, key=str)
+
+
+def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Part:
     """What can be told of a file before its rows are read. O(1) for Parquet.
 
     Raises:
@@ -92,7 +98,10 @@ def read_part(path: Path, table: str, sources: Mapping[str, Source]) -> Part:
         _check_compression(path)
         return Part(path, None, None)
     try:
-        with pq.ParquetFile(path) as file:
+        with (
+            nullcontext(path) if isinstance(path, Path) else path.open("rb") as content,
+            pq.ParquetFile(content) as file,
+        ):
             schema: pa.Schema = file.schema_arrow
             rows: int = file.metadata.num_rows
     except (OSError, pa.ArrowException) as error:
@@ -116,7 +125,7 @@ def read_part(path: Path, table: str, sources: Mapping[str, Source]) -> Part:
     return Part(path, rows, tuple(kinds.items()), twin)
 
 
-def _check_kind(path: Path, source: Source, kind: str, found: str, rows: int) -> None:
+def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int) -> None:
     right = found == kind
     if kind in _WHOLE:
         number = found.startswith("decimal") or found in ("float", "double")
@@ -137,11 +146,14 @@ def _spark_kind(kind: pa.DataType) -> str:
     return _SPARK_KINDS.get(str(kind), str(kind))
 
 
-def _check_compression(path: Path) -> None:
+def _check_compression(path: TracePath) -> None:
     try:
         if not path.name.endswith(".gz"):
             with path.open("rb"):
                 return
+        if not isinstance(path, Path):
+            path.check_gzip()
+            return
         with gzip.open(path) as file:
             while file.read(_CHUNK_BYTES):
                 pass

@@ -23,6 +23,7 @@ from purgatory.analysis.traces.column_mapping import sources_of
 from purgatory.analysis.traces.quarantine_table import MOST_CONTENT, QUARANTINE
 from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
 from purgatory.analysis.traces.survey import Trace, spark_path
+from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.trace.trace_schema import TABLES
 
 CHECKED = "run_id string, table string, reason string, end_us bigint"
@@ -37,7 +38,7 @@ class _Files:
     """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
 
     kinds: _Kinds
-    run_of: Mapping[Path, str]
+    run_of: Mapping[TracePath, str]
 
     @property
     def only_run(self) -> str | None:
@@ -59,7 +60,7 @@ class TableRows:
         self._session = session
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
-        together: dict[_Kinds, dict[Path, str]] = {}
+        together: dict[_Kinds, dict[TracePath, str]] = {}
         for trace in traces:
             for part in trace.files[table]:
                 if part.twin is not None:
@@ -193,11 +194,7 @@ class TableRows:
         """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
         if files.only_run is not None and not placed:
             return rows.withColumn("_run", f.lit(files.only_run))
-        known = [
-            (scheme + _as_java_quotes(str(path)), str(path), run)
-            for path, run in files.run_of.items()
-            for scheme in ("file:", "file://")
-        ]
+        known = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]
         table = local_table(self._session, known, _FILES)
         return rows.join(f.broadcast(table), "_uri", "left")
 
@@ -210,7 +207,7 @@ def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> Da
     return TableRows(session, traces, table).good()
 
 
-def _check_case(session: SparkSession, path: Path, twin: str) -> None:
+def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
     """Refuse a session that can't tell a column from one that is read; those started here can."""
     if session.conf.get("spark.sql.caseSensitive") != "true":
         raise TraceError(
@@ -243,6 +240,14 @@ def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
     blocks = blocks.withColumn("_before", f.coalesce(f.sum("_lines").over(before), f.lit(0)))
     number = f.col("_before") + f.col("_id") - f.col("_first") + 1
     return bad.join(f.broadcast(blocks), ["_uri", "_block"]).withColumn("_line", number)
+
+
+def _uris(path: TracePath) -> list[str]:
+    """How Spark may name a file that it reads."""
+    if isinstance(path, Path):
+        return [scheme + _as_java_quotes(str(path)) for scheme in ("file:", "file://")]
+    store, slash, inner = str(path).partition("://")[2].partition("/")
+    return [f"{str(path).partition('://')[0]}://{store}{_as_java_quotes(slash + inner)}"]
 
 
 def _as_java_quotes(path: str) -> str:

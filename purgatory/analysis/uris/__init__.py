@@ -1,0 +1,1 @@
+"""Traces and results by URI: what the file systems of a Spark session reach."""

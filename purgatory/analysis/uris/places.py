@@ -1,0 +1,67 @@
+"""Where traces are and results go: folders of this machine, or URIs for Spark's file systems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from purgatory.analysis.errors import PipelineError
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_LOCAL = re.compile(r"file:(?://(?=/)|(?=/(?!/)))")
+
+
+@dataclass(frozen=True)
+class Uri:
+    """A folder or file by its URI, as Hadoop takes it: no character in it is escaped."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> Uri:
+        return Uri(f"{self.text.rstrip('/')}/{name}")
+
+
+Place = Path | Uri
+
+
+def place(text: str) -> Place:
+    """What a text names: a URI with any scheme but `file`, or a folder of this machine.
+
+    Raises:
+        PipelineError: `file://` with something else than a path from the root.
+    """
+    local = _LOCAL.match(text)
+    if local is not None:
+        return Path(text[local.end() :])
+    found = _URI.match(text)
+    if found is None:
+        return Path(text)
+    if found[1] == "file":
+        raise PipelineError(
+            f"{text}: after file:// comes a path from the root, as in file:///{text[found.end() :]}"
+        )
+    return Uri(text)
+
+
+def local_folder(one: Place) -> Path:
+    """A place for what reads and writes this machine's folders alone.
+
+    Raises:
+        PipelineError: it is a URI.
+    """
+    if isinstance(one, Uri):
+        raise PipelineError(
+            f"{one}: DuckDB takes folders of this machine; for a URI take --engine spark, which "
+            "needs Java and pip install 'kafka-purgatory[spark]'"
+        )
+    return one
+
+
+def local_folders(places: Sequence[Place]) -> list[Path]:
+    """Several such places."""
+    return [local_folder(one) for one in places]
