@@ -19,24 +19,32 @@ def one_line_errors(
 
     Args:
         command: its name.
-        kept: what is said of the results after Ctrl-C.
+        kept: what is said of the results after Ctrl-C or SIGTERM.
         progress: show from here on that Spark starts; None does so on a terminal only.
 
     Raises:
-        typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C.
+        typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
+            SIGTERM.
     """
     from purgatory.analysis.errors import PipelineError
     from purgatory.analysis.spark.starting import end_start, show_start
+    from purgatory.analysis.termination import TERMINATED, ended_by_sigterm
 
     try:
-        show_start(progress)
-        try:
-            yield
-        finally:
-            end_start()
+        with ended_by_sigterm():
+            show_start(progress)
+            try:
+                yield
+            finally:
+                end_start()
     except PipelineError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
         raise typer.Exit(status_of(error)) from None
     except KeyboardInterrupt:
         print(f"purgatory {command}: interrupted; {kept}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    except SystemExit as end:
+        if end.code != TERMINATED:
+            raise
+        print(f"purgatory {command}: terminated; {kept}", file=sys.stderr)
+        raise typer.Exit(TERMINATED) from None

@@ -86,9 +86,9 @@ def test_what_was_spilled_is_removed_after_an_error(
     ("command", "number", "status", "said"),
     [
         ("audit", signal.SIGINT, 130, "purgatory audit: interrupted; nothing was written\n"),
-        ("audit", signal.SIGTERM, 143, ""),
+        ("audit", signal.SIGTERM, 143, "purgatory audit: terminated; nothing was written\n"),
         ("analyze", signal.SIGINT, 130, "purgatory analyze: interrupted; nothing was written\n"),
-        ("analyze", signal.SIGTERM, 143, ""),
+        ("analyze", signal.SIGTERM, 143, "purgatory analyze: terminated; nothing was written\n"),
     ],
 )
 def test_a_signal_leaves_nothing_behind(
@@ -105,10 +105,9 @@ def test_a_signal_leaves_nothing_behind(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while not list(temporary.iterdir()):  # until it has begun
+        while not all(list(folder.iterdir()) for folder in (temporary, results)):  # it has begun
             assert process.poll() is None
             time.sleep(0.01)
-        assert list(results.iterdir()) != []
         process.send_signal(number)
         printed, errors = process.communicate(timeout=240)
     assert (process.returncode, printed, errors) == (status, "", said)

@@ -15,12 +15,11 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from purgatory.analysis.termination import is_free
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-
-_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""What is replaced; a program that has handlers of its own keeps them."""
 
 _AGAIN_S = 1.0
 
@@ -51,7 +50,8 @@ def stop_signals() -> Iterator[None]:
 
     replaced = {}
     if threading.current_thread() is threading.main_thread():
-        replaced = {one: was for one, was in _DEFAULTS.items() if signal.getsignal(one) == was}
+        ends = (signal.SIGINT, signal.SIGTERM)
+        replaced = {number: signal.getsignal(number) for number in ends if is_free(number)}
     try:
         try:
             for number in replaced:

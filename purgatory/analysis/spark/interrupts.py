@@ -1,4 +1,4 @@
-"""Ctrl-C during a job of Spark: the job is cancelled, and what waited for it is left in order.
+"""Ctrl-C and SIGTERM during a job of Spark: it is cancelled, and what waited for it left in order.
 
 Python's own way would break off in the middle of a call into the Java process, whose answer would
 then be taken for that of the next call; Spark's handler makes such a next call at once. So the
@@ -14,12 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.analysis.spark.connect import is_connect
+from purgatory.analysis.termination import is_free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,37 +38,53 @@ _LOGGED_BY = (None, "py4j.clientserver")
 def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
     """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
 
-    The interrupt ends the block with KeyboardInterrupt, whatever else was raised on the way out.
-    A second one has the effect that it had before the block. Outside of the main thread, where
-    Python lets nobody handle signals, the session is stopped nevertheless.
+    Ctrl-C ends the block with KeyboardInterrupt, SIGTERM with SystemExit and 143, whatever else was
+    raised on the way out. A second one ends the process, without waiting. A program that handles
+    SIGTERM itself goes on doing so. Outside of the main thread, where Python lets nobody handle
+    signals, the session is stopped nevertheless.
     """
-    interrupted = threading.Event()
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
+    came: list[BaseException] = []
+    before = _handlers()
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    def handle(number: int, _frame: FrameType | None) -> None:
+        is_ctrl_c = number == signal.SIGINT
+        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        for one in before:
+            signal.signal(one, _AT_ONCE[one])
         apart(lambda: _cancel(session))
-        raise KeyboardInterrupt
+        raise came[0]
 
-    if main:
-        signal.signal(signal.SIGINT, handle)
+    for number in before:
+        signal.signal(number, handle)
     try:
         with no_repetitions():
             yield
     except BaseException:
-        if interrupted.is_set():
+        if came:
             # What a cancelled job raises while the block is left says nothing new.
-            raise KeyboardInterrupt from None
+            raise came[0] from None
         raise
     finally:
-        if interrupted.is_set():
+        if came:
             apart(session.stop)
         else:
             session.stop()
-        if main:
-            signal.signal(signal.SIGINT, before or signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, _AT_ONCE[number] if handler is None else handler)
+
+
+_AT_ONCE: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return the signals that may be handled here, with who does so now."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    handled = [signal.SIGINT, *([signal.SIGTERM] if is_free(signal.SIGTERM) else [])]
+    return {number: signal.getsignal(number) for number in handled}
 
 
 @contextmanager
