@@ -6,7 +6,8 @@ The jobs are functions from data frames to data frames, for notebooks and progra
 
 The code that only analyzes reads the files of a trace and nothing else of the project, so that a
 trace from any source that keeps to the documented columns can be analyzed. Importing this package
-imports neither Spark nor a plotting library: a job is imported when it is first asked for.
+imports neither Spark nor a plotting library: a job is imported when it is first asked for. `audit`
+takes a connection of DuckDB just as well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing import audit as audit
+    from purgatory.analysis.audit_of_tables import audit as audit
     from purgatory.analysis.hot_keys_job import hot_keys as hot_keys
     from purgatory.analysis.hot_keys_job import occupancy_of_keys as occupancy_of_keys
     from purgatory.analysis.littles_law_job import littles_law as littles_law
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from purgatory.analysis.waits_job import waits as waits
 
 JOBS = {
-    "audit": "auditing",
+    "audit": "audit_of_tables",
     "hot_keys": "hot_keys_job",
     "littles_law": "littles_law_job",
     "occupancy": "occupancy_job",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    import pyarrow as pa
 
     from purgatory.analysis.row_order import Order
 
@@ -22,12 +23,21 @@ def rows_of(
     most: int | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of a table for which a condition holds, in order; the first `most`, or all."""
-    limit = "" if most is None else f" LIMIT {most:d}"
-    chosen = connection.execute(
-        f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}{limit}"
-    )
-    rows: list[dict[str, Any]] = chosen.to_arrow_table().to_pylist()
+    rows: list[dict[str, Any]] = table_of(connection, table, order, condition, most).to_pylist()
     return rows
+
+
+def table_of(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    condition: str = "true",
+    most: int | None = None,
+) -> pa.Table:
+    """What `rows_of` gives, as a table of Arrow."""
+    limit = "" if most is None else f" LIMIT {most:d}"
+    chosen = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}{limit}"
+    return connection.execute(chosen).to_arrow_table()
 
 
 def write_table(
