@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import duckdb
@@ -13,8 +12,7 @@ from purgatory.analysis import audit
 from purgatory.trace.trace_schema import NULLABLE, TABLES
 from purgatory.trace.trace_writer import arrow_schema
 from tests.analysis.audit_injections import injected
-
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+from tests.documents.documents import ROOT, python_of
 
 
 def _connection(*tables: str) -> duckdb.DuckDBPyConnection:
@@ -75,6 +73,5 @@ def test_the_example_in_the_docs(
     (tmp_path / "build" / "demo").mkdir(parents=True)
     (tmp_path / "build" / "demo" / "trace").symlink_to(slow_follower_trace)
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(import duckdb\n.*?)```", DOCUMENT, re.DOTALL)
-    exec(example, {})
+    exec(python_of(ROOT / "docs" / "audit.md"), {})
     assert "duplicate" in capsys.readouterr().out

@@ -22,6 +22,7 @@ from tests.documents.documents import (
 
 # Run by tests/analysis and tests/source, in their sessions.
 IN_A_SPARK_SESSION = {
+    "audit.md",
     "occupancy.md",
     "pipeline.md",
     "source.md",
