@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
+from purgatory.analysis.catalog.task_output import TaskOutput
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.result_folder import REPORT, write_table
@@ -120,6 +121,7 @@ def write_report(
     """
     write_table(pa.Table.from_pylist(list(results.runs), schema=_RUNS), folder / "runs")
     report = folder / REPORT
+    assert not isinstance(report, TaskOutput), "a page needs a folder"
     report.write_text(report_page(results, notes), encoding="utf-8")
     return Analysis(
         results.runs, results.waits, report, results.latencies, results.audit, quarantine

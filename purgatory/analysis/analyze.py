@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Unpack
 
 from purgatory.analysis.analysis_results import Analysis
 from purgatory.analysis.result_folder import REPORT
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, local_folder, local_folders
+from purgatory.analysis.uris.places import Place, Uri, local_folder, local_folders
 from purgatory.analysis.which_engine import Engine
 
 
 def analyze(
     roots: Sequence[Place],
-    out: Place,
+    out: Path | Uri,
     *,
     engine: Engine = "spark",
     notes: Sequence[str] = (),

@@ -8,7 +8,7 @@ from typing import Unpack
 from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, local_folder, local_folders
+from purgatory.analysis.uris.places import Place, local_folder, local_folders, require_one_file
 from purgatory.analysis.which_engine import Engine
 
 
@@ -20,17 +20,20 @@ def audit_traces(
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
     master: str = "local[*]",
+    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> AuditedTraces:
     """Audit all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
+        roots: folders that are a trace each, or contain traces; for Spark also URIs of such,
+            or tables of a catalog.
         out: the folder to make, for Spark at a URI as well, with Parquet in `audit` and
             `witnesses`; None writes nothing.
         engine: what computes; only that one is imported.
         expect, witnesses: as `auditing.audit_job.audit` has them.
         master: the Spark master; DuckDB has none.
+        partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
 
     Raises:
@@ -40,8 +43,15 @@ def audit_traces(
         from purgatory.analysis.auditing import audit_results
 
         return audit_results.audit_traces(
-            roots, out, expect=expect, witnesses=witnesses, master=master, **how
+            roots,
+            out,
+            expect=expect,
+            witnesses=witnesses,
+            master=master,
+            partition_by=partition_by,
+            **how,
         )
+    require_one_file(partition_by)
     from purgatory.analysis.duckdb_engine import audit_folders
 
     return audit_folders.audit_traces(

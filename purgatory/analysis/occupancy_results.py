@@ -33,7 +33,7 @@ def tell_occupancy(
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(roots, out, **how) as run:
+    with opened(roots, out, OCCUPANCY_ORDERS, **how) as run:
         traces, operations = run.traces, run.operations
         spans = span_table(run.session, traces, run.last_ends_us)
         table = occupancy(operations, spans).persist()

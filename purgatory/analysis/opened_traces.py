@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from purgatory.analysis.catalog.catalog_traces import catalog_survey
+from purgatory.analysis.catalog.task_output import CatalogOutput, PartitionedFolder
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.spark.session import MOST_SMALL_ROWS, spark_session
-from purgatory.analysis.traces.column_mapping import read_mapping
+from purgatory.analysis.traces.column_mapping import ColumnMapping, read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
 from purgatory.analysis.uris.hadoop_files import HadoopFiles
-from purgatory.analysis.uris.places import Place, Uri
+from purgatory.analysis.uris.places import Place, TableName, Uri
 from purgatory.analysis.uris.reached_places import reached
-from purgatory.analysis.uris.uri_folder import OutputFolder
+from purgatory.analysis.uris.uri_folder import OutputFolder, UriFolder, written_path
 from purgatory.analysis.uris.uri_results import check_uri_output, uri_output
 
 
@@ -25,6 +27,7 @@ class Running(RunningAnywhere, total=False):
     """How a job runs, as `opened_traces` takes it."""
 
     master: str
+    partition_by: str | None
 
 
 @dataclass(frozen=True)
@@ -48,18 +51,24 @@ def opened_traces(
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
+    results: Sequence[str] = (),
+    partition_by: str | None = None,
 ) -> Iterator[OpenedTraces]:
     """All traces in some folders, in a session of their own; the results count once all are there.
 
     Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make; None writes nothing.
+        roots: folders that are a trace each, or contain traces; URIs of such as well, or
+            tables of the catalog alone.
+        out: the folder to make, or the database of the catalog; None writes nothing.
         tables: those whose rows say how much work it is.
         master: the Spark master.
         overwrite: replace earlier results in `out`.
         progress: show on standard error how far Spark is; None does so on a terminal only.
         mapping: the file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it is set aside and counted.
+        results: the tables that will be written.
+        partition_by: the column by which Spark's tasks part each table of results; None: this
+            process writes each as one file.
 
     Raises:
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
@@ -67,37 +76,70 @@ def opened_traces(
     """
     columns = None if mapping is None else read_mapping(mapping)
     local = [one for one in roots if isinstance(one, Path)]
-    if len(local) < len(roots) or isinstance(out, Uri):
-        # What is to be done can be told only by Spark's file systems.
-        with spark_session(master, progress=progress) as session:
-            found = survey(reached(session, roots), columns, strict=strict)
-            with _output(out, found, overwrite, session) as folder:
+    if len(local) < len(roots) or partition_by is not None or isinstance(out, Uri | TableName):
+        # What is to be done can be told only by Spark's session.
+        catalog = any(isinstance(one, TableName) for one in (*roots, out))
+        with spark_session(master, progress=progress, catalog=catalog) as session:
+            found = _found(session, roots, tables, columns, strict)
+            with _output(out, found, overwrite, session, results, partition_by) as folder:
                 yield OpenedTraces(session, found, folder, strict)
         return
     found = survey(local, columns, strict=strict)
     rows = sum(trace.rows[table] for trace in found.traces for table in tables)
     with (
-        _output(out, found, overwrite) as folder,
+        _local_output(out, found, overwrite) as folder,
         spark_session(master, small=rows <= MOST_SMALL_ROWS, progress=progress) as session,
     ):
         yield OpenedTraces(session, found, folder, strict)
 
 
+def _found(
+    session: SparkSession,
+    roots: Sequence[Place],
+    tables: Sequence[str],
+    columns: ColumnMapping | None,
+    strict: bool,
+) -> Survey:
+    names = [one for one in roots if isinstance(one, TableName)]
+    if len(names) == len(roots):
+        return catalog_survey(session, names, tables, columns)
+    return survey(reached(session, roots), columns, strict=strict)
+
+
 @contextmanager
 def _output(
-    out: Place | None, found: Survey, overwrite: bool, session: SparkSession | None = None
+    out: Place | None,
+    found: Survey,
+    overwrite: bool,
+    session: SparkSession,
+    results: Sequence[str],
+    partition_by: str | None,
 ) -> Iterator[OutputFolder | None]:
-    """The folder to write into, if one is wanted; at a URI, the session has to reach it."""
-    folders = [trace.folder for trace in found.traces]
+    """The place to write into, if one is wanted, as the session reaches it."""
+    if isinstance(out, TableName):
+        database = CatalogOutput(session, str(out), overwrite, partition_by)
+        database.check(results)
+        yield database
+        return
     if isinstance(out, Uri):
-        assert session is not None, "for a URI there is a session"
         files = HadoopFiles(session)
-        check_uri_output(files, out, [str(one) for one in folders], overwrite)
-        with uri_output(files, out) as remote:
-            yield remote
-    elif out is not None:
-        check_output(out, folders, overwrite)
-        with output_folder(out) as local:
-            yield local
+        folders = [str(trace.folder) for trace in found.traces]
+        check_uri_output(files, out, folders, overwrite)
+        place: AbstractContextManager[Path | UriFolder | None] = uri_output(files, out)
+    else:
+        place = _local_output(out, found, overwrite)
+    with place as folder:
+        if folder is None or partition_by is None:
+            yield folder
+        else:
+            yield PartitionedFolder(session, partition_by, written_path(folder))
+
+
+@contextmanager
+def _local_output(out: Place | None, found: Survey, overwrite: bool) -> Iterator[Path | None]:
+    if isinstance(out, Path):
+        check_output(out, [trace.folder for trace in found.traces], overwrite)
+        with output_folder(out) as folder:
+            yield folder
     else:
         yield None

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from purgatory.analysis.catalog.task_output import TaskOutput
 from purgatory.analysis.errors import OutputError
 from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.analysis.uris.uri_folder import OutputFolder
@@ -136,15 +137,21 @@ def write_sorted(table: DataFrame, folder: OutputFolder, order: Order) -> pa.Tab
     Its rows are few beside those of the traces; nothing that grows with these is written so.
 
     Returns:
-        The rows that were written.
+        The rows that were written; none where Spark's tasks wrote them.
     """
+    if isinstance(folder, TaskOutput) and folder.partition_by is not None:
+        folder.save_sorted(table, order)
+        return table.limit(0).toArrow()
     rows = sorted_rows(table, order)
     write_table(rows, folder)
     return rows
 
 
 def write_table(rows: pa.Table, folder: OutputFolder) -> None:
-    """Write a table as one file of Parquet in a folder of its own."""
+    """Write a table as one file of Parquet in a folder of its own, or into the catalog."""
+    if isinstance(folder, TaskOutput):
+        folder.save_rows(rows)
+        return
     folder.mkdir()
     file = folder / "part-00000.parquet"
     if isinstance(file, Path):

@@ -36,7 +36,7 @@ def tell_waits(
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(roots, out, **how) as run:
+    with opened(roots, out, WAIT_ORDERS, **how) as run:
         table = waits(run.operations, window_us=window_us, by_topic=True, percentiles=percentiles)
         tables = {
             "waits": table.persist(),

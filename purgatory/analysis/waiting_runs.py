@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Unpack
@@ -17,7 +17,7 @@ from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.row_order import Order
 from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
-from purgatory.analysis.traces.quarantine import checked
+from purgatory.analysis.traces.quarantine import FOLDER, checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
 from purgatory.analysis.uris.places import Place
@@ -39,18 +39,21 @@ class Opened:
 
 
 @contextmanager
-def opened(roots: Sequence[Place], out: Place | None, **how: Unpack[Running]) -> Iterator[Opened]:
+def opened(
+    roots: Sequence[Place], out: Place | None, results: Iterable[str], **how: Unpack[Running]
+) -> Iterator[Opened]:
     """A session with the operations of all traces in some folders, and the folder to write into.
 
     Bad rows and files are counted, and written into `quarantine` there; reads all operations.
 
     Args:
         roots, out, how: as `opened_traces` takes them; `out` gets a folder of Parquet per table.
+        results: the tables that will be written.
 
     Raises:
         PipelineError: as `opened_traces` raises it.
     """
-    with opened_traces(roots, out, **how) as run:
+    with opened_traces(roots, out, results=(*results, FOLDER), **how) as run:
         traces = run.found.traces
         check = checked(
             run.session, run.found, ("operations",), folder=run.folder, strict=run.strict

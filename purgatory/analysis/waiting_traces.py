@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, local_folder, local_folders
+from purgatory.analysis.uris.places import Place, local_folder, local_folders, require_one_file
 from purgatory.analysis.waiting_results import OccupancyResults, WaitResults
 from purgatory.analysis.waiting_words import Exactness
 from purgatory.analysis.which_engine import Engine
@@ -21,18 +21,21 @@ def waits_of_traces(
     percentiles: Exactness = "exact",
     number: int = 10,
     master: str = "local[*]",
+    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> WaitResults:
     """Compute the tables `waits` and `slowest` of all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
+        roots: folders that are a trace each, or contain traces; for Spark also URIs of such,
+            or tables of a catalog.
         out: the folder to make, for Spark at a URI as well, with a folder of Parquet per table;
             None writes nothing.
         engine: what computes; only that one is imported.
         window_us, percentiles: as `waits_job.waits` has them.
         number: how many of the slowest operations of each run and purgatory.
         master: the Spark master; DuckDB has none.
+        partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
 
     Raises:
@@ -48,8 +51,10 @@ def waits_of_traces(
             percentiles=percentiles,
             number=number,
             master=master,
+            partition_by=partition_by,
             **how,
         )
+    require_one_file(partition_by)
     from purgatory.analysis.duckdb_engine import waiting_folders
 
     return waiting_folders.tell_waits(
@@ -69,6 +74,7 @@ def occupancy_of_traces(
     engine: Engine = "spark",
     number: int = 10,
     master: str = "local[*]",
+    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> OccupancyResults:
     """Compute what was parked over time in all traces in some folders.
@@ -83,7 +89,10 @@ def occupancy_of_traces(
     if engine == "spark":
         from purgatory.analysis import occupancy_results
 
-        return occupancy_results.tell_occupancy(roots, out, number=number, master=master, **how)
+        return occupancy_results.tell_occupancy(
+            roots, out, number=number, master=master, partition_by=partition_by, **how
+        )
+    require_one_file(partition_by)
     from purgatory.analysis.duckdb_engine import waiting_folders
 
     return waiting_folders.tell_occupancy(

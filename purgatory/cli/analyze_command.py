@@ -23,8 +23,9 @@ _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 
 def analyze(
-    traces: options.Traces,
     out: options.OutPlace,
+    traces: options.Traces = None,
+    from_table: options.FromTable = None,
     engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
@@ -45,9 +46,10 @@ def analyze(
     with one_line_errors("analyze", progress=progress if chosen == "spark" else False):
         from purgatory.analysis.analyze import analyze as analyze_traces
         from purgatory.analysis.uris.places import place
+        from purgatory.cli.given_places import given_traces
 
         analysis = analyze_traces(
-            [place(trace) for trace in traces],
+            given_traces(traces, from_table),
             place(out),
             engine=chosen,
             master=master,

@@ -26,8 +26,11 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
 def audit(
-    traces: options.Traces,
+    traces: options.Traces = None,
     out: options.OptionalOutPlace = None,
+    from_table: options.FromTable = None,
+    to_table: options.ToTable = None,
+    partition_by: options.PartitionBy = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,13 +60,14 @@ def audit(
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress if chosen == "spark" else False):
         from purgatory.analysis.audit_traces import audit_traces
-        from purgatory.analysis.uris.places import place
+        from purgatory.cli.given_places import given_output, given_traces
 
         audited = audit_traces(
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            given_traces(traces, from_table),
+            given_output(out, to_table),
             engine=chosen,
             master=master,
+            partition_by=partition_by,
             overwrite=overwrite,
             expect=expected,
             witnesses=witnesses,
@@ -71,7 +75,7 @@ def audit(
             mapping=mapping,
             strict=strict,
         )
-    _print(audited, out)
+    _print(audited, out or to_table)
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
 

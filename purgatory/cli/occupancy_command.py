@@ -23,8 +23,11 @@ _NOTHING = 1e-6
 
 
 def occupancy(
-    traces: options.Traces,
+    traces: options.Traces = None,
     out: options.OptionalOutPlace = None,
+    from_table: options.FromTable = None,
+    to_table: options.ToTable = None,
+    partition_by: options.PartitionBy = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
@@ -38,21 +41,22 @@ def occupancy(
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress if chosen == "spark" else False):
-        from purgatory.analysis.uris.places import place
         from purgatory.analysis.waiting_traces import occupancy_of_traces
+        from purgatory.cli.given_places import given_output, given_traces
 
         results = occupancy_of_traces(
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            given_traces(traces, from_table),
+            given_output(out, to_table),
             engine=chosen,
             number=hot_keys,
             master=master,
+            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
         )
-    _print(results, out)
+    _print(results, out or to_table)
 
 
 def _print(results: OccupancyResults, out: str | None) -> None:

@@ -14,7 +14,7 @@ from purgatory.cli.whole_number import whole_number
 # What is read and written.
 
 Traces = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="TRACE...",
         help="Folders of traces, or folders that contain some; for Spark also as URIs, such as "
@@ -22,8 +22,36 @@ Traces = Annotated[
     ),
 ]
 
+FromTable = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[TABLE=]NAME",
+        help="Read a trace's table from Spark's catalog, or all that a database of this name has; "
+        "may be given again.",
+        show_default=False,
+    ),
+]
+
+ToTable = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATABASE",
+        help="Write the tables of the results into this database of Spark's catalog.",
+        show_default=False,
+    ),
+]
+
+PartitionBy = Annotated[
+    Literal["run_id"] | None,
+    typer.Option(
+        help="Have Spark's tasks write the results, parted by this column: for many runs.",
+        show_default=False,
+    ),
+]
+
 _out = typer.Option(metavar="DIR", help="The folder to write the results into.")
 Out = Annotated[Path, _out]
+
 OutPlace = Annotated[str, _out]
 """A folder, or the URI of one."""
 

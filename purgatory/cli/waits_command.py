@@ -31,8 +31,11 @@ class Percentiles(StrEnum):
 
 
 def waits(
-    traces: options.Traces,
+    traces: options.Traces = None,
     out: options.OptionalOutPlace = None,
+    from_table: options.FromTable = None,
+    to_table: options.ToTable = None,
+    partition_by: options.PartitionBy = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
         Percentiles,
@@ -51,23 +54,24 @@ def waits(
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress if chosen == "spark" else False):
-        from purgatory.analysis.uris.places import place
         from purgatory.analysis.waiting_traces import waits_of_traces
+        from purgatory.cli.given_places import given_output, given_traces
 
         results = waits_of_traces(
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            given_traces(traces, from_table),
+            given_output(out, to_table),
             engine=chosen,
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
             master=master,
+            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
         )
-    _print(results, out)
+    _print(results, out or to_table)
 
 
 def _print(results: WaitResults, out: str | None) -> None:

@@ -44,8 +44,8 @@ def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path
         java = _configuration(master, tmp_path, small, "-Da=b").get("spark.driver.extraJavaOptions")
         assert "-Da=b" in str(java)
         assert "TieredStopAtLevel" not in str(java)
-    assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, tmp_path, small=True))
-    much = dict(_settings("local[*]", tmp_path, small=False))
+    assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, small=True))
+    much = dict(_settings("local[*]", small=False))
     assert int(much["spark.sql.shuffle.partitions"]) > 1
 
 

@@ -15,12 +15,14 @@ from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.opened_traces import Running, opened_traces
-from purgatory.analysis.result_folder import sorted_rows, write_sorted
+from purgatory.analysis.result_folder import sorted_rows, write_sorted, write_table
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
 from purgatory.analysis.uris.places import Place
 from purgatory.analysis.uris.uri_folder import OutputFolder
+
+_RESULTS = ("audit", "witnesses")
 
 
 def audit_traces(
@@ -43,7 +45,7 @@ def audit_traces(
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened_traces(roots, out, ("sends", "reads"), **how) as run:
+    with opened_traces(roots, out, ("sends", "reads"), results=_RESULTS, **how) as run:
         bad = checked(run.session, run.found, AUDITED, strict=run.strict).by_run()
         if run.folder is None:
             with trace_audit(run.session, run.found.traces, expect=expect, damaged=bad) as audited:
@@ -71,15 +73,14 @@ def write_audit(
     """Audit traces with an open session, and write `audit` and `witnesses` into a folder.
 
     Returns:
-        Both tables.
+        Both tables; of `witnesses`, no rows where Spark's tasks wrote them.
     """
     with trace_audit(
         session, traces, expect=expect, witnesses=witnesses, damaged=damaged
     ) as audited:
-        return (
-            write_sorted(audited.audit, folder / "audit", counts_order()),
-            write_sorted(audited.witnesses, folder / "witnesses", witnesses_order()),
-        )
+        rows = sorted_rows(audited.audit, counts_order())
+        write_table(rows, folder / "audit")
+        return rows, write_sorted(audited.witnesses, folder / "witnesses", witnesses_order())
 
 
 def trace_audit(

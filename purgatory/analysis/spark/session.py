@@ -83,6 +83,7 @@ def spark_session(
     java_options: str = "",
     settings: Mapping[str, str] | None = None,
     archive_to: Path | None = None,
+    catalog: bool = False,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
@@ -98,6 +99,7 @@ def spark_session(
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
             used; it uses no archive then.
+        catalog: tables of the catalog are used, so they are where Spark's own settings say.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -122,6 +124,8 @@ def spark_session(
         archive = archive_path(java_home, os.environ)
         of_archive = use(archive) if archive_to is None else make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
+        if not catalog:
+            configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         with no_repetitions():
             session = _start(configuration.setAll(list((settings or {}).items())), log)
         with (
@@ -315,17 +319,16 @@ def _configuration(master: str, folder: Path, small: bool, java_options: str) ->
     java_options += f" -Dlog4j2.configurationFile={log4j.as_uri()}"
     if small and master.startswith("local"):
         java_options += f" {_QUICK_START}"
-    configuration = SparkConf().setMaster(master).setAll(list(_settings(master, folder, small)))
+    configuration = SparkConf().setMaster(master).setAll(list(_settings(master, small)))
     return configuration.set("spark.driver.extraJavaOptions", java_options.strip())
 
 
-def _settings(master: str, folder: Path, small: bool) -> Iterator[tuple[str, str]]:
+def _settings(master: str, small: bool) -> Iterator[tuple[str, str]]:
     yield "spark.app.name", "purgatory analyze"
     yield "spark.sql.session.timeZone", "UTC"
     # Otherwise a file with columns of one name but for the case can't be read at all.
     yield "spark.sql.caseSensitive", "true"
     yield "spark.sql.parquet.compression.codec", "zstd"
-    yield "spark.sql.warehouse.dir", str(folder / "warehouse")
     yield "spark.ui.enabled", "false"
     yield "spark.ui.showConsoleProgress", "false"
     if is_on_loopback(master):

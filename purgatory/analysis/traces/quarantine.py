@@ -7,6 +7,7 @@ from collections.abc import Collection
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from purgatory.analysis.catalog.task_output import TaskOutput
 from purgatory.analysis.result_folder import write_table
 from purgatory.analysis.traces.quarantine_table import QUARANTINE
 from purgatory.analysis.traces.read_traces import quarantine_of, require_none
@@ -44,7 +45,11 @@ def checked(
         if strict:
             require_none(bad)
         if folder is not None:
-            bad.write.parquet(written_path(folder / FOLDER))
+            place = folder / FOLDER
+            if isinstance(place, TaskOutput):
+                place.save(bad)
+            else:
+                bad.write.parquet(written_path(place))
     return check
 
 

@@ -75,10 +75,26 @@ def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
     """
     path = folder / RUN_FILE
     if written_elsewhere and not path.exists():
-        return TraceHead(folder.name, folder.name, None, True, 0, (), None, None, None)
-    head = _load(path)
+        return head_of({}, folder.name, path, written_elsewhere=True)
+    return head_of(_load(path), folder.name, path, written_elsewhere=written_elsewhere)
+
+
+def head_of(
+    head: Mapping[str, Any], name: str, path: TracePath, *, written_elsewhere: bool
+) -> TraceHead:
+    """A head from its fields.
+
+    Args:
+        head: the fields.
+        name: the run's id where they have none.
+        path: where they are from.
+        written_elsewhere: as `read_head` has it.
+
+    Raises:
+        TraceError: a field is not of the type that it must be of.
+    """
     if written_elsewhere:
-        run_id = head.get("run_id", folder.name)
+        run_id = head.get("run_id", name)
         head = {"scenario": run_id, "seed": None, "complete": True, "duration_ms": 0, **head}
         head["run_id"] = run_id
     complete = field(head, "complete", bool, path)

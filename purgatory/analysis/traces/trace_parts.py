@@ -108,6 +108,21 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
         reason = str(error).splitlines()[0]
         raise PartError(f"{path}: can't be read as Parquet: {reason}", "torn file") from error
     found = {column.name: _spark_kind(column.type) for column in schema}
+    return part_of(path, table, sources, found, rows)
+
+
+def part_of(
+    path: TracePath,
+    table: str,
+    sources: Mapping[str, Source],
+    found: Mapping[str, str],
+    rows: int | None,
+) -> Part:
+    """A file, or a table of a catalog, by the columns that were found and their types.
+
+    Raises:
+        PartError: a column is missing, or of another type.
+    """
     kinds: dict[str, str] = {}
     for column, kind in TABLES[table].items():
         source = sources[column]
@@ -125,7 +140,7 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     return Part(path, rows, tuple(kinds.items()), twin)
 
 
-def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int) -> None:
+def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int | None) -> None:
     right = found == kind
     if kind in _WHOLE:
         number = found.startswith("decimal") or found in ("float", "double")

@@ -23,7 +23,7 @@ from purgatory.analysis.traces.column_mapping import sources_of
 from purgatory.analysis.traces.quarantine_table import MOST_CONTENT, QUARANTINE
 from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
 from purgatory.analysis.traces.survey import Trace, spark_path
-from purgatory.analysis.uris.listed_path import TracePath
+from purgatory.analysis.uris.listed_path import CatalogTable, TracePath
 from purgatory.trace.trace_schema import TABLES
 
 CHECKED = "run_id string, table string, reason string, end_us bigint"
@@ -35,10 +35,14 @@ _Kinds = tuple[tuple[str, str], ...] | None
 
 @dataclass(frozen=True)
 class _Files:
-    """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
+    """Files that are read together, and the run of each; `kinds` is None for lines of JSON.
+
+    A table of a catalog is one such file, whose rows say themselves of which run they are.
+    """
 
     kinds: _Kinds
     run_of: Mapping[TracePath, str]
+    table: CatalogTable | None = None
 
     @property
     def only_run(self) -> str | None:
@@ -61,12 +65,17 @@ class TableRows:
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
         together: dict[_Kinds, dict[TracePath, str]] = {}
+        catalog: dict[TracePath, _Files] = {}
         for trace in traces:
             for part in trace.files[table]:
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
-                together.setdefault(part.kinds, {})[part.path] = trace.run_id
+                if isinstance(part.path, CatalogTable):
+                    catalog.setdefault(part.path, _Files(part.kinds, {part.path: ""}, part.path))
+                else:
+                    together.setdefault(part.kinds, {})[part.path] = trace.run_id
         self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
+        self._files += catalog.values()
 
     def good(self) -> DataFrame:
         """The rows in which nothing is wrong, with the columns of the schema."""
@@ -122,15 +131,22 @@ class TableRows:
                 f.col("_metadata.file_block_start").alias("_block"),
                 f.monotonically_increasing_id().alias("_id"),
             )
+        columns = [f.col(quoted(name)) for name, _ in files.kinds]
+        content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
+        if files.table is not None:
+            place = [
+                f.lit(str(files.table)).alias("_uri"),
+                content.alias("_content"),
+                f.lit(None).cast("bigint").alias("_line"),
+            ]
+            return self._session.table(str(files.table)).select(*columns, *place)
         kinds = spark_columns(dict(files.kinds))
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
-        columns = [f.col(quoted(name)) for name, _ in files.kinds]
         place = []
         if placed or files.only_run is None:
             place.append(f.col("_metadata.file_path").alias("_uri"))
         if placed:
-            content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
             place.append(content.alias("_content"))
             place.append((f.col("_metadata.row_index") + 1).alias("_line"))
         return raw.select(*columns, *place)
@@ -192,6 +208,8 @@ class TableRows:
 
     def _with_run(self, files: _Files, rows: DataFrame, placed: bool) -> DataFrame:
         """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
+        if files.table is not None:
+            return rows.withColumns({"_run": f.col("run_id"), "_file": f.lit(str(files.table))})
         if files.only_run is not None and not placed:
             return rows.withColumn("_run", f.lit(files.only_run))
         known = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]

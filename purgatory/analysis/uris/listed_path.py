@@ -26,7 +26,9 @@ class ListedPath:
         text: its URI.
     """
 
-    def __init__(self, files: HadoopFiles, folders: Mapping[str, _Entries], text: str) -> None:
+    def __init__(
+        self, files: HadoopFiles | None, folders: Mapping[str, _Entries], text: str
+    ) -> None:
         self._files, self._folders, self._text = files, folders, text
 
     def __str__(self) -> str:
@@ -80,6 +82,7 @@ class ListedPath:
         size_bytes = self._size_bytes()
         if size_bytes is None:
             raise FileNotFoundError(f"{self._text}: there is no such file")
+        assert self._files is not None, "what is listed can be opened"
         return self._files.open(self._text, size_bytes)
 
     def read_text(self, encoding: str) -> str:
@@ -93,12 +96,19 @@ class ListedPath:
         Raises:
             OSError: it is not whole.
         """
-        if self._size_bytes():
+        if self._files is not None and self._size_bytes():
             self._files.check_gzip(self._text)
 
     def _size_bytes(self) -> int | None:
         folder, _, name = self._text.rpartition("/")
         return self._folders.get(folder, {}).get(name)
+
+
+class CatalogTable(ListedPath):
+    """A table of a catalog in the place of a file: a path at which there is nothing to list."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(None, {}, name)
 
 
 TracePath = Path | ListedPath

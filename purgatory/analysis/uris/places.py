@@ -1,4 +1,4 @@
-"""Where traces are and results go: folders of this machine, or URIs for Spark's file systems."""
+"""Where traces are and results go: folders of this machine, URIs, or tables of a catalog."""
 
 from __future__ import annotations
 
@@ -26,10 +26,23 @@ class Uri:
         return Uri(f"{self.text.rstrip('/')}/{name}")
 
 
-Place = Path | Uri
+@dataclass(frozen=True)
+class TableName:
+    """A table of a catalog of Spark, or a database; as `TABLE=NAME`, a table in place of one."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> TableName:
+        return TableName(f"{self.text}.{name}")
 
 
-def place(text: str) -> Place:
+Place = Path | Uri | TableName
+
+
+def place(text: str) -> Path | Uri:
     """What a text names: a URI with any scheme but `file`, or a folder of this machine.
 
     Raises:
@@ -52,12 +65,12 @@ def local_folder(one: Place) -> Path:
     """A place for what reads and writes this machine's folders alone.
 
     Raises:
-        PipelineError: it is a URI.
+        PipelineError: it is something else.
     """
-    if isinstance(one, Uri):
+    if not isinstance(one, Path):
         raise PipelineError(
-            f"{one}: DuckDB takes folders of this machine; for a URI take --engine spark, which "
-            "needs Java and pip install 'kafka-purgatory[spark]'"
+            f"{one}: DuckDB takes folders of this machine; for a URI or a catalog's table take "
+            "--engine spark, which needs Java and pip install 'kafka-purgatory[spark]'"
         )
     return one
 
@@ -65,3 +78,13 @@ def local_folder(one: Place) -> Path:
 def local_folders(places: Sequence[Place]) -> list[Path]:
     """Several such places."""
     return [local_folder(one) for one in places]
+
+
+def require_one_file(partition_by: str | None) -> None:
+    """Refuse what DuckDB has not.
+
+    Raises:
+        PipelineError: tables of results shall be parted by a column.
+    """
+    if partition_by is not None:
+        raise PipelineError("--partition-by: DuckDB writes one file; take --engine spark")

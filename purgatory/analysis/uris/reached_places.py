@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.uris.hadoop_files import HadoopFiles
 from purgatory.analysis.uris.listed_path import TracePath, listed
-from purgatory.analysis.uris.places import Place, Uri
+from purgatory.analysis.uris.places import Place, TableName, Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,12 @@ def reached(session: SparkSession, places: Sequence[Place]) -> list[TracePath]:
     Raises:
         TraceError: nothing is there, or nothing can be reached there.
     """
-    return [_listed(session, one) if isinstance(one, Uri) else one for one in places]
+    found: list[TracePath] = []
+    for one in places:
+        if isinstance(one, TableName):
+            raise TraceError(f"{one}: is a table; give tables alone, or folders and URIs alone")
+        found.append(_listed(session, one) if isinstance(one, Uri) else one)
+    return found
 
 
 def _listed(session: SparkSession, uri: Uri) -> TracePath:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from purgatory.analysis.catalog.task_output import TaskOutput
+
 if TYPE_CHECKING:
     from purgatory.analysis.uris.hadoop_files import HadoopFiles
 
@@ -34,10 +36,10 @@ class UriFolder:
         self.write_bytes(content.encode(encoding))
 
 
-OutputFolder = Path | UriFolder
+OutputFolder = Path | UriFolder | TaskOutput
 """Where results are written into."""
 
 
-def written_path(place: OutputFolder) -> str:
+def written_path(place: Path | UriFolder) -> str:
     """A place as Spark takes it to write there: local files have a scheme too."""
     return f"file:{place}" if isinstance(place, Path) else str(place)

@@ -1,0 +1,1 @@
+"""Traces and results as tables of a catalog of Spark."""
