@@ -43,7 +43,7 @@ def analyze(
 ) -> None:
     """Analyze traces: how long requests waited, and how many did at each time, as a page too."""
     chosen = chosen_engine("analyze", engine)
-    with one_line_errors("analyze", progress=progress if chosen == "spark" else False):
+    with one_line_errors("analyze", progress=progress, engine=chosen):
         from purgatory.analysis.analyze import analyze as analyze_traces
         from purgatory.analysis.uris.places import place
         from purgatory.cli.given_places import given_traces

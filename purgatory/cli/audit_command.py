@@ -58,7 +58,7 @@ def audit(
                 param_hint="--expect",
             )
     chosen = chosen_engine("audit", engine)
-    with one_line_errors("audit", progress=progress if chosen == "spark" else False):
+    with one_line_errors("audit", progress=progress, engine=chosen):
         from purgatory.analysis.audit_traces import audit_traces
         from purgatory.cli.given_places import given_output, given_traces
 

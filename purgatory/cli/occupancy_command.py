@@ -40,7 +40,7 @@ def occupancy(
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     chosen = chosen_engine("occupancy", engine)
-    with one_line_errors("occupancy", progress=progress if chosen == "spark" else False):
+    with one_line_errors("occupancy", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import occupancy_of_traces
         from purgatory.cli.given_places import given_output, given_traces
 

@@ -8,31 +8,37 @@ from contextlib import contextmanager
 
 import typer
 
+from purgatory.analysis.which_engine import Engine
 from purgatory.cli.exit_status import INTERRUPTED, status_of
 
 
 @contextmanager
 def one_line_errors(
-    command: str, kept: str = "nothing was written", *, progress: bool | None = False
+    command: str,
+    kept: str = "nothing was written",
+    *,
+    progress: bool | None = False,
+    engine: Engine = "spark",
 ) -> Iterator[None]:
     """End the command with one line where a person can mend it, or has stopped it.
 
     Args:
         command: its name.
         kept: what is said of the results after Ctrl-C or SIGTERM.
-        progress: show from here on that Spark starts; None does so on a terminal only.
+        progress: show from here on that it starts; None does so on a terminal only.
+        engine: what starts.
 
     Raises:
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
             SIGTERM.
     """
     from purgatory.analysis.errors import PipelineError
-    from purgatory.analysis.spark.starting import end_start, show_start
+    from purgatory.analysis.starting import end_start, show_start
     from purgatory.analysis.termination import TERMINATED, ended_by_sigterm
 
     try:
         with ended_by_sigterm():
-            show_start(progress)
+            show_start(progress, {"spark": "Spark", "duckdb": "DuckDB"}[engine])
             try:
                 yield
             finally:

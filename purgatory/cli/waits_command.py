@@ -53,7 +53,7 @@ def waits(
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     chosen = chosen_engine("waits", engine)
-    with one_line_errors("waits", progress=progress if chosen == "spark" else False):
+    with one_line_errors("waits", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import waits_of_traces
         from purgatory.cli.given_places import given_output, given_traces
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
+from purgatory.analysis.progress_display import Estimate, HowFar, displayed
 from purgatory.analysis.spark.progress import (
     ConnectSource,
     Progress,
@@ -20,7 +26,7 @@ from purgatory.analysis.spark.progress import (
     counted,
     shown_progress,
 )
-from purgatory.analysis.spark.starting import end_start, show_start
+from purgatory.analysis.starting import end_start, show_start
 
 
 class Terminal(io.StringIO):
@@ -123,7 +129,7 @@ def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) 
     assert last is not None
     assert int(last[1]) >= 2
     assert int(last[2]) >= 8
-    assert not [thread for thread in threading.enumerate() if thread.name == "spark-progress"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
 
 
 @pytest.mark.spark
@@ -187,3 +193,92 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
     assert "0 of 0" not in drawn
     end_start()
     assert terminal.getvalue() == drawn
+
+
+def test_what_is_left_is_estimated_from_what_is_done() -> None:
+    estimate = Estimate()
+    assert estimate.left(HowFar(), 100.0) == ""
+    assert estimate.left(HowFar("0 of 8", 0, 8), 110.0) == ""
+    assert estimate.left(HowFar("2 of 8", 2, 8), 120.0) == ", about 1 min 0 s left"
+    assert estimate.left(HowFar("6 of 8", 6, 8), 120.0) == ", about 7 s left"
+    assert estimate.left(HowFar("6 of 8000", 6, 8_000), 160.0) == ", about 22 h 12 min left"
+    assert estimate.left(HowFar("8 of 8", 8, 8), 130.0) == ""
+
+
+def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
+    estimate = Estimate()
+    estimate.left(HowFar("90 %", 90, 100), 100.0)
+    assert estimate.left(HowFar("10 %", 10, 100), 200.0) == ", about 1 s left"
+    assert estimate.left(HowFar("50 %", 50, 100), 230.0) == ", about 30 s left"
+
+
+def test_lines_tell_what_is_left_but_for_the_last() -> None:
+    told, told_once = io.StringIO(), threading.Event()
+    steps = iter([HowFar("1 of 4", 1, 4), HowFar("2 of 4", 2, 4)])
+
+    def ask() -> HowFar:
+        found = next(steps, HowFar("4 of 4", 4, 4))
+        if found.done == 4:
+            told_once.set()
+        return found
+
+    with displayed("Some engine", ask, True, told):
+        assert told_once.wait(60)
+    first, *_, last = told.getvalue().splitlines()
+    assert re.fullmatch(r"Some engine: 1 of 4(, about .* left)?", first)
+    assert last == "Some engine: 4 of 4"
+
+
+def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> None:
+    told, asked = io.StringIO(), threading.Event()
+    steps = iter([HowFar("1 of 4", 1, 4)])
+
+    def ask() -> HowFar | None:
+        found = next(steps, None)
+        if found is None:
+            asked.set()
+        return found
+
+    with displayed("Some engine", ask, True, told):
+        assert asked.wait(60)
+    assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
+
+
+def test_a_step_of_duckdb_is_shown_on_standard_error_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with duckdb_connection(progress=True) as connection:
+        connection.execute("SET threads = 1")
+        connection.execute("CREATE TABLE numbers AS SELECT range AS n FROM range(1000000)")
+        give_up_s, said, results = time.monotonic() + 100, "", ""
+        while "% of this step done" not in said:
+            assert time.monotonic() < give_up_s
+            connection.execute("SELECT count(DISTINCT hash(n)) FROM numbers").fetchall()
+            if connection.sql("FROM numbers").count("n").fetchall()[0][0] < 20_000_000:
+                connection.execute("INSERT INTO numbers SELECT n + 1 FROM numbers")
+            out, err = capfd.readouterr()
+            said, results = said + err, results + out
+    assert said.startswith("DuckDB: ")
+    assert results == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_on_a_terminal_the_start_is_there_before_the_engine(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, "-m", "purgatory", "waits", str(tmp_path / "empty")]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [*command, "--engine", engine])
+    shown = b""
+    try:
+        while b"starting" not in shown:
+            shown += os.read(terminal, 65_536)
+        mapped = Path(f"/proc/{child}/maps").read_text()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(terminal)
+    assert {"spark": b"Spark", "duckdb": b"DuckDB"}[engine] in shown
+    assert "_duckdb" not in mapped
+    assert "pyarrow" not in mapped

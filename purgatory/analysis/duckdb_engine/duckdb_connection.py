@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
+from purgatory.analysis.progress_display import HowFar, displayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 
 MEMORY_SHARE = 0.6
 """How much of the machine's memory a job may take."""
+_WHOLE = 100
 
 
 @contextmanager
-def duckdb_connection(*, progress: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with nothing in it; what it spilled is removed at the end of the block.
 
     Args:
-        progress: show a bar on standard error for what takes more than two seconds.
+        progress: show on standard error how far the statement at hand is; None does so on a
+            terminal only.
 
     Raises:
         SessionError: DuckDB is not installed, or has no place or memory left.
@@ -47,12 +50,19 @@ def duckdb_connection(*, progress: bool = False) -> Iterator[duckdb.DuckDBPyConn
         connection.execute("SET temp_directory = ?", [folder])
         connection.execute("SET preserve_insertion_order = true")
         connection.execute("SET TimeZone = 'UTC'")
-        if progress:
-            connection.execute("SET enable_progress_bar = true")
+        # The bar of its own would go to standard output, between the results.
+        connection.execute("SET enable_progress_bar = true")
+        connection.execute("SET enable_progress_bar_print = false")
         try:
-            yield connection
+            with displayed("DuckDB", lambda: _far(connection), progress):
+                yield connection
         except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
             raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
+
+
+def _far(connection: duckdb.DuckDBPyConnection) -> HowFar:
+    done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+    return HowFar(f"{done:.0f} % of this step done", done, _WHOLE) if done > 0 else HowFar()
 
 
 def memory_bytes() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,10 +62,9 @@ def opened_tables(
         check_output(out, [trace.folder for trace in found.traces], overwrite)
     wanted = [] if out is None else ["--out", str(out)]
     require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted])
-    shown = sys.stderr.isatty() if progress is None else progress
     with (
         nullcontext() if out is None else output_folder(out) as folder,
-        duckdb_connection(progress=shown) as connection,
+        duckdb_connection(progress=progress) as connection,
     ):
         read = read_tables(connection, found, tables)
         if strict:

@@ -1,33 +1,25 @@
 """How far the jobs of a Spark session are: stages and tasks, on standard error while they run.
 
-On a terminal, one line with a bar is kept up to date and taken away at the end. Elsewhere a plain
-line comes every few seconds, and one at the end with the totals, so that a log stays readable.
-
 Only what Spark has begun is known: it plans a query stage by stage, so the number of all tasks
-grows while it runs. A thread of its own asks four times a second, which costs next to nothing.
+grows while it runs.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from py4j.protocol import Py4JError
 
+from purgatory.analysis.progress_display import HowFar, displayed, is_shown
 from purgatory.analysis.spark.connect import is_connect
-from purgatory.analysis.spark.starting import end_start
 
 if TYPE_CHECKING:
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
-
-_POLL_S = 0.25
-_LINE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,23 +56,20 @@ def shown_progress(
         shown: None shows it on a terminal only; True also elsewhere, as plain lines; False never.
         to: where to; standard error by default.
     """
-    end_start()
-    stream = sys.stderr if to is None else to
-    terminal = stream.isatty()
-    if shown is False or (shown is None and not terminal):
+    # Unless it is shown, nothing is asked of the session.
+    with (
+        _source(session) if is_shown(shown, to) else nullcontext(_NOTHING) as source,
+        displayed("Spark", lambda: _far(source), shown, to),
+    ):
         yield
-        return
-    with _source(session) as source, _display(stream, terminal) as show:
-        stopped = threading.Event()
-        watcher = threading.Thread(
-            target=_watch, args=(source, show, stopped), name="spark-progress", daemon=True
-        )
-        watcher.start()
-        try:
-            yield
-        finally:
-            stopped.set()
-            watcher.join(10 * _POLL_S)
+
+
+def _far(source: Source) -> HowFar | None:
+    try:
+        found = source.progress()
+    except (Py4JError, OSError):
+        return None
+    return HowFar(str(found), found.tasks_done, found.tasks)
 
 
 class StatusTrackerSource:
@@ -144,6 +133,9 @@ class ConnectSource:
         return counted(list(self._stages.values()))
 
 
+_NOTHING = ConnectSource()
+
+
 def counted(stages: Sequence[tuple[int, int]]) -> Progress:
     """The sums over stages, each given as its tasks and how many of them are done."""
     return Progress(
@@ -166,65 +158,3 @@ def _source(session: SparkSession) -> Iterator[Source]:
         yield source
     finally:
         session.removeProgressHandler(handler)
-
-
-def _watch(
-    source: Source, show: Callable[[Progress, bool], None], stopped: threading.Event
-) -> None:
-    last = Progress()
-    while True:
-        ended = stopped.wait(_POLL_S)
-        try:
-            last = source.progress()
-        except (Py4JError, OSError):
-            # The session broke off; its caller tells what there is to say.
-            ended = True
-        show(last, ended)
-        if ended:
-            return
-
-
-@contextmanager
-def _display(stream: TextIO, terminal: bool) -> Iterator[Callable[[Progress, bool], None]]:
-    if terminal:
-        with _bar(stream) as show:
-            yield show
-    else:
-        yield _lines(stream)
-
-
-@contextmanager
-def _bar(stream: TextIO) -> Iterator[Callable[[Progress, bool], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("Spark"), BarColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, TimeElapsedColumn(), console=Console(file=stream), transient=True) as bar:
-        row = bar.add_task("starting", total=None)
-
-        def show(progress: Progress, ended: bool) -> None:
-            bar.update(
-                row,
-                description=str(progress) if progress.stages else "planning",
-                completed=progress.tasks_done,
-                total=progress.tasks or None,
-            )
-
-        yield show
-
-
-def _lines(stream: TextIO) -> Callable[[Progress, bool], None]:
-    """Show by lines: at the first task, then at most one in some seconds, and the last word."""
-    from time import monotonic
-
-    written = Progress()
-    next_s = 0.0
-
-    def show(progress: Progress, ended: bool) -> None:
-        nonlocal written, next_s
-        if ended or (progress != written and monotonic() >= next_s):
-            print(f"Spark: {progress}", file=stream, flush=True)
-            written, next_s = progress, monotonic() + _LINE_S
-
-    return show

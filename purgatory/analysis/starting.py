@@ -1,4 +1,4 @@
-"""That a command is starting, on standard error, until Spark tells how far it is.
+"""That a command is starting, on standard error, until its engine tells how far it is.
 
 Ground rules: nothing here takes long to import, for Spark's own modules and its Java take most of
 a start; one command at a time shows its start.
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 _shown: list[Progress] = []
 
 
-def show_start(shown: bool | None) -> None:
-    """Show that Spark is starting: a bar on a terminal, until `end_start`; elsewhere a line.
+def show_start(shown: bool | None, engine: str = "Spark") -> None:
+    """Show that an engine is starting: a bar on a terminal, until `end_start`; elsewhere a line.
 
     Args:
+        engine: its name.
         shown: None shows it on a terminal only; True also elsewhere; False never.
     """
     stream = sys.stderr
@@ -26,12 +27,12 @@ def show_start(shown: bool | None) -> None:
     if shown is False or (shown is None and not terminal):
         return
     if not terminal:
-        print("Spark: starting", file=stream, flush=True)
+        print(f"{engine}: starting", file=stream, flush=True)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("Spark"), BarColumn(), TextColumn("starting"), TimeElapsedColumn())
+    columns = (TextColumn(engine), BarColumn(), TextColumn("starting"), TimeElapsedColumn())
     bar = Progress(*columns, console=Console(file=stream), transient=True)
     bar.add_task("starting", total=None)
     bar.start()
