@@ -2,14 +2,8 @@
 
 A producer gets its id and epoch here, says which partitions its transaction concerns, and ends it.
 The end is decided by a record, and then told to the leaders of all partitions by markers; when the
-last one is written, that is recorded, and the next transaction may begin. What waits, waits in two
-purgatories on a `TransactionKey`:
-
-    TransactionMarker    the answer to the end of a transaction, until its markers are written
-                         (`DelayedMarkers`), and what failed, until it is tried again
-                         (`DelayedRetry`)
-    TransactionTimeout   a transaction until it lasts too long and is aborted, a transactional id
-                         until it is forgotten (`DelayedDeadline`)
+last one is written, that is recorded, and the next transaction may begin (`transaction_progress`).
+What waits, waits in two purgatories on a `TransactionKey`.
 
 Ground rules
 ------------
@@ -24,17 +18,13 @@ Ground rules
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection
-from functools import partial
 
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction
 from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.replica_role import NO_LEADER
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.coordinated_ids import CoordinatedIds
 from purgatory.kafka.transactions.marker_routes import MarkerRoutes
@@ -48,6 +38,7 @@ from purgatory.kafka.transactions.transaction_answers import (
     TransactionListing,
 )
 from purgatory.kafka.transactions.transaction_config import TransactionConfig
+from purgatory.kafka.transactions.transaction_progress import TransactionProgress
 from purgatory.kafka.transactions.transaction_record import (
     TRANSACTIONS_TOPIC,
     TransactionRecord,
@@ -57,11 +48,8 @@ from purgatory.kafka.transactions.transaction_state import DECIDED, TransactionS
 from purgatory.kafka.transactions.transaction_steps import (
     BY_LEADERS,
     BY_PRODUCERS,
-    HOW_OF,
     check_expected,
     check_producer,
-    completed,
-    fenced,
     initialized,
     is_ended,
     is_ended_anew,
@@ -70,16 +58,6 @@ from purgatory.kafka.transactions.transaction_steps import (
     prepared_anew,
     with_partitions,
 )
-from purgatory.kafka.transactions.transaction_waits import (
-    DelayedDeadline,
-    DelayedMarkers,
-    DelayedRetry,
-)
-
-_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""A leader that answers so to a marker has heard of a later coordinator or producer."""
-
-_log = Logger("purgatory.kafka")
 
 
 class TransactionCoordinator:
@@ -114,12 +92,20 @@ class TransactionCoordinator:
         self.config = config
         self.markers = new_purgatory("TransactionMarker")
         self.timeouts = new_purgatory("TransactionTimeout")
-        self._codec = codec
         self._routes = routes
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
-        self._on_record = on_record or _pass_over
         self._ids = CoordinatedIds(manager, codec, state_partitions)
+        self._progress = TransactionProgress(
+            self._ids,
+            config,
+            codec,
+            routes,
+            self.markers,
+            self.timeouts,
+            now_ms,
+            on_record,
+        )
 
     @property
     def purgatories(self) -> list[DelayedOperationPurgatory]:
@@ -147,26 +133,10 @@ class TransactionCoordinator:
             return
         if known_epoch is not None:
             for transaction in self._ids.unload(partition):
-                self._forget(transaction)
+                self._progress.forget(transaction)
         if leads:
             for transaction in self._ids.load(partition, leader_epoch):
-                self._take_up(transaction)
-
-    def _take_up(self, transaction: Transaction) -> None:
-        self._on_record(transaction.transactional_id, transaction.record)
-        if transaction.record.state in DECIDED:
-            self._try_again_soon(transaction)
-        else:
-            self._wait_for_deadline(transaction)
-
-    def _forget(self, transaction: Transaction) -> None:
-        """End all waits of a transactional id that is coordinated here no more."""
-        transaction.settle(transaction.record._replace(state=TransactionState.DEAD))
-        self._tell_changed(transaction)
-
-    def _tell_changed(self, transaction: Transaction) -> None:
-        self.markers.check_and_complete(transaction.key)
-        self.timeouts.check_and_complete(transaction.key)
+                self._progress.take_up(transaction)
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
         """Return what is known of a transactional id, for the one producer that may use it.
@@ -237,7 +207,7 @@ class TransactionCoordinator:
         if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
             if expected is not None:
                 check_producer(transaction.record, expected)
-            self._fence_and_abort(
+            self._progress.fence_and_abort(
                 transaction,
                 lambda code: respond(InitAnswer(code or ErrorCode.CONCURRENT_TRANSACTIONS)),
             )
@@ -252,7 +222,7 @@ class TransactionCoordinator:
             else:
                 respond(InitAnswer(code))
 
-        self._write(transaction, initial, stored)
+        self._progress.write(transaction, initial, stored)
 
     def add_partitions(
         self,
@@ -302,7 +272,7 @@ class TransactionCoordinator:
         if record is transaction.record:
             stored(ErrorCode.NONE)
         else:
-            self._write(transaction, record, stored)
+            self._progress.write(transaction, record, stored)
 
     def verify_partitions(
         self,
@@ -375,7 +345,9 @@ class TransactionCoordinator:
         if ended:
             respond(ErrorCode.NONE)
         else:
-            self._decide(transaction, prepared(transaction.record, how, self._now_ms()), respond)
+            self._progress.decide(
+                transaction, prepared(transaction.record, how, self._now_ms()), respond
+            )
 
     def end_anew(
         self,
@@ -412,165 +384,7 @@ class TransactionCoordinator:
         if ended:
             told(ErrorCode.NONE)
         else:
-            self._decide(transaction, record, told)
-
-    # The parts of these.
-
-    def _write(
-        self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
-    ) -> None:
-        """Let a record hold once it is replicated."""
-        transaction.begin(record.state)
-        gone = record.state is TransactionState.DEAD
-
-        def stored(code: ErrorCode) -> None:
-            if not self._ids.is_known(transaction):
-                respond(ErrorCode.NOT_COORDINATOR)
-                return
-            transaction.settle(record if code is ErrorCode.NONE else None)
-            if code is ErrorCode.NONE:
-                self._on_record(transaction.transactional_id, record)
-            self._tell_changed(transaction)
-            if code is ErrorCode.NONE and not gone:
-                self._wait_for_deadline(transaction)
-            respond(code)
-
-        self._ids.append(transaction, None if gone else record, stored)
-
-    def _decide(
-        self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
-    ) -> None:
-        def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE:
-                respond(code)
-                return
-            waiting = DelayedMarkers(transaction, self.config.marker_wait_ms, respond)
-            self._send_markers(transaction)
-            self.markers.try_complete_else_watch(waiting, [transaction.key])
-
-        self._write(transaction, decision, stored)
-
-    def _fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
-        """Abort on the coordinator's own account: the producer may do nothing more."""
-
-        def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
-                self._wait_for_deadline(transaction)
-            respond(code)
-
-        if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
-            transaction.settle(fenced(transaction.record))
-            self._tell_changed(transaction)
-        abort = prepared(transaction.record, EndTransaction.ABORT, self._now_ms())
-        self._decide(transaction, abort, decided)
-
-    # Markers.
-
-    def _send_markers(self, transaction: Transaction) -> None:
-        record = transaction.record
-        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for one in sorted(transaction.unmarked - transaction.in_flight):
-            leader = self._routes.leader_of(one)
-            if leader is None:
-                transaction.unmarked.discard(one)  # its topic was deleted
-            elif leader != NO_LEADER:
-                by_leader[leader].append(one)
-                transaction.in_flight.add(one)
-        producer = ProducerIdentity(record.producer_id, record.producer_epoch)
-        how = HOW_OF[record.state]
-        for leader, partitions in by_leader.items():
-            marker = self._codec.marker(producer, how, transaction.coordinator_epoch)
-            self._routes.send_markers(
-                leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
-            )
-        if not by_leader:
-            self._go_on(transaction)
-
-    def _marked(self, transaction: Transaction, answers: Codes) -> None:
-        if not self._ids.is_known(transaction):
-            return
-        transaction.in_flight -= answers.keys()
-        fenced_by = {code.name for code in answers.values() if code in _FENCED}
-        if fenced_by:
-            # Another one is to end it: a later coordinator, or the producer's next epoch.
-            _log.error(
-                "markers_fenced",
-                transactional_id=transaction.transactional_id,
-                codes=sorted(fenced_by),
-            )
-            return
-        for one, code in answers.items():
-            if code is ErrorCode.NONE:
-                transaction.unmarked.discard(one)
-        self._go_on(transaction)
-
-    def _go_on(self, transaction: Transaction) -> None:
-        """Complete a transaction whose markers are all written, or have the rest tried again."""
-        if transaction.in_flight or transaction.pending is not None:
-            return
-        if transaction.unmarked:
-            self._try_again_soon(transaction)
-            return
-
-        def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
-                self._try_again_soon(transaction)
-
-        self._write(transaction, completed(transaction.record, self._now_ms()), stored)
-
-    def _try_again_soon(self, transaction: Transaction) -> None:
-        retry = DelayedRetry(transaction, self.config.retry_ms, self)
-        self.markers.try_complete_else_watch(retry, [transaction.key])
-
-    def try_again(self, transaction: Transaction) -> None:
-        """Send the markers that are missing, once the decision is sure to last."""
-        if not self._ids.is_known(transaction):
-            return
-        if self._ids.may_tell(transaction):
-            self._send_markers(transaction)
-        else:
-            self._try_again_soon(transaction)
-
-    # Time.
-
-    def _wait_for_deadline(self, transaction: Transaction) -> None:
-        record = transaction.record
-        if record.state in DECIDED:
-            return
-        if record.state is TransactionState.ONGOING:
-            # Clocks differ between brokers, and are set back.
-            lasted_ms = max(0, self._now_ms() - record.start_ms)
-            delay_ms = max(self.config.retry_ms, record.timeout_ms - lasted_ms)
-        elif record.state is TransactionState.PREPARE_EPOCH_FENCE:
-            delay_ms = self.config.retry_ms
-        else:
-            delay_ms = self.config.id_expiration_ms
-        waiting = DelayedDeadline(transaction, delay_ms, self)
-        self.timeouts.try_complete_else_watch(waiting, [transaction.key])
-
-    def time_up(self, transaction: Transaction) -> None:
-        """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
-        if not self._ids.is_known(transaction):
-            return
-        if transaction.pending is not None:
-            self._wait_for_deadline(transaction)
-            return
-        record = transaction.record
-        if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
-            _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
-            self._fence_and_abort(transaction, _ignore)
-        else:
-            self._expire(transaction)
-
-    def _expire(self, transaction: Transaction) -> None:
-        def stored(code: ErrorCode) -> None:
-            if code is ErrorCode.NONE:
-                self._ids.drop(transaction)
-            elif self._ids.is_known(transaction):
-                self._wait_for_deadline(transaction)
-
-        dead = transaction.record._replace(state=TransactionState.DEAD)
-        self._write(transaction, dead, stored)
+            self._progress.decide(transaction, record, told)
 
     # Looking.
 
@@ -601,11 +415,3 @@ class TransactionCoordinator:
 def _to_leader(code: ErrorCode) -> ErrorCode:
     """The code as clients know it from answers to produces."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-
-
-def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
-
-
-def _pass_over(_: str, __: TransactionRecord) -> None:
-    """Take a record that nobody writes down."""
