@@ -9,7 +9,8 @@
         kafka_cluster.audit(expect=["no-loss"]).assert_no_violations()
 
 Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
-that wants another kind overrides ``kafka_cluster_config``.
+that wants another kind overrides ``kafka_cluster_config``; one that floods its cluster, and audits
+nothing, has ``kafka_cluster_recorded`` return False.
 """
 
 from __future__ import annotations
@@ -40,11 +41,19 @@ def kafka_cluster_config() -> ClusterConfig:
 
 
 @pytest.fixture
-def kafka_cluster(kafka_cluster_config: ClusterConfig) -> Iterator[ThreadedCluster]:
+def kafka_cluster_recorded() -> bool:
+    """Whether the cluster of a test keeps what happens, so that the test may audit it."""
+    return True
+
+
+@pytest.fixture
+def kafka_cluster(
+    kafka_cluster_config: ClusterConfig, kafka_cluster_recorded: bool
+) -> Iterator[ThreadedCluster]:
     """A cluster that runs while the test does."""
     with _said_clearly():
         from purgatory.cluster import ThreadedCluster
-    with ThreadedCluster(kafka_cluster_config, recorded=True) as cluster:
+    with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
         yield cluster
 
 

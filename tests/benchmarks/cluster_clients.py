@@ -199,25 +199,29 @@ def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]
     return {"per_s": messages / spent_s}
 
 
-def flood(servers: str, messages: int, acks: int) -> dict[str, float]:
-    """Send messages by librdkafka, a request each, as many under way as it likes."""
+def flood(servers: str, messages: int, acks: int, at_once: int = 1) -> dict[str, float]:
+    """Send messages by librdkafka, as many in a request, and requests under way, as it likes."""
     from confluent_kafka import Producer
 
-    config = {"acks": acks, "batch.num.messages": 1, "linger.ms": 0}
+    config = {"acks": acks, "batch.num.messages": at_once, "linger.ms": 0 if at_once == 1 else 5}
     producer = Producer({**config, "bootstrap.servers": servers})
-    producer.produce(FLOODED_TOPIC, VALUE)
+    # No two are alike: who looks into them takes others for what was sent again.
+    first = time.time_ns()
+    values = (b"%0*d" % (len(VALUE), first + number) for number in range(messages))
+    producer.produce(FLOODED_TOPIC, next(values))
     producer.flush(60)
     print("ready", flush=True)
-    for _ in range(messages - 1):
+    start_s = time.monotonic()
+    for value in values:
         while True:
             try:
-                producer.produce(FLOODED_TOPIC, VALUE)
+                producer.produce(FLOODED_TOPIC, value)
                 break
             except BufferError:
                 producer.poll(0.01)
         producer.poll(0)
     assert producer.flush(120) == 0
-    return {"sent": messages}
+    return {"sent": messages, "per_s": messages / (time.monotonic() - start_s)}
 
 
 def ask_and_never_read(servers: list[str], fetched: str) -> None:
@@ -279,7 +283,7 @@ def main(kind: str, servers: str, *numbers: str) -> None:
         count, seconds, max_wait_ms = numbers
         result = asyncio.run(idle(addresses, int(count), float(seconds), int(max_wait_ms)))
     elif kind == "flood":
-        result = flood(servers, int(numbers[0]), int(numbers[1]))
+        result = flood(servers, *map(int, numbers))
     elif kind == "never-read":
         ask_and_never_read(addresses, numbers[0])
         return

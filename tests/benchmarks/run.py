@@ -42,6 +42,7 @@ BENCHMARKS = (
     "cluster_transactions",
     "cluster_groups",
     "cluster_fairness",
+    "recorded_cost",
     "pipeline_scale",
     "apply_speed",
     "apply_start",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Message, Producer
 
-from purgatory.cluster import ThreadedCluster
+from purgatory.cluster import ClusterError, ThreadedCluster
 
 
 def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCluster) -> None:
@@ -17,3 +18,21 @@ def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCl
         assert producer.flush(10) == 0
     assert lost.uses == 1
     assert [message.offset() for message in delivered] == [1], "stored twice: not idempotent"
+
+
+def test_what_happens_is_recorded_unless_a_test_says_otherwise(
+    kafka_cluster: ThreadedCluster,
+) -> None:
+    kafka_cluster.audit().assert_no_violations()
+
+
+class TestThatFloods:
+    """A class with a fixture of its own, as a user's may have it."""
+
+    @pytest.fixture
+    def kafka_cluster_recorded(self) -> bool:
+        return False
+
+    def test_nothing_is_recorded(self, kafka_cluster: ThreadedCluster) -> None:
+        with pytest.raises(ClusterError, match="nothing was recorded"):
+            kafka_cluster.audit()
