@@ -3,15 +3,16 @@
 Whose configuration counts: structlog's, if the program configured it; else the standard library's.
 In a program that configured neither, that one is silent but for warnings and errors, which go to
 standard error: what a library prints to standard output spoils its program's.
+
+structlog is not imported here, which takes a tenth of a second: who configures it has imported it.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import suppress
 from typing import Any
-
-import structlog
 
 
 def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
@@ -24,7 +25,9 @@ def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
         values: what is bound to it; ``exc_info`` is an exception whose traceback is written.
     """
     with suppress(Exception):
-        if structlog.is_configured():
+        structlog: Any = sys.modules.get("structlog")
+        # While another thread imports it, there is no such function yet.
+        if getattr(structlog, "is_configured", bool)():
             getattr(structlog.get_logger(logger_name), level)(event, **values)
             return
         exc_info = values.pop("exc_info", None)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.analysis.catalog.task_output import TaskOutput
@@ -164,6 +163,8 @@ def write_table(rows: pa.Table, folder: OutputFolder) -> None:
 
 def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
     """A small table, computed once and sorted here as Spark sorts: each value after null."""
+    import pyarrow.compute as pc  # only here: DuckDB sorts by itself
+
     names = [one if isinstance(one, str) else f"_order_{n}" for n, one in enumerate(order)]
     made = [
         one.alias(name) for one, name in zip(order, names, strict=True) if not isinstance(one, str)

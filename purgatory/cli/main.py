@@ -7,55 +7,58 @@ defects.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from purgatory import __version__
-from purgatory.cli.analyze_command import analyze
-from purgatory.cli.apply_command import apply
-from purgatory.cli.audit_command import audit
-from purgatory.cli.capture_command import capture
-from purgatory.cli.cluster_command import cluster
 from purgatory.cli.extras import missing_extra
-from purgatory.cli.fault_command import fault
-from purgatory.cli.occupancy_command import occupancy
-from purgatory.cli.prepare_command import prepare
-from purgatory.cli.simulate_command import scenarios, simulate
-from purgatory.cli.stream_command import stream
-from purgatory.cli.sweep_command import sweep
-from purgatory.cli.waits_command import waits
-from purgatory.cli.wheel_command import wheel
 
-app = typer.Typer(
-    name="purgatory",
-    help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
-    "requests wait in it, and analyze the trace.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-COMMANDS: dict[str, Callable[..., object]] = {
-    "wheel": wheel,
-    "simulate": simulate,
-    "scenarios": scenarios,
-    "analyze": analyze,
-    "waits": waits,
-    "occupancy": occupancy,
-    "audit": audit,
-    "sweep": sweep,
-    "cluster": cluster,
-    "stream": stream,
-    "apply": apply,
-    "capture": capture,
-    "prepare": prepare,
+COMMANDS: Mapping[str, str] = {
+    "wheel": "wheel_command",
+    "simulate": "simulate_command",
+    "scenarios": "simulate_command",
+    "analyze": "analyze_command",
+    "waits": "waits_command",
+    "occupancy": "occupancy_command",
+    "audit": "audit_command",
+    "sweep": "sweep_command",
+    "cluster": "cluster_command",
+    "stream": "stream_command",
+    "apply": "apply_command",
+    "capture": "capture_command",
+    "prepare": "prepare_command",
+    "fault": "fault_command",
 }
-for name, function in COMMANDS.items():
-    app.command(name)(function)
-app.add_typer(fault, name="fault")
+"""The commands in the order of the help, and the module that has each, under its name."""
+
+
+def app_of(wanted: str = "") -> typer.Typer:
+    """The program with one command, whose module alone is imported; else with all of them.
+
+    Args:
+        wanted: the command's name.
+    """
+    app = typer.Typer(
+        name="purgatory",
+        help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
+        "requests wait in it, and analyze the trace.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(purgatory)
+    for name in [wanted] if wanted in COMMANDS else COMMANDS:
+        command = getattr(import_module(f"purgatory.cli.{COMMANDS[name]}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -64,7 +67,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def purgatory(
     show_version: Annotated[
         bool,
@@ -73,7 +75,7 @@ def purgatory(
         ),
     ] = False,
 ) -> None:
-    """See ``app``."""
+    """See ``app_of``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        status = app(list(arguments), prog_name="purgatory", standalone_mode=False)
+        status = app_of(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
     except typer.TyperException as error:
         # Without arguments the help was printed, and there is nothing to add.
         message = _described(error, command) if error.format_message() else ""

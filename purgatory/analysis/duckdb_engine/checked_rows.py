@@ -8,12 +8,11 @@ which both have the same `concat`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import duckdb
 
-from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
 from purgatory.analysis.traces.cell_types import Cell
 from purgatory.analysis.traces.column_mapping import Source
 from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
@@ -36,8 +35,6 @@ class Rows:
     torn: str = "false"
     wrong: str | None = None
     """The first column whose value does not fit; None: what the cells say."""
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the parameters of `origin`."""
 
 
 def named(name: str) -> str:
@@ -52,10 +49,7 @@ def null_cell(kind: str) -> Cell:
 
 def constant_cell(source: Source, kind: str) -> Cell:
     """The same value in each row."""
-    if isinstance(source.value, str):
-        letters = source.value.replace("'", "''").split("\0")
-        return Cell("(" + " || chr(0) || ".join(f"'{text}'" for text in letters) + ")")
-    return Cell(f"CAST({source.value} AS {duckdb_type(kind)})")
+    return Cell(f"CAST({literal(source.value)} AS {duckdb_type(kind)})")
 
 
 def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
@@ -65,7 +59,7 @@ def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -
         f"INSERT INTO {named(table)} SELECT {columns} FROM ({_filled(table, rows)}) "
         f"WHERE {_own(reason_of(table))} IS NULL"
     )
-    inserted = connection.execute(text, {"run": rows.run_id, **rows.given}).fetchone()
+    inserted = connection.execute(text).fetchone()
     assert inserted is not None, "an insert tells its rows"
     return int(inserted[0])
 
@@ -78,7 +72,7 @@ def list_bad(
         f"SELECT _line, {_own(reason_of(table))} AS reason, {_own(detail_of(table))} "
         f"FROM ({_filled(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
     )
-    return connection.execute(text, {"run": rows.run_id, **rows.given}).fetchall()
+    return connection.execute(text).fetchall()
 
 
 def _filled(table: str, rows: Rows) -> str:
@@ -88,7 +82,7 @@ def _filled(table: str, rows: Rows) -> str:
     line = ", _line" if rows.origin == ARROW else ""
     typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"
     filled = ", ".join(f"{_own(how)} AS {named(name)}" for name, how in filled_in(table).items())
-    run = "SELECT *, CAST($run AS VARCHAR) AS _run"
+    run = f"SELECT *, {literal(rows.run_id)} AS _run"
     return f"SELECT * REPLACE ({filled}) FROM ({run} FROM ({typed}))"
 
 

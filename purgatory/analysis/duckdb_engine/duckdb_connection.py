@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from purgatory.analysis.duckdb_engine.duckdb_types import literal
 from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
 from purgatory.analysis.progress_display import HowFar, displayed
@@ -46,8 +47,8 @@ def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckD
         stop_signals(),
         duckdb.connect() as connection,
     ):
-        connection.execute("SET memory_limit = ?", [f"{memory_bytes() >> 20}MiB"])
-        connection.execute("SET temp_directory = ?", [folder])
+        connection.execute(f"SET memory_limit = '{memory_bytes() >> 20}MiB'")
+        connection.execute(f"SET temp_directory = {literal(folder)}")
         connection.execute("SET preserve_insertion_order = true")
         connection.execute("SET TimeZone = 'UTC'")
         # The bar of its own would go to standard output, between the results.

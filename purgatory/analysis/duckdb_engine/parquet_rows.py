@@ -24,7 +24,7 @@ from purgatory.analysis.duckdb_engine.checked_rows import (
     named,
     null_cell,
 )
-from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
 from purgatory.analysis.duckdb_engine.scaled_numbers import scaled
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.cell_types import Cell
@@ -98,9 +98,9 @@ class ParquetRows:
         strange = any(part.twin or not _PATTERN.isdisjoint(str(part.path)) for part in parts)
         if strange or self._scaled:
             return None
-        origin = "read_parquet($paths, union_by_name = true, hive_partitioning = false)"
-        paths = {"paths": [str(part.path) for part in parts]}
-        return Rows(self._run_id, origin, self._cells({}), given=paths)
+        paths = literal([str(part.path) for part in parts])
+        origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
+        return Rows(self._run_id, origin, self._cells({}))
 
     def in_pieces(self) -> Rows:
         """The rows of a piece, which are called `ARROW`."""

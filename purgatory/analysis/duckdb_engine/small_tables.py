@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,5 +29,5 @@ def make_table(
     kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
     connection.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" ({kinds})')
     if rows:
-        places = ", ".join("?" for _ in columns)
-        connection.executemany(f"INSERT INTO {name} VALUES ({places})", rows)
+        values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+        connection.execute(f'INSERT INTO "{name}" VALUES {values}')
