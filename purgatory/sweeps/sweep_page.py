@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-import plotly.io
-
-from purgatory.analysis.reports.page import page
+from purgatory.analysis.reports.page import figure, page
 from purgatory.analysis.result_rows import Row, grouped
 from purgatory.sweeps.axes import text
 
@@ -25,7 +23,6 @@ _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 _MOST_CELL_TEXTS = 200
 _MOST_ON_EVEN_SCALE = 50
 _ROW_PX = 34
-_SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
 def sweep_page(
@@ -230,19 +227,7 @@ def _surface(number: int, rows: Sequence[Row]) -> str:
     )
     plot = ""
     if any(row["mean"] is not None for row in rows):
-        plot = plotly.io.to_html(
-            surface_plot(rows),
-            config=_SETTINGS,
-            include_plotlyjs=False,
-            include_mathjax=False,
-            full_html=False,
-            div_id=f"surface-{number}",
-            validate=True,
-        )
-        plot = (
-            f'<figure><div role="img" aria-label="{escape(title)}; the figures are in the table">'
-            f"{plot}</div><figcaption>{caption}</figcaption></figure>"
-        )
+        plot = figure(f"surface-{number}", surface_plot(rows), title, caption)
     return f"<section><h3>{escape(title)}</h3>{plot}{_surface_table(title, rows)}</section>"
 
 

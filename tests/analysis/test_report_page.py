@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plotly.graph_objects import Figure
+from plotly.io import to_json
 
 from purgatory.analysis.auditing.witnesses import EVENT
 from purgatory.analysis.reports.report import report_page
@@ -233,6 +236,21 @@ def test_nothing_is_loaded_and_the_library_is_there_once() -> None:
     assert policy is not None and policy.startswith("default-src 'none';")
     assert "connect-src" not in policy
     assert len(re.findall(r"plotly\.js v\d", page)) == 1
+
+
+def test_plotly_takes_every_plot_and_has_nothing_to_add() -> None:
+    page = _page("run-1")
+    (template,) = re.findall(r"<script>const TEMPLATE = (.*);$", page, re.MULTILINE)
+    drawn = re.compile(
+        r'Plotly\.newPlot\("[^"]+", (\[.*?\]), themed\((.*?)\), SETTINGS\);</script>'
+    )
+    plots = drawn.findall(page)
+    assert len(plots) == page.count("Plotly.newPlot(") - _page().count("Plotly.newPlot(") == 8
+    for data, layout in plots:
+        plot = {"data": json.loads(data), "layout": json.loads(layout)}
+        taken = json.loads(to_json(Figure(plot)))  # raises for what it does not know
+        assert taken["layout"].pop("template") == json.loads(template)
+        assert taken == plot
 
 
 def test_names_are_text_and_never_markup() -> None:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 
-import plotly.io
-import plotly.offline
-
+from purgatory.analysis.reports.plots_in_page import drawing, library
 from purgatory.analysis.reports.report_plots import Figure
 from purgatory.analysis.result_rows import Row
 
@@ -31,7 +29,6 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => fit({autosize: true, width: null}));
 """
-_PLOT_SETTINGS = {"displayModeBar": False, "responsive": True}
 
 Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
@@ -54,7 +51,7 @@ def page(title: str, parts: Sequence[str]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
-            f"<script>{plotly.offline.get_plotlyjs()}</script>",
+            library(),
             f"<script>{_FIT_PAPER}</script>",
             "</head>",
             "<body>",
@@ -106,19 +103,10 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
-    drawing = plotly.io.to_html(
-        plot,
-        config=_PLOT_SETTINGS,
-        include_plotlyjs=False,
-        include_mathjax=False,
-        full_html=False,
-        div_id=name,
-        validate=True,
-    )
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
-        f"{drawing}</div>{figcaption}</figure>"
+        f"{drawing(name, plot)}</div>{figcaption}</figure>"
     )
 
 
