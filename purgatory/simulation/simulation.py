@@ -9,15 +9,13 @@ hand over to this one.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.administrator import Administrator
-from purgatory.simulation.arrivals import Arrivals, read_arrivals
+from purgatory.simulation.arrivals import read_arrivals
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.consumer_group import ConsumerGroup
@@ -27,8 +25,10 @@ from purgatory.simulation.group_member import GroupMember
 from purgatory.simulation.invariants import Invariants, InvariantViolation
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.operation_recorder import OperationRecorder
+from purgatory.simulation.played_arrivals import play
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup
+from purgatory.simulation.rare_collections import rare_collections
 from purgatory.simulation.runtime import Runtime, VirtualRuntime
 from purgatory.simulation.scenario import ProducersSection, arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
@@ -162,7 +162,7 @@ class Simulation:
             Interrupted: `interrupt` was called; the trace is marked incomplete.
         """
         try:
-            with _rare_collections():
+            with rare_collections():
                 self._set_going()
                 self.engine.run(self._keep_on(on_progress))
             self.invariants.raise_if_violated()
@@ -317,7 +317,14 @@ class Simulation:
             if group.section.arrivals is None:
                 self._start_rate(group)
             else:
-                _play(self, group, self.arrivals[group.name])
+                end_ns = self.duration_ms * NS_PER_MS
+                play(
+                    self.engine,
+                    group,
+                    self.producers[group.name],
+                    self.arrivals[group.name],
+                    end_ns,
+                )
         for consumer in self.consumers:
             consumer.start()
         if self.scenario.delete_records is not None:
@@ -493,36 +500,6 @@ class Simulation:
         self.engine.close()
 
 
-def _play(run: Simulation, group: ProducerGroup, log: Arrivals) -> None:
-    """Let a recorded log's rows arrive, in turn at the group's producers; one event at a time."""
-    engine, times, sizes = run.engine, log.times_ns, log.sizes
-    end_ns, producers = run.duration_ms * NS_PER_MS, run.producers[group.name]
-
-    def arrive(index: int) -> None:
-        producers[index % len(producers)].arrive(
-            group.next_size() if sizes is None else sizes[index]
-        )
-        index += 1
-        if index < len(times) and times[index] < end_ns:
-            engine.at(times[index], arrive, index)
-
-    engine.at(times[0], arrive, 0)
-
-
 def _takers(*given: Tables | None) -> Tables | None:
     takers = [taker for taker in given if taker is not None]
     return takers[0] if len(takers) == 1 else AllOf(takers) if takers else None
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage less often: a run makes objects by the million, hardly any cyclic."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(500_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
