@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,19 @@ def test_a_command_runs_to_its_end_where_there_is_no_java(
         printed = capsys.readouterr()
         assert "slow-follower-1" in printed.out
         assert printed.err.count("\n") == 1
+
+
+def test_by_duckdb_a_command_imports_nothing_that_takes_long_and_is_not_needed(
+    slow_follower_trace: Path, tmp_path: Path
+) -> None:
+    arguments = [str(slow_follower_trace), "--out", str(tmp_path / "out"), "--engine", "duckdb"]
+    heavy = "{'pandas', 'pyspark', 'structlog', 'plotly.io', 'purgatory.kafka', 'sqlframe'}"
+    program = (
+        "import sys; from purgatory.cli.main import main\n"
+        f"assert main(['analyze', *{arguments!r}]) == 0\n"
+        f"print(sorted({heavy} & sys.modules.keys()), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == "[]\n"
