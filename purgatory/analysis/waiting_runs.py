@@ -17,6 +17,7 @@ from purgatory.analysis.result_folder import write_sorted
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.row_order import Order
 from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
+from purgatory.analysis.spark.local_table import arrow_table
 from purgatory.analysis.traces.quarantine import FOLDER, checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
@@ -93,7 +94,7 @@ def _small_table(
     types = {"string": pa.string(), "bigint": pa.int64()}
     schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
     named = [dict(zip(kinds, row, strict=True)) for row in rows]
-    return session.createDataFrame(pa.Table.from_pylist(named, schema=schema))
+    return arrow_table(session, pa.Table.from_pylist(named, schema=schema))
 
 
 def written(run: Opened, tables: Mapping[str, DataFrame], orders: Mapping[str, Order]) -> Rows:

@@ -16,10 +16,12 @@ from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.catalog.catalog_traces import catalog_survey
 from purgatory.analysis.catalog.task_output import CatalogOutput
 from purgatory.analysis.errors import OutputError, TraceError
+from purgatory.analysis.spark.session import spark_session
 from purgatory.analysis.traces.read_traces import quarantine_of, read_traces
 from purgatory.analysis.traces.survey import survey
 from purgatory.analysis.traces.trace_rows import read_table
 from purgatory.analysis.uris.places import TableName
+from purgatory.cli.main import main
 from tests.analysis.one_session import run_all
 from tests.analysis.test_quarantine import READ
 
@@ -194,3 +196,19 @@ def test_tables_of_runs_that_can_not_be(spark: SparkSession, lake: str) -> None:
     spark.table(f"{lake}.operations").limit(0).createOrReplaceTempView("none")
     with pytest.raises(TraceError, match="none: no run is in there"):
         catalog_survey(spark, [TableName("operations=none")], ())
+
+
+def test_a_connect_server_reads_and_writes_its_tables(
+    connect: str, runs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with spark_session(connect) as session:
+        read_traces(session, runs / "a").operations.write.saveAsTable("operations")
+        session.sql("CREATE DATABASE told")
+    command = ["waits", "--from-table", "operations", "--to-table", "told", "--master", connect]
+    assert main(command) == 0
+    assert "Waits in a" in capfd.readouterr().out
+    with spark_session(connect) as session:
+        rows = session.table("told.waits").where("kind = 'all' AND outcome = 'all'").collect()
+        assert sum(row["operations"] for row in rows if row["topic"] == "*") == 8
+        session.sql("DROP DATABASE told CASCADE")
+        session.sql("DROP TABLE operations")

@@ -44,7 +44,10 @@ class TaskOutput(ABC):
 
     def save_rows(self, rows: pa.Table) -> None:
         """Write rows that this process has, in one file or in one for each partition."""
-        self.save(self._session.createDataFrame(rows).coalesce(1))
+        # Only here: DuckDB's jobs come by without PySpark.
+        from purgatory.analysis.spark.local_table import arrow_table
+
+        self.save(arrow_table(self._session, rows).coalesce(1))
 
     def save_sorted(self, rows: DataFrame, order: Sequence[str | Column]) -> None:
         """Have tasks write a table that may be large: each partition sorted, in one file."""

@@ -30,4 +30,16 @@ def local_table(
     kinds = to_arrow_schema(cast(StructType, StructType.fromDDL(schema)))
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds.types, strict=True)]
-    return session.createDataFrame(pa.Table.from_arrays(arrays, schema=kinds))
+    return arrow_table(session, pa.Table.from_arrays(arrays, schema=kinds))
+
+
+def arrow_table(session: SparkSession, table: pa.Table) -> DataFrame:
+    """A table of Arrow as one of Spark's.
+
+    Of one without rows, Spark Connect has to be told the types.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if table.num_rows:
+        return session.createDataFrame(table)
+    return session.createDataFrame(table, from_arrow_schema(table.schema))
