@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.read_traces import read_traces
+from purgatory.analysis.traces.row_rules import MOST_CONTENT
 from tests.analysis.reading_engines import FoundRows, ReadingEngine
 
 WriteTrace = Callable[..., Path]
@@ -185,6 +186,13 @@ def test_the_files_of_several_runs_are_told_apart(reader: ReadingEngine, tmp_pat
         (strange, str(tmp_path / strange / "reads.jsonl"), 2, "negative number"),
         ("plain", str(tmp_path / "plain" / "reads.jsonl"), 1, "row of another run"),
     ]
+
+
+def test_of_what_is_long_the_beginning_is_told(reader: ReadingEngine, tmp_path: Path) -> None:
+    _json_trace(tmp_path / "run", [json.dumps({**OPERATION, "run_id": "x" * 100_000}).encode()])
+    (bad,) = reader.read(tmp_path).quarantine
+    assert bad["detail"] == "run_id is " + "x" * (MOST_CONTENT - len("run_id is "))
+    assert len(bad["content"]) == MOST_CONTENT
 
 
 def test_bad_rows_of_parquet(

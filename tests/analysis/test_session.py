@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -112,3 +113,17 @@ def test_loopback_is_kept_to_where_it_reaches() -> None:
     assert is_on_loopback("spark://127.0.0.1:7077,localhost:7078")
     assert not is_on_loopback("spark://127.0.0.1:7077,master.example:7077")
     assert not is_on_loopback("yarn")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> None:
+    trace = tmp_path / "run"
+    trace.mkdir()
+    (trace / "operations.jsonl").write_text('{"run_id": "' + "x" * 60_000_000 + '"}\n')
+    command = [sys.executable, "-m", "purgatory", "waits", str(trace), "--engine", "spark"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    said = ran.stderr.splitlines()[-1]
+    assert said.startswith(
+        "purgatory waits: Spark's Java process ran out of memory; give it more: PYSPARK_SUBMIT_ARGS"
+    )

@@ -35,11 +35,11 @@ from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.cell_types import Cell
 from purgatory.analysis.traces.column_mapping import sources_of
 from purgatory.analysis.traces.quarantine_table import (
-    MOST_CONTENT,
     QUARANTINE,
     first_error,
     quarantined,
 )
+from purgatory.analysis.traces.row_rules import MOST_CONTENT
 from purgatory.analysis.traces.survey import Survey, Trace
 from purgatory.analysis.traces.trace_parts import Part
 from purgatory.trace.trace_schema import TABLES

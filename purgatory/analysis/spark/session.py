@@ -73,6 +73,9 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 
+_OUT_OF_MEMORY = 52
+"""With which Spark's Java ends then."""
+
 
 @contextmanager
 def spark_session(
@@ -169,9 +172,22 @@ def _told_if_java_ended(gateway: JavaGateway | None, log: Path) -> Iterator[None
         # Remains of the session must not be in the way of the next one.
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        advice = ": was memory short? Start again" if status == -signal.SIGKILL else "; start again"
-        raise SessionEndedError(f"Spark's Java process {how}{advice} (its log: {log})") from error
+        raise SessionEndedError(
+            f"Spark's Java process {_end_of(status)} (its log: {log})"
+        ) from error
+
+
+def _end_of(status: int) -> str:
+    """How it ended, and what to do."""
+    if status == _OUT_OF_MEMORY:
+        return (
+            "ran out of memory; give it more: "
+            "PYSPARK_SUBMIT_ARGS='--driver-memory 4g pyspark-shell'"
+        )
+    if status == -signal.SIGKILL:
+        return f"was killed by signal {-status}: was memory short? Start again"
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{how}; start again"
 
 
 def _status_at_end(process: subprocess.Popen[bytes], error: Exception) -> int | None:

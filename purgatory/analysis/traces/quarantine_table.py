@@ -23,9 +23,6 @@ QUARANTINE: Mapping[str, str] = {
 
 QUARANTINE_ORDER: Order = (("file", None), ("line", None))
 
-MOST_CONTENT = 2_000
-"""How many characters of a bad row are kept."""
-
 
 def quarantined(refused: Refused) -> tuple[str | int | None, ...]:
     """The row of a file that is left out as a whole: it has no line, and no content."""

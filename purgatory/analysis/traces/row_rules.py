@@ -17,6 +17,9 @@ WRONG_TYPE = "wrong type"
 MISSING = "missing column"
 OTHER_RUN = "row of another run"
 
+MOST_CONTENT = 2_000
+"""How many characters of a bad row are kept, and of what is said of it."""
+
 
 def filled_in(table: str) -> dict[str, str]:
     """The columns that follow from others where they are null, and what they are then."""
@@ -34,7 +37,8 @@ def reason_of(table: str) -> str:
 
 def detail_of(table: str) -> str:
     """What is wrong in a row, in words with its values; for rows that have a reason."""
-    return _first((rule.condition, rule.detail) for rule in _rules(table))
+    words = _first((rule.condition, rule.detail) for rule in _rules(table))
+    return f"substring({words}, 1, {MOST_CONTENT})"
 
 
 def first_wrong(cells: Mapping[str, Cell]) -> str:

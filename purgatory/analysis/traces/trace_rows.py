@@ -20,8 +20,14 @@ from purgatory.analysis.errors import TraceError
 from purgatory.analysis.spark.local_table import local_table
 from purgatory.analysis.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
 from purgatory.analysis.traces.column_mapping import sources_of
-from purgatory.analysis.traces.quarantine_table import MOST_CONTENT, QUARANTINE
-from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
+from purgatory.analysis.traces.quarantine_table import QUARANTINE
+from purgatory.analysis.traces.row_rules import (
+    MOST_CONTENT,
+    detail_of,
+    filled_in,
+    first_wrong,
+    reason_of,
+)
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.analysis.uris.listed_path import CatalogTable, TracePath
 from purgatory.trace.trace_schema import TABLES
