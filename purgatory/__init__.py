@@ -10,38 +10,39 @@ An operation completes when an event on one of its keys finds its condition true
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
-from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.closing import ClosePolicy
-from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.errors import (
-    OperationReusedError,
-    PurgatoryClosedError,
-    PurgatoryFullError,
-    WaitCancelledError,
-)
-from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
-from purgatory.core.life import TRANSITIONS
-from purgatory.core.lock_like import LockLike
-from purgatory.core.operation_keys import (
-    GroupJoinKey,
-    GroupSyncKey,
-    MemberKey,
-    TopicKey,
-    TopicPartitionOperationKey,
-    TransactionKey,
-)
-from purgatory.core.outcome import Outcome
-from purgatory.core.signals import close_on_signals
-from purgatory.core.timeout import FOREVER_MS
-from purgatory.core.watchers import WatcherList, Watchers
 
 if TYPE_CHECKING:
-    from purgatory.analysis.duckdb_engine.audit_folders import audit as audit
+    from purgatory.analysis.duckdb_engine.audit_folders import audit
+    from purgatory.core.async_purgatory import AsyncPurgatory
+    from purgatory.core.closing import ClosePolicy
+    from purgatory.core.counters import CountersSnapshot
+    from purgatory.core.delayed_operation import DelayedOperation
+    from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+    from purgatory.core.errors import (
+        OperationReusedError,
+        PurgatoryClosedError,
+        PurgatoryFullError,
+        WaitCancelledError,
+    )
+    from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
+    from purgatory.core.life import TRANSITIONS
+    from purgatory.core.lock_like import LockLike
+    from purgatory.core.operation_keys import (
+        GroupJoinKey,
+        GroupSyncKey,
+        MemberKey,
+        TopicKey,
+        TopicPartitionOperationKey,
+        TransactionKey,
+    )
+    from purgatory.core.outcome import Outcome
+    from purgatory.core.signals import close_on_signals
+    from purgatory.core.timeout import FOREVER_MS
+    from purgatory.core.watchers import WatcherList, Watchers
 
 __version__ = "0.1.0"
 
@@ -73,12 +74,39 @@ __all__ = [
     "close_on_signals",
 ]
 
+_HOMES = {
+    "AsyncPurgatory": "core.async_purgatory",
+    "ClosePolicy": "core.closing",
+    "CountersSnapshot": "core.counters",
+    "DelayedOperation": "core.delayed_operation",
+    "DelayedOperationPurgatory": "core.delayed_operation_purgatory",
+    "ExpiredOperationReaper": "core.expired_operation_reaper",
+    "FOREVER_MS": "core.timeout",
+    "GroupJoinKey": "core.operation_keys",
+    "GroupSyncKey": "core.operation_keys",
+    "LockLike": "core.lock_like",
+    "MemberKey": "core.operation_keys",
+    "OperationReusedError": "core.errors",
+    "Outcome": "core.outcome",
+    "PurgatoryClosedError": "core.errors",
+    "PurgatoryFullError": "core.errors",
+    "TRANSITIONS": "core.life",
+    "TopicKey": "core.operation_keys",
+    "TopicPartitionOperationKey": "core.operation_keys",
+    "TransactionKey": "core.operation_keys",
+    "WaitCancelledError": "core.errors",
+    "WatcherList": "core.watchers",
+    "Watchers": "core.watchers",
+    "audit": "analysis.duckdb_engine.audit_folders",
+    "close_on_signals": "core.signals",
+}
+"""The module of this package that has each name: it is imported when that is first asked for."""
+
 if not TYPE_CHECKING:  # or it would let any name pass
 
     def __getattr__(name: str) -> Any:
-        """Import the audit, which needs the extra `analysis`, when it is first asked for."""
-        if name != "audit":
+        """Import what is asked for: most commands need none of it, and `audit` needs an extra."""
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from purgatory.analysis.duckdb_engine.audit_folders import audit
-
-        return audit
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return found

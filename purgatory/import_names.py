@@ -20,7 +20,7 @@ def check_timer() -> None:
 def check_purgatory() -> None:
     """Raise ImportError if ``purgatory``, or ``timer``, is somebody else's."""
     check_timer()
-    if not hasattr(sys.modules["purgatory"], "DelayedOperationPurgatory"):
+    if "DelayedOperationPurgatory" not in getattr(sys.modules["purgatory"], "__all__", ()):
         raise ImportError(_advice("purgatory"))
 
 

@@ -8,9 +8,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import purgatory
 
 ROOT = Path(__file__).parents[2]
 FRONT_DOORS = {"__init__", "__main__", "import_names", "pytest_plugin"}
@@ -184,3 +187,23 @@ def test_folders_are_told_from_modules(folder: str) -> None:
     assert folder_of(f"purgatory.{folder}") == folder
     assert folder_of("purgatory") == "core"
     assert folder_of("json") is None
+
+
+def test_the_package_has_the_names_that_type_checkers_see() -> None:
+    (seen,) = (
+        node
+        for node in ast.parse((ROOT / "purgatory" / "__init__.py").read_text("utf-8")).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    homes = {
+        alias.name: str(node.module).removeprefix("purgatory.")
+        for node in seen.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert homes == purgatory._HOMES
+    assert {*homes, "__version__"} == set(purgatory.__all__)
+    for name, module in homes.items():
+        assert getattr(purgatory, name) is getattr(import_module(f"purgatory.{module}"), name)
+    with pytest.raises(AttributeError, match="nothing_such"):
+        _ = purgatory.nothing_such  # type: ignore[attr-defined]
