@@ -25,4 +25,8 @@ def run() -> None:
             file=sys.stderr,
         )
         raise SystemExit(2) from None
-    raise SystemExit(main())
+    status = main()
+    # Where Ctrl-C came inside of an `exec`, such as one that makes a dataclass, Python would end by
+    # SIGINT instead of with this status, unless there was another `exec` since.
+    exec("")
+    raise SystemExit(status)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from purgatory.cli.main import COMMANDS
 from tests.cli.conftest import RunCommand
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_version_is_that_of_the_distribution(run_command: RunCommand) -> None:
@@ -123,3 +127,22 @@ def test_the_module_is_the_command() -> None:
         timeout=60,
     )
     assert ran.stdout == f"purgatory {version('kafka-purgatory')}\n"
+
+
+def test_the_status_after_ctrl_c_holds_wherever_it_came(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text("""
+import purgatory.cli.main as module
+from purgatory.cli import run
+
+def main():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 130
+
+module.main = main
+run()
+""")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-m", "interrupted"]
+    assert subprocess.run(command, env=environment, check=False).returncode == 130
