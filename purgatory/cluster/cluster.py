@@ -60,7 +60,7 @@ class Cluster(ClusterMetadata):
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._stopped = False
-        self._reviving: set[int] = set()
+        self._reviving: dict[int, asyncio.Event] = {}
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Start all brokers, and make the topics.
@@ -174,8 +174,11 @@ class Cluster(ClusterMetadata):
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
         """Kill a broker, and have the controller notice.
 
-        Of each of its logs the last ``lost_records`` are gone when it comes back.
+        Of each of its logs the last ``lost_records`` are gone when it comes back. One that is just
+        being started is killed once it lives.
         """
+        while broker_id in self._reviving:
+            await self._reviving[broker_id].wait()
         self._note_committed()
         await self.brokers[broker_id].kill()
         self.brokers[broker_id].lost_records = lost_records
@@ -191,7 +194,7 @@ class Cluster(ClusterMetadata):
         """
         if broker_id in self._reviving:
             raise ClusterError(f"broker {broker_id} is just being started")
-        self._reviving.add(broker_id)
+        self._reviving[broker_id] = asyncio.Event()
         try:
             broker = self.brokers[broker_id]
             await broker.load_logs()
@@ -203,7 +206,7 @@ class Cluster(ClusterMetadata):
             self.controller.broker_down(broker_id)  # it was up for as long as it tried to listen
             raise
         finally:
-            self._reviving.discard(broker_id)
+            self._reviving.pop(broker_id).set()
 
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, for callers that can't wait for it: an error is logged."""

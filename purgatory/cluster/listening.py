@@ -68,15 +68,22 @@ class Listening:
     ) -> None:
         host, port = self._places[listener.name]
         try:
+            # Two steps: `stop` closes what it knows, also while this waits for the second one.
             server = await asyncio.get_running_loop().create_server(
-                lambda: new_connection(listener), host, port, ssl=tls, backlog=1024
+                lambda: new_connection(listener),
+                host,
+                port,
+                ssl=tls,
+                backlog=1024,
+                start_serving=False,
             )
+            self._servers.append(server)
+            self._places[listener.name] = Place(host, server.sockets[0].getsockname()[1])
+            await server.start_serving()
         except OSError as error:
             raise ClusterError(
                 f"broker {self._broker_id} can't listen on {host}:{port}: {error.strerror}"
             ) from error
-        self._servers.append(server)
-        self._places[listener.name] = Place(host, server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Accept nobody more, and keep the ports: who connects is refused.

@@ -28,6 +28,7 @@ _FIND_VERSION, _JOIN_VERSION, _SYNC_VERSION, _HEARTBEAT_VERSION = 4, 5, 3, 1
 MEMBERS_IN_GROUP = 20
 _CONNECTIONS_TO_BROKER = 40
 _ERROR_AT = 9  # behind the number, no tagged fields, and the throttle time
+_REBALANCE_IN_PROGRESS = 27
 _MEMBER_ID_REQUIRED = 79
 
 
@@ -202,8 +203,8 @@ class ClassicMember:
             ),
         }
 
-    async def sync(self, everybody: tuple[str, ...]) -> None:
-        """Fetch the assignment; hand in all where this member leads."""
+    async def sync(self, everybody: tuple[str, ...]) -> bool:
+        """Fetch the assignment, handing in all where this member leads; False: join again."""
         values = {
             "group_id": self.group_id,
             "generation_id": self.generation,
@@ -213,12 +214,16 @@ class ClassicMember:
             ),
         }
         told = await self.connection.ask(SYNC, _SYNC_VERSION, values)
+        if told.error_code == _REBALANCE_IN_PROGRESS:
+            return False
         assert told.error_code == 0, told.error_code
         assert bytes(told.assignment) == self.member_id.encode()
+        return True
 
     async def rebalance(self) -> None:
-        """Go through a rebalance."""
-        await self.sync(await self.join())
+        """Go through a rebalance, and through others that begin meanwhile."""
+        while not await self.sync(await self.join()):
+            pass
 
 
 async def rebalance(servers: list[str], count: int) -> dict[str, float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
-from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, ThreadedCluster
 
 
 def _bind(place: tuple[str, int], reuse: int) -> None:
@@ -33,6 +34,26 @@ def test_nobody_gets_the_port_of_a_dead_broker() -> None:
             socket.create_connection(place).close()
         cluster.fault.kill(1)
     _bind(place, reuse=1)
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_a_broker_can_be_killed_at_each_step_of_its_start(steps: int) -> None:
+    async def main() -> None:
+        async with Cluster(ClusterConfig(brokers=2)) as cluster:
+            host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+            await cluster.kill(1)
+            reviving = asyncio.create_task(cluster.revive(1))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await cluster.kill(1)
+            await reviving
+            assert not cluster.brokers[1].alive
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)))
+            await cluster.revive(1)
+            socket.create_connection((host, int(port))).close()
+
+    asyncio.run(main())
 
 
 def test_a_cluster_that_could_not_start_keeps_no_port() -> None:
