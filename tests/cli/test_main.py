@@ -93,6 +93,7 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("pydantic", ["scenarios"], "simulation"),
         ("pyarrow", ["simulate", "steady"], "simulation"),
         ("pyspark", ["analyze", "nowhere", "--out", "nowhere", "--engine", "spark"], "spark"),
+        ("plotly", ["analyze", "nowhere", "--out", "nowhere", "--engine", "duckdb"], "page"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
     ],
 )

@@ -24,6 +24,7 @@ from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.duckdb_engine.waiting_tables import occupancy_table, waits_table
+from purgatory.analysis.reports.plots_in_page import require_library
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.analysis.run_times import SPANS
@@ -58,8 +59,10 @@ def tell_analysis(
         notes: as `analyze.analyze` has them.
 
     Raises:
+        ModuleNotFoundError: plotly is not installed, which the page needs.
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
+    require_library()
     with opened_tables(roots, out, tuple(TABLES), "analyze", **how) as run:
         assert run.folder is not None, "there is a folder to write into"
         connection, traces = run.connection, run.found.traces

@@ -16,6 +16,15 @@ from purgatory.analysis.reports.report_plots import Figure
 _SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
+def require_library() -> None:
+    """Find what `library` reads: before anything is computed that a page is to show.
+
+    Raises:
+        ModuleNotFoundError: plotly is not installed.
+    """
+    resources.files("plotly")
+
+
 def library() -> str:
     """The scripts that a page needs before its first plot, some five million characters."""
     files = resources.files("plotly") / "package_data"
