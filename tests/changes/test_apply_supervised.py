@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -22,48 +24,39 @@ from tests.changes.test_apply_stream import produce
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) -> None:
+@contextmanager
+def _applying(folder: Path) -> Iterator[tuple[ThreadedCluster, subprocess.Popen[str], IO[str]]]:
+    """A command that has applied 50 changes of a topic, and what it says from then on."""
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", random_log(3, 50)[0])
         with subprocess.Popen(
-            _command(kafka, tmp_path),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(tmp_path),
+            _command(kafka, folder), stderr=subprocess.PIPE, text=True, env=_environment(folder)
         ) as running:
             try:
                 assert running.stderr is not None
                 assert running.stderr.readline() == "50 applied, 0 set aside\n"
-                # As when memory is short.
-                os.kill(_java_with_workers_of(running.pid), signal.SIGKILL)
-                said = running.stderr.read().splitlines()
-                assert running.wait(60) == FAULT_PASSES
+                yield kafka, running, running.stderr
             finally:
                 running.kill()
+
+
+def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) -> None:
+    with _applying(tmp_path) as (_, running, stderr):
+        # As when memory is short.
+        os.kill(_java_with_workers_of(running.pid), signal.SIGKILL)
+        said = stderr.read().splitlines()
+        assert running.wait(60) == FAULT_PASSES
     assert len(said) == 1, "\n".join(said)
     assert said[0].startswith("purgatory apply: Spark's Java process was killed by signal 9")
 
 
 def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path) -> None:
-    with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
-        kafka.create_topic("changes")
-        produce(kafka, "changes", random_log(3, 50)[0])
-        with subprocess.Popen(
-            _command(kafka, tmp_path),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(tmp_path),
-        ) as running:
-            try:
-                assert running.stderr is not None
-                assert running.stderr.readline() == "50 applied, 0 set aside\n"
-                admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-                admin.delete_topics(["changes"])["changes"].result()
-                *batches, last = running.stderr.read().splitlines()
-                assert running.wait(60) == BAD_INPUT
-            finally:
-                running.kill()
+    with _applying(tmp_path) as (kafka, running, stderr):
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics(["changes"])["changes"].result()
+        *batches, last = stderr.read().splitlines()
+        assert running.wait(60) == BAD_INPUT
     assert set(batches) <= {"0 applied, 0 set aside"}
     assert re.fullmatch(
         "purgatory apply: the stream failed: ("

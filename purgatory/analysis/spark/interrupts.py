@@ -54,9 +54,9 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
         apart(lambda: _cancel(session))
         raise came[0]
 
-    for number in before:
-        signal.signal(number, handle)
     try:
+        for number in before:
+            signal.signal(number, handle)
         with no_repetitions():
             yield
     except BaseException:
