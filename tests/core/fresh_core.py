@@ -85,9 +85,19 @@ def load_fresh(
     with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
-            return [importlib.import_module(name) for name in names]
+            modules = [importlib.import_module(name) for name in names]
+            for module in modules:
+                _import_what_comes_when_asked_for(module)
+            return modules
         finally:
             sys.meta_path.remove(finder)
+
+
+def _import_what_comes_when_asked_for(module: ModuleType) -> None:
+    """Later these names would come from the core that all others use."""
+    for name, home in getattr(module, "_HOMES", {}).items():
+        if home.startswith("core."):
+            getattr(module, name)
 
 
 def _is_fresh(name: str) -> bool:

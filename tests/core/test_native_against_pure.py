@@ -32,6 +32,17 @@ PURE = load_fresh(["timer", "purgatory"], {}, {TURN_MODULE: {}})
 IN_USE = [timer_in_use, purgatory_in_use]
 
 
+def test_what_is_compared_is_the_native_purgatory_and_the_pure_one() -> None:
+    for modules, native in ((IN_USE, True), (PURE, False)):
+        timer, purgatory = modules
+        for made in (
+            *(timer.SystemTimer, timer.TimerTask),
+            *(purgatory.DelayedOperationPurgatory, purgatory.DelayedOperation),
+        ):
+            names = [base.__name__ for base in made.__mro__]
+            assert any(name.startswith("Native") for name in names) == native, names
+
+
 class OnPurpose(Exception):
     """Raised by a callback."""
 
