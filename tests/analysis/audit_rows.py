@@ -143,16 +143,22 @@ def arrow_tables(traces: Mapping[str, SmallTrace]) -> dict[str, pa.Table]:
 
 
 def result_of(
-    engine: Engine, traces: Mapping[str, SmallTrace], **options: Any
+    engine: Engine, traces: Mapping[str, SmallTrace], *, shown: bool = True, **options: Any
 ) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Audit some runs in one job; the rows of `audit` and of `witnesses`, in their order."""
+    """Audit some runs in one job; the rows of `audit` and of `witnesses`, in their order.
+
+    Args:
+        shown: whether Spark, which takes as long for witnesses as for the rest, is asked for them.
+    """
     configuration = {run_id: trace.configuration for run_id, trace in traces.items()}
     if isinstance(engine, SparkSession):
         made = tables(engine, traces)
         with audit(**made, configuration=configuration, **options) as result:
             counted = result.audit.orderBy(*counts_order()).toArrow().to_pylist()
-            shown = result.witnesses.orderBy(*witnesses_order()).toArrow().to_pylist()
-            return counted, shown
+            if not shown:
+                return counted, []
+            witnesses = result.witnesses.orderBy(*witnesses_order()).toArrow().to_pylist()
+            return counted, witnesses
     for name, table in arrow_tables(traces).items():
         make_table(engine, name, TABLES[name])
         engine.register("given", table)
@@ -166,7 +172,7 @@ def result_of(
 
 def audited(engine: Engine, traces: Mapping[str, SmallTrace], **options: Any) -> dict[str, Found]:
     """Audit some runs in one job, and return what was found in each: rows with a count above 0."""
-    rows, _ = result_of(engine, traces, **options)
+    rows, _ = result_of(engine, traces, shown=False, **options)
     found: dict[str, Found] = {run_id: Counter() for run_id in traces}
     for row in rows:
         if row["count"]:

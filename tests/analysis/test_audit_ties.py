@@ -1,8 +1,12 @@
-"""Rows that tie, in times and in all but what is null: the order of rows decides nothing."""
+"""Rows that tie, in times and in all but what is null: the order of rows decides nothing.
+
+Nor does the engine.
+"""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import duckdb
 import pytest
@@ -10,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.analysis.audit_injections import INJECTIONS, injected
 from tests.analysis.audit_rows import SmallTrace, result_of
+from tests.analysis.test_audit_oracle import random_trace
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,14 +37,22 @@ def _tied(anomaly: str) -> SmallTrace:
 
 
 def test_no_result_depends_on_the_order_of_rows_or_on_the_engine(spark: SparkSession) -> None:
-    traces = {anomaly: _tied(anomaly) for anomaly in INJECTIONS}
+    """Each cell is the same, also of random traces: in one job, which takes Spark as long."""
+    tied = {anomaly: _tied(anomaly) for anomaly in INJECTIONS}
+    traces = tied | {f"run-{seed}": random_trace(seed) for seed in range(1_000, 1_100)}
+    limits: dict[str, Any] = {"witnesses": 3, "split": 3, "split_us": 20}
     chance = random.Random(3)
     with duckdb.connect() as connection:
-        first = result_of(connection, traces, witnesses=3)
+        audit, witnesses = result_of(connection, traces, **limits)
+        assert len(witnesses) > 1_000
         for _ in range(3):
-            for trace in traces.values():
+            for trace in tied.values():
                 for rows in (trace.sends, trace.reads, trace.effects, trace.commits):
                     chance.shuffle(rows)
                 chance.shuffle(trace.transactions)
-            assert result_of(connection, traces, witnesses=3) == first
-    assert result_of(spark, traces, witnesses=3) == first
+            assert result_of(connection, traces, **limits) == (audit, witnesses)
+    of_spark = result_of(spark, traces, **limits)
+    assert audit == of_spark[0]
+    assert len(witnesses) == len(of_spark[1])
+    for one, other in zip(witnesses, of_spark[1], strict=True):
+        assert one == other
