@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from purgatory.analysis.auditing.audit_results import trace_audit
+from purgatory.analysis.audit_traces import audit_traces
+from purgatory.analysis.auditing.audit_results import write_audit
 from purgatory.analysis.traces.survey import find_traces
 from purgatory.cluster import ClusterConfig, ThreadedCluster, marker_sending, start_trace
 from purgatory.cluster.made_batches import made_marker
@@ -43,7 +44,7 @@ from tests.cluster.transactional_run import (
     take_over,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 Break = Callable[[pytest.MonkeyPatch], None]
 Found = dict[tuple[str, str | None, str, str | None], int]
@@ -184,16 +185,31 @@ def _run(folder: Path, name: str, broken: Break) -> None:
 
 
 @pytest.fixture(scope="module")
-def audited(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, Found], list[dict[str, Any]]]:
-    """What was found in each run, and the witnesses of all."""
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The traces of all runs."""
     root = tmp_path_factory.mktemp("traces")
     for name, (broken, _) in RUNS.items():
         _run(root / name, name, broken)
-    with trace_audit(spark, find_traces([root])) as result:
-        rows = result.audit.where("count > 0").toArrow().to_pylist()
-        witnesses = result.witnesses.toArrow().to_pylist()
+    return root
+
+
+# That Spark says the same of any transactions is also tested by far shorter runs.
+@pytest.fixture(
+    scope="module",
+    params=["duckdb", pytest.param("spark", marks=[pytest.mark.exhaustive, pytest.mark.spark])],
+)
+def audited(
+    request: pytest.FixtureRequest, traces: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Found], list[dict[str, Any]]]:
+    """What was found in each run, and the witnesses of all."""
+    out = tmp_path_factory.mktemp("audited") / "out"
+    if request.param == "spark":
+        out.mkdir()
+        write_audit(request.getfixturevalue("spark"), find_traces([traces]), out)
+    else:
+        audit_traces([traces], out, engine="duckdb")
+    rows = [row for row in pq.read_table(out / "audit").to_pylist() if row["count"]]
+    witnesses = pq.read_table(out / "witnesses").to_pylist()
     found: dict[str, Found] = {name: {} for name in RUNS}
     for row in rows:
         if (row["group"], row["verdict"]) == ("copies", "permitted"):
