@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from purgatory.core.signals import close_on_signals
     from purgatory.core.timeout import FOREVER_MS
     from purgatory.core.watchers import WatcherList, Watchers
+    from purgatory.debug.description import describe
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
     "__version__",
     "audit",
     "close_on_signals",
+    "describe",
 ]
 
 _HOMES = {
@@ -99,6 +101,7 @@ _HOMES = {
     "Watchers": "core.watchers",
     "audit": "analysis.duckdb_engine.audit_folders",
     "close_on_signals": "core.signals",
+    "describe": "debug.description",
 }
 """The module of this package that has each name: it is imported when that is first asked for."""
 

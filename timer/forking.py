@@ -29,6 +29,15 @@ def protect(forked: _Forked) -> None:
     _protected.add(forked)
 
 
+def protected() -> list[object]:
+    """Return all that is protected and still there, in no order."""
+    while True:
+        try:
+            return list(_protected)
+        except RuntimeError:
+            continue  # another thread made one just now
+
+
 def _reset() -> None:
     for forked in list(_protected):
         forked._after_fork()

@@ -5,6 +5,7 @@ uvicorn long_poll_fastapi:app --app-dir docs/examples
 curl -d 'hello' localhost:8000/topics/news              # appends a record
 curl 'localhost:8000/topics/news?offset=1&wait=30'      # waits for the next one, at most 30 s
 curl localhost:8000/metrics
+curl localhost:8000/debug/purgatory/state               # who waits, for what; without state: a page
 
 At SIGTERM all who wait are answered at once, also by hypercorn --workers 0.
 """
@@ -25,6 +26,7 @@ from purgatory import (
     PurgatoryClosedError,
     PurgatoryFullError,
     close_on_signals,
+    debug,
     metrics,
 )
 
@@ -45,6 +47,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+app.mount("/debug/purgatory", debug.asgi_app())  # in production behind a login
 
 
 @app.post("/topics/{topic}", status_code=201)

@@ -18,11 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from purgatory.core.books_core import PureBooks
 from purgatory.core.counters import Counters
 from purgatory.core.errors import FAULTS
 from purgatory.core.fault_log import log_safely
+from purgatory.core.recent_faults import RecentFaults
+from purgatory.core.retry_task import RetryTask
 from purgatory.core.watchers import W
 from purgatory.core.which_core import NATIVE
 from timer import Timer
@@ -39,7 +42,11 @@ else:
 class Books(BooksCore[W]):
     """All that is known of one purgatory's operations; its arguments are the purgatory's."""
 
-    __slots__ = ()
+    __slots__ = ("faults", "retries")
+
+    faults: RecentFaults
+    retries: WeakSet[RetryTask]
+    """Of the operations whose user's lock was found taken; most are over."""
 
     def __init__(
         self,
@@ -64,6 +71,8 @@ class Books(BooksCore[W]):
     def start_empty(self) -> None:
         """Forget all operations, and all that is known of keys."""
         self._start_empty(Counters())
+        self.faults = RecentFaults()
+        self.retries = WeakSet()
 
     # Coming in.
 
@@ -109,6 +118,7 @@ class Books(BooksCore[W]):
         try:
             self.on_settled(operation, counted_as, wait_ns)
         except FAULTS as error:
+            self.faults.note("on_settled_failed", None, operation, error)
             log_safely(
                 "error",
                 "on_settled_failed",
@@ -145,6 +155,17 @@ class Books(BooksCore[W]):
         self.turn.run(count)
 
     # What it holds.
+
+    def waiting_for_locks(self) -> list[tuple[W, int]]:
+        """Return who found its user's lock taken each time so far, and since when."""
+        while True:
+            try:
+                retries = list(self.retries)
+                break
+            except RuntimeError:
+                continue  # another thread noted one just now
+        found = [(retry.operation, retry.since_ns) for retry in retries if retry.is_due]
+        return [(operation, since_ns) for operation, since_ns in found if since_ns is not None]
 
     def mend(self) -> list[tuple[Hashable, int]]:
         """Put the lists right, in a turn; return the values that may have been told to nobody."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, Generic
 from weakref import WeakValueDictionary
 
@@ -113,6 +114,21 @@ class PureBooks(Generic[W]):
     def pending_operations(self) -> list[W]:
         """Return what is pending, in the order in which it came."""
         return list(self.pending.values())
+
+    def pending_ends(self, limit: int) -> tuple[list[W], list[W]]:
+        """Return those that came first and those that came last, in a turn. O(limit).
+
+        Args:
+            limit: of how many at most, each; who is among the first is not among the last.
+        """
+        while True:
+            try:
+                count = len(self.pending)
+                first = list(islice(self.pending.values(), limit))
+                last = list(islice(reversed(self.pending.values()), min(limit, count - len(first))))
+            except RuntimeError:
+                continue  # a finalizer came in between and changed it
+            return first, last[::-1]
 
     def settling_operations(self) -> list[W]:
         """Return what is claimed, and has yet to be booked."""

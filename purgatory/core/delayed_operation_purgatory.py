@@ -23,6 +23,7 @@ from purgatory.core.operation_future import future_of
 from purgatory.core.outcome import COMPLETED, FAILED, Outcome
 from purgatory.core.purgatory_core import PurePurgatoryCore
 from purgatory.core.reaper import Reaper
+from purgatory.core.recent_faults import RecentFault
 from purgatory.core.timeout import checked_timeout_s
 from purgatory.core.waiting import ThresholdWaiting, delay_of
 from purgatory.core.watch_keys import check_hashable
@@ -255,6 +256,36 @@ class DelayedOperationPurgatory(PurgatoryCore):
         books = self._mended_books()
         oldest = books.turn.run(books.oldest)
         return 0 if oldest is None else max(0, books.now_ns() - submitted_ns(oldest))
+
+    def pending_ends(self, limit: int) -> tuple[list[DelayedOperation], list[DelayedOperation]]:
+        """Return the pending operations that came first and those that came last, in their order.
+
+        For a look at what waits, however much that is. O(limit), amortized.
+
+        Args:
+            limit: of how many at most, each; who is among the first is not among the last.
+        """
+        books = self._mended_books()
+        return books.turn.run(lambda: books.pending_ends(limit))
+
+    def waiting_on(self, key: Hashable, limit: int) -> int:
+        """Return how many wait on ``key``, or ``limit`` if it is more. O(limit).
+
+        Raises:
+            TypeError: the key is not hashable.
+        """
+        check_hashable(key)
+        books = self._mended_books()
+        return books.turn.run(lambda: books.watchers.count_on(key, limit))
+
+    def waiting_for_locks(self) -> list[tuple[DelayedOperation, int]]:
+        """Return the operations whose user's lock was taken whenever it was tried, with the time
+        since when, by the timer's clock in ns. O(operations that ever found theirs taken)."""
+        return self._books.waiting_for_locks()
+
+    def recent_faults(self) -> list[RecentFault]:
+        """Return what callbacks, observers and keys raised last, the latest first. O(1)."""
+        return self._books.faults.latest()
 
     @property
     def is_closed(self) -> bool:

@@ -48,4 +48,8 @@ class Failing(OperationCore):
     def _op_log(self, level: str, event: str, **values: object) -> None:
         books = self._op_books
         name = None if books is None else books.name
+        error = values.get("exc_info")
+        if books is not None and isinstance(error, BaseException):
+            stage = values.get("stage")
+            books.faults.note(event, None if stage is None else str(stage), self, error)
         log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)

@@ -9,11 +9,12 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 from purgatory.core.books_core import LISTS
 from purgatory.core.callback_chain import LONGEST_CHAIN, this_thread
 from purgatory.core.life import SETTLED
+from purgatory.core.lock_like import LockLike
 from purgatory.core.outcome import FAILED, PENDING
 from purgatory.core.retry_task import RetryTask
 from purgatory.core.settling import Verdict
@@ -32,6 +33,9 @@ class HandedOver(Told):
         if retry is None:
             retry = self._op_retry = RetryTask(self._op_serve)
         books = self._op_books
+        if books is not None and retry.since_ns is None:
+            retry.since_ns = books.now_ns()
+            books.retries.add(retry)
         if books is not None and not retry.is_due:  # one that is must not be put off
             try:
                 books.timer.add(retry)
@@ -71,6 +75,14 @@ class HandedOver(Told):
     def _op_submitted_ns(self) -> int:
         """Return when it was submitted, by the timer's clock."""
         return self._op_start_ns
+
+    def _op_watch_keys(self) -> tuple[Hashable, ...]:
+        """Return the keys that it waits on; none once it was let go of."""
+        return self._op_keys
+
+    def _op_users_lock(self) -> LockLike | None:
+        """Return the lock that its user passed in."""
+        return self._op_lock
 
     def _op_end(self, verdict: Verdict | None, held: Collection[int]) -> None:
         """Note the ``verdict``, or its expiry, and serve it.
@@ -151,3 +163,5 @@ let_go = HandedOver._op_let_go
 let_go_if_free = HandedOver._op_let_go_if_free
 resume = HandedOver._op_resume
 submitted_ns = HandedOver._op_submitted_ns
+users_lock = HandedOver._op_users_lock
+watch_keys = HandedOver._op_watch_keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from timer import TimerTask
 
@@ -14,13 +15,20 @@ class RetryTask(TimerTask):
     """Serves an operation again whose user's lock was taken; each time after twice as long, up to
     32 ms, until it finds the lock free."""
 
-    __slots__ = ("serve",)
+    __slots__ = ("serve", "since_ns")
 
     _timer_may_run_again = True
 
     def __init__(self, serve: Callable[[], object]) -> None:
         super().__init__(_FIRST_RETRY_MS)
         self.serve = serve
+        self.since_ns: int | None = None
+        """Since when the lock was found taken each time, by the timer's clock."""
+
+    @property
+    def operation(self) -> Any:
+        """Whose it is."""
+        return self.serve.__self__  # type: ignore[attr-defined]
 
     @property
     def is_due(self) -> bool:
@@ -32,3 +40,4 @@ class RetryTask(TimerTask):
         self.serve()
         if not self.is_due:
             self.delay_ms = _FIRST_RETRY_MS  # the lock was free: the next time begins anew
+            self.since_ns = None

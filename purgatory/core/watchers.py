@@ -236,6 +236,10 @@ class WatcherList(Generic[W]):
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
+    def count_on(self, key: Hashable, limit: int) -> int:
+        """Return how many wait on ``key``, or ``limit`` if it is more, in a turn. O(limit)."""
+        return min(limit, len(self.by_key.get(key, ())))
+
     def take_reached(self, key: Hashable, value: int, taken: list[W]) -> None:
         """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
 

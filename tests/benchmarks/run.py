@@ -37,6 +37,7 @@ BENCHMARKS = (
     "simulation_speed",
     "sweep_speed",
     "metrics_cost",
+    "debug_cost",
     "long_poll",
     "cluster_speed",
     "cluster_transactions",

@@ -180,6 +180,13 @@ class Side:
             "timer": self.timer.size,
             "next": self.timer.next_expiration_ms(),
             "counters": counters,
+            "ends": self.plain([*purgatory.pending_ends(3)]),
+            "waiting": [purgatory.waiting_on(key, 2) for key in KEYS],
+            "locks": sorted((one.number, at) for one, at in purgatory.waiting_for_locks()),
+            # Which of its keys an operation can't leave at first, each finds in its own order.
+            "faults": [
+                fault[1:] for fault in purgatory.recent_faults() if fault.event != "key_failed"
+            ],
             "operations": [
                 (
                     *(one.number, one.outcome.name, one.is_completed, repr(one.error), repr(one)),

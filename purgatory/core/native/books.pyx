@@ -165,6 +165,22 @@ cdef class NativeBooks:
         """Return what is pending, in the order in which it came."""
         return operations_on(&self.pending)
 
+    def pending_ends(self, Py_ssize_t limit):
+        """Return those that came first and those that came last, in a turn. O(limit)."""
+        cdef list first = [], last = []
+        cdef Link* link = self.pending.next
+        cdef Py_ssize_t left = self.pending_count
+        while link is not &self.pending and len(first) < limit:
+            first.append(operation_of(link))
+            link = link.next
+        left = min(limit, left - len(first))
+        link = self.pending.previous
+        while link is not &self.pending and len(last) < left:
+            last.append(operation_of(link))
+            link = link.previous
+        last.reverse()
+        return first, last
+
     def settling_operations(self):
         """Return what is claimed, and has yet to be booked."""
         return operations_on(&self.settling)

@@ -354,6 +354,18 @@ cdef class NativeWatcherList:
             watchers.collect(operations)
         return operations
 
+    def count_on(self, key, Py_ssize_t limit):
+        """Return how many wait on ``key``, or ``limit`` if it is more, in a turn. O(limit)."""
+        cdef KeyWatchers watchers = self.on(key)
+        cdef Py_ssize_t count = 0
+        cdef Link* link
+        if watchers is not None:
+            link = watchers.root.next
+            while link is not &watchers.root and count < limit:
+                count += 1
+                link = link.next
+        return count
+
     def wait_anew(self, key):
         """Let all on ``key`` whose number was reached wait for it again, in a turn.
 

@@ -1,0 +1,59 @@
+"""What a look at the debug pages' state costs while many operations wait.
+
+    python -m tests.benchmarks.debug_cost
+
+A million operations wait, each on a key that all share and on one of 1,000. A request is what
+``debug.wsgi_app`` does for ``state``, JSON included. What is done in turns of the purgatory, in
+which nobody else may change it, is measured by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+from purgatory import DelayedOperationPurgatory, debug
+from tests.benchmarks.measurement import Figure, Size, run_alone, seconds
+from tests.benchmarks.purgatory_throughput import Waiting
+
+REQUESTS = 51
+
+
+def measure(size: Size = Size.USUAL) -> list[Figure]:
+    waiting = size.pick(2_000, 1_000_000)
+    requests = size.pick(3, REQUESTS)
+    with DelayedOperationPurgatory("Fetch", reaper_enabled=False) as purgatory:
+        for number in range(waiting):
+            purgatory.try_complete_else_watch(Waiting(), ["all", number % 1_000])
+        application = debug.wsgi_app([purgatory])
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/state"}
+
+        def request() -> None:
+            application(environ, lambda *_: None)  # type: ignore[arg-type]
+
+        spent_s = [seconds(request) for _ in range(requests)]
+        books = purgatory._books
+        in_turns: list[Callable[[], object]] = [
+            lambda: books.pending_ends(1_000),
+            lambda: books.watchers.count_on("all", 10_000),
+            books.counters.snapshot,
+            books.oldest,
+        ]
+        held_s = max(min(_held(books.turn, work) for _ in range(requests)) for work in in_turns)
+        purgatory.close("leave")
+    return [
+        Figure(f"a request for the state, {waiting:,} waiting", median(spent_s) * 1e3, "ms", 20),
+        Figure("the longest of them", max(spent_s) * 1e3, "ms", 20),
+        Figure("the longest of its turns", held_s * 1e3, "ms", 1),
+    ]
+
+
+def _held(turn: object, work: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    turn.run(work)  # type: ignore[attr-defined]
+    return time.perf_counter() - begin_s
+
+
+if __name__ == "__main__":
+    run_alone(measure)
