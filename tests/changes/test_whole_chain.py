@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.auditing.audit_results import trace_audit
-from purgatory.analysis.traces.survey import find_traces
+from purgatory.analysis.audit_traces import audit_traces
 from purgatory.changes import ApplyOptions, open_target
 from purgatory.changes.applied_trace import write_trace
 from purgatory.changes.apply.streaming import StreamSettings, apply_stream
@@ -305,15 +304,16 @@ def runs(
 
 
 @pytest.fixture(scope="module")
-def audited(runs: Runs, spark: SparkSession) -> dict[str, Counter[tuple[str, str]]]:
+def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
     """What the audit says of each run: how many of each anomaly and verdict."""
     found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
-    with trace_audit(spark, find_traces([runs.traces])) as audit:
-        for row in audit.audit.collect():
-            name = str(row["run_id"]).partition("-")[0]
-            # Readers that look twice apply nothing twice: what is applied is in the trace of apply.
-            if row["count"] and (name == "apply" or row["anomaly"] not in _OF_READS):
-                found.setdefault(name, Counter())[row["anomaly"], row["verdict"]] += row["count"]
+    audited = audit_traces([runs.traces], engine="duckdb")
+    assert audited.bad_rows == {}
+    for row in audited.rows:
+        name = str(row["run_id"]).partition("-")[0]
+        # Readers that look twice apply nothing twice: what is applied is in the trace of apply.
+        if row["count"] and (name == "apply" or row["anomaly"] not in _OF_READS):
+            found.setdefault(name, Counter())[row["anomaly"], row["verdict"]] += row["count"]
     return found
 
 
