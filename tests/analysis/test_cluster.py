@@ -58,10 +58,21 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inp
     simulate = ["simulate", "retry-reorder", "--duration", "2500ms", "--quiet"]
     assert main([*simulate, "--trace", str(trace)]) == 0
     sweep = write_sweep(folder, GRID.format(timeouts="200, 400", lags="5, 300", further=""))
-    inputs = Inputs(trace, sweep, {})
-    jobs = [inputs.command(job, folder / "local") for job in ("analyze", *SHORT_JOBS)]
-    assert run_all(spark, "local[2]", jobs) == [0] * len(jobs)
-    return inputs._replace(results=results_in(folder / "local"))
+    return with_results_of(SHORT_JOBS, Inputs(trace, sweep, {}), spark)
+
+
+@pytest.fixture(scope="module")
+def analyzed(spark: SparkSession, inputs: Inputs) -> Inputs:
+    """The same with an analysis, whose audit takes longer than all else."""
+    return with_results_of(["analyze"], inputs, spark)
+
+
+def with_results_of(jobs: Sequence[str], inputs: Inputs, spark: SparkSession) -> Inputs:
+    """Do some more jobs on this machine alone."""
+    out = inputs.trace.parent / "local"
+    commands = [inputs.command(job, out) for job in jobs]
+    assert run_all(spark, "local[2]", commands) == [0] * len(jobs)
+    return inputs._replace(results=results_in(out))
 
 
 def results_in(out: Path) -> Results:
@@ -124,22 +135,22 @@ def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
 
 @pytest.mark.exhaustive
 def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
-    connect: str, inputs: Inputs, tmp_path: Path
+    connect: str, analyzed: Inputs, tmp_path: Path
 ) -> None:
     # A client without a Java, which it does not need.
     environment = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)}
-    jobs = [inputs.command(job, tmp_path) for job in (*SHORT_JOBS, "audit")]
+    jobs = [analyzed.command(job, tmp_path) for job in (*SHORT_JOBS, "audit")]
     answer = run_apart(connect, jobs, environment)
     assert re.search(ALL_DONE, answer.stderr), answer.stderr
-    assert_same_results(tmp_path, inputs, further={"audit/audit", "audit/witnesses"})
+    assert_same_results(tmp_path, analyzed, further={"audit/audit", "audit/witnesses"})
 
 
 @pytest.mark.exhaustive
 def test_an_analysis_survives_the_death_of_a_worker(
-    cluster: Cluster, inputs: Inputs, tmp_path: Path
+    cluster: Cluster, analyzed: Inputs, tmp_path: Path
 ) -> None:
     before = len(cluster.master.lines)
-    command = [*inputs.command("analyze", tmp_path), "--master", cluster.address, "--progress"]
+    command = [*analyzed.command("analyze", tmp_path), "--master", cluster.address, "--progress"]
     with subprocess.Popen(
         [sys.executable, "-m", "purgatory", *command],
         # A task for each little piece of the trace: there is much to do when the first is done.
@@ -162,7 +173,7 @@ def test_an_analysis_survives_the_death_of_a_worker(
     tables = {f"analyze/{name}" for name in ("waits", "occupancy", "audit", "witnesses")}
     assert tables < found.keys()
     for name, rows in found.items():
-        assert rows == inputs.results[name], name
+        assert rows == analyzed.results[name], name
     assert all(found[name] for name in tables), "there is something to compare"
     cluster.add_worker().wait_for("Successfully registered with master")
 
