@@ -19,7 +19,7 @@ from purgatory.core.outcome import FAILED, PENDING
 from purgatory.core.retry_task import RetryTask
 from purgatory.core.settling import Verdict
 from purgatory.core.telling import Told
-from timer import TimerClosedError, TimerTask
+from timer import SystemTimer, TimerClosedError, TimerTask
 
 
 class HandedOver(Told):
@@ -38,6 +38,7 @@ class HandedOver(Told):
             books.retries.add(retry)
         if books is not None and not retry.is_due:  # one that is must not be put off
             try:
+                retry.has_run = False
                 books.timer.add(retry)
             except TimerClosedError:
                 if not books.is_closed:  # who closes tries the operation himself
@@ -59,7 +60,10 @@ class HandedOver(Told):
         if books is not None and books.gave_up_error is not None:
             self._op_fail_without_lock(books.gave_up_error)
             return True
-        return retry.is_due or books is None or books.is_closed
+        if books is None or books.is_closed or retry.is_due:
+            return True
+        # On a timer of the user's own nobody knows whether it waits, but that it has yet to come.
+        return not (retry.has_run or isinstance(books.timer, SystemTimer))
 
     def _op_go_on(self) -> None:
         if self._op_outcome is PENDING:

@@ -15,13 +15,16 @@ class RetryTask(TimerTask):
     """Serves an operation again whose user's lock was taken; each time after twice as long, up to
     32 ms, until it finds the lock free."""
 
-    __slots__ = ("serve", "since_ns")
+    __slots__ = ("has_run", "serve", "since_ns")
 
     _timer_may_run_again = True
 
     def __init__(self, serve: Callable[[], object]) -> None:
         super().__init__(_FIRST_RETRY_MS)
         self.serve = serve
+        self.has_run = True
+        """Whether it came since it was last put on a timer: one of a user's own does not say
+        whether a task still waits there."""
         self.since_ns: int | None = None
         """Since when the lock was found taken each time, by the timer's clock."""
 
@@ -36,6 +39,7 @@ class RetryTask(TimerTask):
         return self._timer_waits
 
     def run(self) -> None:
+        self.has_run = True
         self.delay_ms = min(2 * self.delay_ms, _LONGEST_RETRY_MS)
         self.serve()
         if not self.is_due:

@@ -185,7 +185,7 @@ MUTANTS = [
         "users_lock_that_is_taken_until_retries_came",
         HANDING_OVER,
         """
--        return retry.is_due or books is None or books.is_closed
+-        return not (retry.has_run or isinstance(books.timer, SystemTimer))
 +        return True
 """,
     ),
@@ -197,7 +197,7 @@ MUTANTS = [
 -                books.timer.add(retry)
 +                pass
 
--        return retry.is_due or books is None or books.is_closed
+-        return not (retry.has_run or isinstance(books.timer, SystemTimer))
 +        return True
 """,
     ),
