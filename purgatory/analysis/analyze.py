@@ -10,7 +10,7 @@ from typing import Unpack
 from purgatory.analysis.analysis_results import Analysis
 from purgatory.analysis.result_folder import REPORT
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, Uri, local_folder, local_folders
+from purgatory.analysis.uris.places import Place, Uri
 from purgatory.analysis.which_engine import Engine
 
 
@@ -26,8 +26,8 @@ def analyze(
     """Analyze all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; for Spark also URIs of such.
-        out: the folder to make, for Spark at a URI as well: it gets Parquet in a folder per
+        roots: folders that are a trace each, or contain traces; URIs of such as well.
+        out: the folder to make, at a URI as well: it gets Parquet in a folder per
             table, bad rows and files in `quarantine`, and `report.html`.
         engine: what computes; only that one is imported.
         notes: sections to stand in the report before those of the runs, as HTML.
@@ -45,7 +45,5 @@ def analyze(
     else:
         from purgatory.analysis.duckdb_engine import analysis_folders
 
-        result = analysis_folders.tell_analysis(
-            local_folders(roots), local_folder(out), notes=notes, **how
-        )
+        result = analysis_folders.tell_analysis(roots, out, notes=notes, **how)
     return replace(result, report=out / REPORT)

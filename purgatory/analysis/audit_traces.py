@@ -8,7 +8,7 @@ from typing import Unpack
 from purgatory.analysis.auditing.audit_limits import WITNESSES
 from purgatory.analysis.auditing.audited_traces import AuditedTraces
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, local_folder, local_folders, require_one_file
+from purgatory.analysis.uris.places import Place, require_one_file
 from purgatory.analysis.which_engine import Engine
 
 
@@ -26,9 +26,9 @@ def audit_traces(
     """Audit all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; for Spark also URIs of such,
-            or tables of a catalog.
-        out: the folder to make, for Spark at a URI as well, with Parquet in `audit` and
+        roots: folders that are a trace each, or contain traces; URIs of such as well, or,
+            for Spark, tables of a catalog.
+        out: the folder to make, at a URI as well, with Parquet in `audit` and
             `witnesses`; None writes nothing.
         engine: what computes; only that one is imported.
         expect, witnesses: as `auditing.audit_job.audit` has them.
@@ -55,8 +55,8 @@ def audit_traces(
     from purgatory.analysis.duckdb_engine import audit_folders
 
     return audit_folders.audit_traces(
-        local_folders(roots),
-        None if out is None else local_folder(out),
+        roots,
+        out,
         expect=expect,
         witnesses=witnesses,
         **how,

@@ -103,7 +103,7 @@ def _found(
     names = [one for one in roots if isinstance(one, TableName)]
     if len(names) == len(roots):
         return catalog_survey(session, names, tables, columns)
-    return survey(reached(session, roots), columns, strict=strict)
+    return survey(reached(lambda: HadoopFiles(session), roots), columns, strict=strict)
 
 
 @contextmanager

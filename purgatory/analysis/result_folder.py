@@ -1,7 +1,7 @@
 """The folder of results: made beside its place, and moved there when everything is in it.
 
-Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Only a
-folder that holds results and nothing else is ever replaced.
+Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Signals wait
+for the move. Only a folder that holds results and nothing else is ever replaced.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 
 from purgatory.analysis.catalog.task_output import TaskOutput
 from purgatory.analysis.errors import OutputError
+from purgatory.analysis.termination import signals_held
 from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.analysis.uris.uri_folder import OutputFolder
+from purgatory.analysis.written_results import say_written
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -112,7 +114,9 @@ def output_folder(out: Path) -> Iterator[Path]:
     try:
         results.mkdir()
         yield results
-        _move(results, place, working / "replaced")
+        with signals_held():
+            _move(results, place, working / "replaced")
+            say_written(out)
     finally:
         shutil.rmtree(working, ignore_errors=True)
 

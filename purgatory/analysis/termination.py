@@ -27,6 +27,23 @@ def is_free(number: signal.Signals) -> bool:
 
 
 @contextmanager
+def signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the `with` block, which is to be short."""
+    came: list[int] = []
+    held = {}
+    if threading.current_thread() is threading.main_thread():
+        ends = (signal.SIGINT, signal.SIGTERM)
+        held = {one: signal.signal(one, lambda number, _: came.append(number)) for one in ends}
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
+
+
+@contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """Leave the `with` block by SystemExit with 143 at SIGTERM."""
     main = threading.current_thread() is threading.main_thread()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from purgatory.analysis.running import RunningAnywhere
-from purgatory.analysis.uris.places import Place, local_folder, local_folders, require_one_file
+from purgatory.analysis.uris.places import Place, require_one_file
 from purgatory.analysis.waiting_results import OccupancyResults, WaitResults
 from purgatory.analysis.waiting_words import Exactness
 from purgatory.analysis.which_engine import Engine
@@ -27,9 +27,9 @@ def waits_of_traces(
     """Compute the tables `waits` and `slowest` of all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; for Spark also URIs of such,
-            or tables of a catalog.
-        out: the folder to make, for Spark at a URI as well, with a folder of Parquet per table;
+        roots: folders that are a trace each, or contain traces; URIs of such as well, or,
+            for Spark, tables of a catalog.
+        out: the folder to make, at a URI as well, with a folder of Parquet per table;
             None writes nothing.
         engine: what computes; only that one is imported.
         window_us, percentiles: as `waits_job.waits` has them.
@@ -58,8 +58,8 @@ def waits_of_traces(
     from purgatory.analysis.duckdb_engine import waiting_folders
 
     return waiting_folders.tell_waits(
-        local_folders(roots),
-        None if out is None else local_folder(out),
+        roots,
+        out,
         window_us=window_us,
         percentiles=percentiles,
         number=number,
@@ -95,6 +95,4 @@ def occupancy_of_traces(
     require_one_file(partition_by)
     from purgatory.analysis.duckdb_engine import waiting_folders
 
-    return waiting_folders.tell_occupancy(
-        local_folders(roots), None if out is None else local_folder(out), number=number, **how
-    )
+    return waiting_folders.tell_occupancy(roots, out, number=number, **how)

@@ -59,7 +59,7 @@ def analyze(
             strict=strict,
             notes=[] if sweep is None else [_swept(sweep)],
         )
-    _print(analysis)
+        _print(analysis)
 
 
 def _swept(folder: Path) -> str:

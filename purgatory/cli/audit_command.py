@@ -75,7 +75,7 @@ def audit(
             mapping=mapping,
             strict=strict,
         )
-    _print(audited, out or to_table)
+        _print(audited, out or to_table)
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
 

@@ -56,7 +56,7 @@ def occupancy(
             mapping=mapping,
             strict=strict,
         )
-    _print(results, out or to_table)
+        _print(results, out or to_table)
 
 
 def _print(results: OccupancyResults, out: str | None) -> None:

@@ -24,7 +24,7 @@ def one_line_errors(
 
     Args:
         command: its name.
-        kept: what is said of the results after Ctrl-C or SIGTERM.
+        kept: what is said of the results after Ctrl-C or SIGTERM, unless they are in their place.
         progress: show from here on that it starts; None does so on a terminal only.
         engine: what starts.
 
@@ -35,7 +35,9 @@ def one_line_errors(
     from purgatory.analysis.errors import PipelineError
     from purgatory.analysis.starting import end_start, show_start
     from purgatory.analysis.termination import TERMINATED, ended_by_sigterm
+    from purgatory.analysis.written_results import forget_written
 
+    forget_written()
     try:
         with ended_by_sigterm():
             show_start(progress, {"spark": "Spark", "duckdb": "DuckDB"}[engine])
@@ -47,10 +49,17 @@ def one_line_errors(
         print(f"purgatory {command}: {error}", file=sys.stderr)
         raise typer.Exit(status_of(error)) from None
     except KeyboardInterrupt:
-        print(f"purgatory {command}: interrupted; {kept}", file=sys.stderr)
+        print(f"purgatory {command}: interrupted; {_kept(kept)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as end:
         if end.code != TERMINATED:
             raise
-        print(f"purgatory {command}: terminated; {kept}", file=sys.stderr)
+        print(f"purgatory {command}: terminated; {_kept(kept)}", file=sys.stderr)
         raise typer.Exit(TERMINATED) from None
+
+
+def _kept(otherwise: str) -> str:
+    from purgatory.analysis.written_results import where_written
+
+    place = where_written()
+    return otherwise if place is None else f"the results are in {place}"

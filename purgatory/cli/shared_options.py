@@ -17,8 +17,8 @@ Traces = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TRACE...",
-        help="Folders of traces, or folders that contain some; for Spark also as URIs, such as "
-        "s3a://bucket/runs.",
+        help="Folders of traces, or folders that contain some; or URIs of such: s3://bucket/runs "
+        "for DuckDB, and whatever Spark's session reads, such as s3a://bucket/runs, for Spark.",
     ),
 ]
 

@@ -71,7 +71,7 @@ def waits(
             mapping=mapping,
             strict=strict,
         )
-    _print(results, out or to_table)
+        _print(results, out or to_table)
 
 
 def _print(results: WaitResults, out: str | None) -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from purgatory.analysis import result_folder
 from purgatory.analysis.duckdb_engine import duckdb_connection as connecting
 from purgatory.analysis.duckdb_engine import row_bound
 from purgatory.analysis.duckdb_engine.audit_folders import audit
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
+from purgatory.cli import waits_command
 from purgatory.cli.main import main
 from tests.analysis.large_traces import write_large_traces
 
@@ -144,3 +146,39 @@ def test_a_query_is_interrupted_as_python_is() -> None:
     with pytest.raises(KeyboardInterrupt), stop_signals(), duckdb.connect() as connection:  # noqa: PT012
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute(query)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+@pytest.mark.parametrize("place", ["result_folder._move", "waits_command._print"])
+def test_what_is_in_its_place_when_a_signal_comes_is_told(
+    slow_follower_trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    status: int,
+    said: str,
+    place: str,
+) -> None:
+    module, _, name = place.partition(".")
+    owner = {"result_folder": result_folder, "waits_command": waits_command}[module]
+    called = getattr(owner, name)
+
+    def interrupted(*arguments: object) -> None:
+        signal.raise_signal(number)
+        called(*arguments)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    command = ["waits", str(slow_follower_trace), "--engine", "duckdb"]
+    out = tmp_path / "out"
+    assert main([*command, "--out", str(out)]) == status
+    assert capsys.readouterr() == ("", f"purgatory waits: {said}; the results are in {out}\n")
+    assert sorted(one.name for one in out.iterdir()) == ["slowest", "waits"]
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+    if module == "waits_command":
+        assert main(command) == status
+        assert capsys.readouterr().err == f"purgatory waits: {said}; nothing was written\n"

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import OutputError, PipelineError, TraceError
 from purgatory.analysis.traces.read_traces import read_traces
-from purgatory.analysis.uris.hadoop_files import HadoopError, HadoopFiles
-from purgatory.analysis.uris.places import Uri, local_folders, place
+from purgatory.analysis.uris.hadoop_files import HadoopFiles
+from purgatory.analysis.uris.places import TableName, Uri, place, without_spark
+from purgatory.analysis.uris.store_files import StoreError
 from purgatory.analysis.uris.uri_results import check_uri_output, uri_output
 from purgatory.cli.main import main
 from tests.analysis.one_session import run_all
@@ -172,6 +173,7 @@ def test_a_root_is_listed_once(
     ("trace", "message"),
     [
         ("foo://store/runs", 'foo://store/runs: .*No FileSystem for scheme "foo"'),
+        ("s3://store/runs", "; Spark reads it as s3a://, and --engine duckdb as it is"),
         ("{store}/nowhere", "{store}/nowhere: there is no such folder"),
         ("{store}/file", "{store}/file: is a file"),
         ("{store}/empty", "{store}/empty: contains no trace"),
@@ -197,12 +199,13 @@ def test_a_uri_that_can_not_be_read_is_told_in_one_line(
         raise AssertionError(line)
 
 
-def test_duckdb_says_what_takes_a_uri(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for words in (["s3a://bucket/x"], [str(tmp_path), "--out", "hdfs://host/x"]):
-        assert main(["audit", *words, "--engine", "duckdb"]) == 2
-        [line] = capfd.readouterr().err.splitlines()
-        assert f"{words[-1]}: DuckDB takes folders of this machine" in line
-    assert local_folders([tmp_path]) == [tmp_path]
+def test_duckdb_takes_folders_and_s3() -> None:
+    assert without_spark(Path("a")) == Path("a")
+    for text in ("s3a://bucket/x", "S3://bucket/x"):
+        assert without_spark(Uri(text)) == Uri("s3://bucket/x")
+    for one in (Uri("abfss://box@account/x"), TableName("lake.kafka")):
+        with pytest.raises(PipelineError, match=f"{one}: DuckDB reads folders and s3://"):
+            without_spark(one)
 
 
 def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
@@ -241,7 +244,7 @@ def test_what_was_there_comes_back_if_a_move_fails(
     def fail(text: str, to: str) -> None:
         calls.append(text)
         if len(calls) == failing:
-            raise HadoopError(f"{text}: no")
+            raise StoreError(f"{text}: no")
         rename(text, to)
 
     with (

@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.row_order import Order
+    from purgatory.analysis.uris.places import Place, Uri
 
 _OF_PLOTTED = "run_id IN (SELECT run_id FROM plotted)"
 
 
 def tell_analysis(
-    roots: Sequence[Path],
-    out: Path,
+    roots: Sequence[Place],
+    out: Path | Uri,
     *,
     notes: Sequence[str] = (),
     **how: Unpack[RunningAnywhere],

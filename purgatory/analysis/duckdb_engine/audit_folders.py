@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
@@ -16,12 +16,14 @@ from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.findings import Findings, findings_of
 from purgatory.analysis.running import RunningAnywhere
+from purgatory.analysis.uris.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from purgatory.analysis.row_order import Order
+    from purgatory.analysis.uris.places import Place
 
 _TABLES: Mapping[str, Order] = {"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER}
 
@@ -36,7 +38,8 @@ def audit(
     """Audit traces in this process, without Java.
 
     Args:
-        paths: a folder or several, each a trace or with traces in it at any depth.
+        paths: a folder or several, each a trace or with traces in it at any depth; `s3://` as
+            well.
         expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
             settings permit it.
         witnesses: how many cases of each run and anomaly come with their rows.
@@ -47,14 +50,15 @@ def audit(
         ValueError: an unknown expectation, or a number below 0.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
-    with _audited([Path(root) for root in roots], None, expect, witnesses, **how) as (run, bad):
+    places = [place(os.fspath(root)) for root in roots]
+    with _audited(places, None, expect, witnesses, **how) as (run, bad):
         audit, shown = (rows_of(run.connection, *table) for table in _TABLES.items())
         return findings_of(audit, shown, bad)
 
 
 def audit_traces(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
@@ -79,8 +83,8 @@ def audit_traces(
 
 @contextmanager
 def _audited(
-    roots: Sequence[Path],
-    out: Path | None,
+    roots: Sequence[Place],
+    out: Place | None,
     expect: Sequence[str],
     witnesses: int,
     **how: Unpack[RunningAnywhere],

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.read_tables import ReadTables, read_tables
 from purgatory.analysis.duckdb_engine.row_bound import require_room
+from purgatory.analysis.duckdb_engine.store_copies import local_copies
 from purgatory.analysis.result_folder import check_output, output_folder
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
+from purgatory.analysis.uris.places import Uri, without_spark
+from purgatory.analysis.uris.reached_places import reached
+from purgatory.analysis.uris.uri_results import check_uri_output, uri_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     import duckdb
+
+    from purgatory.analysis.uris.places import Place
+    from purgatory.analysis.uris.s3_files import S3Files
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,8 @@ class OpenedTables:
 
 @contextmanager
 def opened_tables(
-    roots: Sequence[Path],
-    out: Path | None,
+    roots: Sequence[Place],
+    out: Place | None,
     tables: Sequence[str],
     job: str,
     *,
@@ -45,8 +53,8 @@ def opened_tables(
     """Tables of all traces in some folders; the results count once all are there.
 
     Args:
-        roots: folders that are a trace each, or contain traces.
-        out: the folder to make; None writes nothing.
+        roots: folders that are a trace each, or contain traces; places in S3 as well.
+        out: the folder to make, in S3 as well; None writes nothing.
         tables: which are read.
         job: the command that does the same, for who has to be sent to Spark.
         overwrite: replace earlier results in `out`.
@@ -57,21 +65,53 @@ def opened_tables(
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    found = surveyed(roots, mapping, strict)
-    if out is not None:
-        check_output(out, [trace.folder for trace in found.traces], overwrite)
+    columns = None if mapping is None else read_mapping(mapping)
+    found = survey(reached(_s3, [without_spark(one) for one in roots]), columns, strict=strict)
+    place = None if out is None else without_spark(out)
+    _check(place, found, overwrite)
     wanted = [] if out is None else ["--out", str(out)]
     require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted])
     with (
-        nullcontext() if out is None else output_folder(out) as folder,
+        _folder(place) as folder,
+        local_copies(found, tables, progress) as here,
         duckdb_connection(progress=progress) as connection,
     ):
-        read = read_tables(connection, found, tables)
+        read = read_tables(connection, here, tables)
         if strict:
             read.require_none()
         yield OpenedTables(connection, found, read, folder)
 
 
-def surveyed(roots: Sequence[Path], mapping: Path | None, strict: bool) -> Survey:
-    """What there is in some folders, where columns of other names are as a file says."""
-    return survey(roots, None if mapping is None else read_mapping(mapping), strict=strict)
+def _check(out: Path | Uri | None, found: Survey, overwrite: bool) -> None:
+    folders = [trace.folder for trace in found.traces]
+    if isinstance(out, Uri):
+        check_uri_output(_s3(), out, list(map(str, folders)), overwrite)
+    elif out is not None:
+        check_output(out, folders, overwrite)
+
+
+@contextmanager
+def _folder(out: Path | Uri | None) -> Iterator[Path | None]:
+    """A folder of this machine to write into; what is in it takes its place at the end."""
+    if out is None:
+        yield None
+    elif isinstance(out, Path):
+        with output_folder(out) as folder:
+            yield folder
+    else:
+        with (
+            tempfile.TemporaryDirectory(
+                prefix="purgatory-results-", ignore_cleanup_errors=True
+            ) as made,
+            uri_output(_s3(), out) as results,
+        ):
+            yield Path(made)
+            for file in sorted(Path(made).rglob("*")):
+                if file.is_file():
+                    (results / file.relative_to(made).as_posix()).write_bytes(file.read_bytes())
+
+
+def _s3() -> S3Files:
+    from purgatory.analysis.uris.s3_files import S3Files  # only where there is a URI
+
+    return S3Files()

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -95,10 +94,10 @@ class ParquetRows:
 
     def at_once(self, parts: Sequence[Part]) -> Rows | None:
         """The rows of some files, which DuckDB reads together; None where it can't."""
-        strange = any(part.twin or not _PATTERN.isdisjoint(str(part.path)) for part in parts)
+        strange = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
         if strange or self._scaled:
             return None
-        paths = literal([str(part.path) for part in parts])
+        paths = literal([str(part.here) for part in parts])
         origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
         return Rows(self._run_id, origin, self._cells({}))
 
@@ -106,7 +105,7 @@ class ParquetRows:
         """The rows of a piece, which are called `ARROW`."""
         return Rows(self._run_id, ARROW, self._cells(self._places))
 
-    def pieces(self, path: Path) -> Iterator[Piece]:
+    def pieces(self, part: Part) -> Iterator[Piece]:
         """The rows of a file, in pieces.
 
         Raises:
@@ -114,7 +113,7 @@ class ParquetRows:
         """
         first, names = 1, list(self._kinds)
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(part.here) as file:
                 for batch in file.iter_batches(_PIECE_ROWS, columns=names):
                     batch.validate(full=True)
                     raw = pa.Table.from_batches([batch]).select(names)
@@ -123,7 +122,7 @@ class ParquetRows:
                     first += len(batch)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
-            raise TraceError(f"{path}: can't be read as Parquet: {reason}") from error
+            raise TraceError(f"{part.path}: can't be read as Parquet: {reason}") from error
 
     def _cells(self, places: Mapping[str, str]) -> dict[str, Cell]:
         return {name: self._cell(name, places) for name in self._sources}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -149,7 +148,7 @@ class _TraceTable:
         if inserted is not None and inserted == sum(part.rows or 0 for part in parts):
             return
         for part in parts:
-            for piece in rows.pieces(Path(str(part.path))):
+            for piece in rows.pieces(part):
                 given = rows.in_pieces()
                 self._take(
                     part, given, piece.columns, piece.contents, has_good=inserted is not None
@@ -176,7 +175,7 @@ class _TraceTable:
         }
         rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn", wrong="_wrong")
         try:
-            for block in JsonLines(TABLES[self._table], self._sources).blocks(Path(str(part.path))):
+            for block in JsonLines(TABLES[self._table], self._sources).blocks(part.here):
                 self._take(part, rows, block.columns, block.contents)
         except (OSError, EOFError) as error:
             raise TraceError(f"{part.path}: can't be read: {error}") from error

@@ -29,16 +29,16 @@ from purgatory.analysis.waiting_results import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.row_order import Order
+    from purgatory.analysis.uris.places import Place
     from purgatory.analysis.waiting_words import Exactness
 
 
 def tell_waits(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     window_us: int | None = None,
     percentiles: Exactness = "exact",
@@ -62,8 +62,8 @@ def tell_waits(
 
 
 def tell_occupancy(
-    roots: Sequence[Path],
-    out: Path | None = None,
+    roots: Sequence[Place],
+    out: Place | None = None,
     *,
     number: int = 10,
     **how: Unpack[RunningAnywhere],
@@ -88,7 +88,7 @@ def tell_occupancy(
 
 @contextmanager
 def _opened(
-    roots: Sequence[Path], out: Path | None, job: str, **how: Unpack[RunningAnywhere]
+    roots: Sequence[Place], out: Place | None, job: str, **how: Unpack[RunningAnywhere]
 ) -> Iterator[tuple[OpenedTables, list[Row]]]:
     """The operations of traces, and how many of them are set aside; these are written."""
     with opened_tables(roots, out, ("operations",), job, **how) as run:

@@ -28,6 +28,7 @@ from purgatory.analysis.traces.column_mapping import (
 from purgatory.analysis.traces.quarantine_table import QUARANTINE, first_error, quarantined
 from purgatory.analysis.traces.survey import Survey, Trace, survey
 from purgatory.analysis.traces.trace_rows import TableRows, spark_columns
+from purgatory.analysis.uris.hadoop_files import HadoopFiles
 from purgatory.analysis.uris.places import place
 from purgatory.analysis.uris.reached_places import reached
 from purgatory.trace.trace_schema import TABLES
@@ -109,7 +110,7 @@ def read_traces(
         TraceError: there are no traces there, or a mapping that can't be; strict, anything bad.
     """
     roots = [paths] if isinstance(paths, str | PathLike) else paths
-    places = reached(session, [place(os.fspath(root)) for root in roots])
+    places = reached(lambda: HadoopFiles(session), [place(os.fspath(root)) for root in roots])
     found = survey(places, _mapping(mapping), strict=strict)
     tables = tables_of(session, found)
     if strict:

@@ -49,13 +49,19 @@ class Part:
 
     `rows` is None where only reading tells. `kinds` are the columns that are read and their types
     in Spark's words, in order; None for lines of JSON. `twin` is a column that has the name of one
-    that is read but for upper and lower case.
+    that is read but for upper and lower case. `copy` is where it was copied to from a store.
     """
 
     path: TracePath
     rows: int | None
     kinds: tuple[tuple[str, str], ...] | None
     twin: str | None = None
+    copy: Path | None = None
+
+    @property
+    def here(self) -> Path:
+        """Where this machine has it."""
+        return Path(str(self.path)) if self.copy is None else self.copy
 
 
 class PartError(TraceError):

@@ -1,6 +1,6 @@
 """The file systems of a Spark session: what Hadoop's `FileSystem` does, for URIs as texts.
 
-Ground rules: each operation is a call into Spark's Java process, or some, and raises HadoopError
+Ground rules: each operation is a call into Spark's Java process, or some, and raises StoreError
 with one line where it fails. Several threads may share one object: each has its own connection.
 """
 
@@ -16,16 +16,14 @@ from pyspark.errors import PySparkException
 
 from purgatory.analysis.errors import SessionError
 from purgatory.analysis.spark.connect import is_connect
+from purgatory.analysis.spark.interrupts import apart
+from purgatory.analysis.uris.store_files import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BLOCK_BYTES = 1 << 16
 _PACKAGES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
-
-
-class HadoopError(OSError):
-    """A file system did not do what it was asked for; the message says which URI, and why."""
 
 
 class HadoopFiles:
@@ -103,6 +101,11 @@ class HadoopFiles:
             if not files.delete(path, True):
                 self._require(not files.exists(path), f"{text}: can't be removed")
 
+    def delete_at_the_end(self, text: str) -> None:
+        """Remove what was in the making, whatever was raised before; a failure says nothing."""
+        # After an interrupt nothing may be asked over the connection of this thread.
+        apart(lambda: self.delete(text))
+
     def rename(self, text: str, to: str) -> None:
         """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
         with self._told(text) as (files, path):
@@ -112,7 +115,7 @@ class HadoopFiles:
     @staticmethod
     def _require(done: bool, otherwise: str) -> None:
         if not done:
-            raise HadoopError(otherwise)
+            raise StoreError(otherwise)
 
     @contextmanager
     def _told(self, text: str) -> Iterator[tuple[Any, Any]]:
@@ -126,12 +129,12 @@ class HadoopFiles:
         """Turn what Java raises about a URI into one line.
 
         Raises:
-            HadoopError: saying it.
+            StoreError: saying it.
         """
         try:
             yield
         except (Py4JError, PySparkException) as error:
-            raise HadoopError(f"{text}: {self._reason(text, error)}") from error
+            raise StoreError(f"{text}: {self._reason(text, error)}") from error
 
     def _reason(self, text: str, error: Exception) -> str:
         java = getattr(error, "java_exception", None)
@@ -144,6 +147,8 @@ class HadoopFiles:
         name, colon, rest = reason.partition(": ")
         if _is_class(name):
             reason = name.rpartition(".")[2] + colon + rest
+        if text.startswith("s3://") and "No FileSystem for scheme" in reason:
+            reason += "; Spark reads it as s3a://, and --engine duckdb as it is"
         package = _PACKAGES.get(text.partition(":")[0])
         if package is not None and "ClassNotFoundException" in reason:
             version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from purgatory.analysis.uris.hadoop_files import HadoopFiles
+    from purgatory.analysis.uris.store_files import StoreFiles
 
 _Entries = Mapping[str, int | None]
 
@@ -27,7 +27,7 @@ class ListedPath:
     """
 
     def __init__(
-        self, files: HadoopFiles | None, folders: Mapping[str, _Entries], text: str
+        self, files: StoreFiles | None, folders: Mapping[str, _Entries], text: str
     ) -> None:
         self._files, self._folders, self._text = files, folders, text
 
@@ -55,7 +55,7 @@ class ListedPath:
         return self._text in self._folders
 
     def is_file(self) -> bool:
-        return self._size_bytes() is not None
+        return self.size_bytes() is not None
 
     def exists(self) -> bool:
         return self.is_dir() or self.is_file()
@@ -79,7 +79,7 @@ class ListedPath:
         Raises:
             OSError: it is no file, or can't be read.
         """
-        size_bytes = self._size_bytes()
+        size_bytes = self.size_bytes()
         if size_bytes is None:
             raise FileNotFoundError(f"{self._text}: there is no such file")
         assert self._files is not None, "what is listed can be opened"
@@ -96,10 +96,11 @@ class ListedPath:
         Raises:
             OSError: it is not whole.
         """
-        if self._files is not None and self._size_bytes():
+        if self._files is not None and self.size_bytes():
             self._files.check_gzip(self._text)
 
-    def _size_bytes(self) -> int | None:
+    def size_bytes(self) -> int | None:
+        """How long it is; None: it is no file."""
         folder, _, name = self._text.rpartition("/")
         return self._folders.get(folder, {}).get(name)
 
@@ -115,7 +116,7 @@ TracePath = Path | ListedPath
 """Where a trace is, or a file of it."""
 
 
-def listed(files: HadoopFiles, text: str) -> ListedPath:
+def listed(files: StoreFiles, text: str) -> ListedPath:
     """List all files in a folder, at any depth. O(files), some 1 ms for each.
 
     Raises:

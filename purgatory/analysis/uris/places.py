@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from purgatory.analysis.errors import PipelineError
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_S3 = ("s3", "s3a")
 _LOCAL = re.compile(r"file:(?://(?=/)|(?=/(?!/)))")
 
 
@@ -61,23 +61,21 @@ def place(text: str) -> Path | Uri:
     return Uri(text)
 
 
-def local_folder(one: Place) -> Path:
-    """A place for what reads and writes this machine's folders alone.
+def without_spark(one: Place) -> Path | Uri:
+    """A place that this process reaches by itself: a folder of this machine, or one of S3.
 
     Raises:
         PipelineError: it is something else.
     """
-    if not isinstance(one, Path):
+    if isinstance(one, Path):
+        return one
+    scheme, _, rest = str(one).partition("://")
+    if isinstance(one, TableName) or scheme.lower() not in _S3:
         raise PipelineError(
-            f"{one}: DuckDB takes folders of this machine; for a URI or a catalog's table take "
+            f"{one}: DuckDB reads folders and s3://; a catalog's tables and other schemes are for "
             "--engine spark, which needs Java and pip install 'kafka-purgatory[spark]'"
         )
-    return one
-
-
-def local_folders(places: Sequence[Place]) -> list[Path]:
-    """Several such places."""
-    return [local_folder(one) for one in places]
+    return Uri(f"s3://{rest}")
 
 
 def require_one_file(partition_by: str | None) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from purgatory.analysis.catalog.task_output import TaskOutput
 
 if TYPE_CHECKING:
-    from purgatory.analysis.uris.hadoop_files import HadoopFiles
+    from purgatory.analysis.uris.store_files import StoreFiles
 
 
 class UriFolder:
     """A folder or file of results at a URI, with those methods of `Path` that writing needs."""
 
-    def __init__(self, files: HadoopFiles, text: str) -> None:
+    def __init__(self, files: StoreFiles, text: str) -> None:
         self._files, self._text = files, text
 
     def __str__(self) -> str:
