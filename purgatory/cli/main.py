@@ -15,6 +15,7 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.extras import missing_extra
+from purgatory.cli.first_steps import FIRST_STEPS
 
 COMMANDS: Mapping[str, str] = {
     "wheel": "wheel_command",
@@ -89,11 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+    if not arguments:
+        print(FIRST_STEPS)
+        return 0
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
         status = app_of(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
     except typer.TyperException as error:
-        # Without arguments the help was printed, and there is nothing to add.
+        # Where a command of commands stands alone, its help was printed: there is nothing to add.
         message = _described(error, command) if error.format_message() else ""
         return _fail(message, error.exit_code)
     except typer.Abort:

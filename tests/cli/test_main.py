@@ -31,10 +31,23 @@ def test_every_command_has_help_and_is_listed(run_command: RunCommand, name: str
     assert "\x1b" not in ran.out
 
 
-def test_without_arguments_the_help_is_printed(run_command: RunCommand) -> None:
-    ran = run_command()
-    assert "Usage: purgatory" in ran.out + ran.err
-    assert "wheel" in ran.out + ran.err
+def test_alone_it_tells_in_six_lines_what_to_try_first(
+    run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = run_command()
+    assert told.status == 0
+    assert len(told.out.splitlines()) == 6
+    steps = re.findall(r"^  purgatory (.+?)  ", told.out, re.MULTILINE)
+    assert len(steps) == 4
+    for step in steps:
+        arguments = step.split()
+        if arguments[0] == "cluster":  # runs until it is stopped
+            arguments.append("--help")
+        elif arguments[0] == "waits":
+            arguments += ["--engine", "duckdb"]
+        ran = run_command(*arguments)
+        assert ran.status == 0, f"{step}: {ran.err}"
 
 
 @pytest.mark.parametrize(
