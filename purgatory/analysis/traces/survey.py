@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import ColumnMapping, sources_of
@@ -129,10 +130,14 @@ class Survey:
 
 
 class _Refusals:
-    """Takes what is refused; strict, it raises it."""
+    """Takes what is refused; strict, it raises it.
 
-    def __init__(self, strict: bool) -> None:
+    Once `stopped` is set, as by Ctrl-C, nobody wants the rest: reading may end anywhere.
+    """
+
+    def __init__(self, strict: bool, stopped: Event | None = None) -> None:
         self.strict = strict
+        self.stopped = stopped or Event()
         self.refused: list[Refused] = []
 
     def add(self, refused: Refused, cause: Exception | None = None) -> None:
@@ -207,15 +212,20 @@ def _read_all(
     Strict, the first refusal in the order of the folders is raised.
     """
 
+    stopped = Event()
+
     def read(folder: TracePath) -> tuple[Trace | None, _Refusals]:
-        refusals = _Refusals(strict)
+        refusals = _Refusals(strict, stopped)
         return _read(folder, mapping, refusals), refusals
 
     if all(isinstance(folder, Path) for folder in folders):
         yield from map(read, folders)
     else:
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
-            yield from pool.map(read, folders)
+            try:
+                yield from pool.map(read, folders)
+            finally:
+                stopped.set()  # before the pool waits for its threads
 
 
 def _trace_folders(root: TracePath) -> Iterator[TracePath]:
@@ -270,6 +280,8 @@ def _read_parts(
     sources = sources_of(table, mapping)
     parts = []
     for path in paths:
+        if refusals.stopped.is_set():
+            break
         try:
             parts.append(read_part(path, table, sources))
         except PartError as error:
