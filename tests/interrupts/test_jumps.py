@@ -28,6 +28,7 @@ HOLD_NOTHING = {
     "Closing.close_on_loop": "3.12's second way out of an await",
     "PureCounters.__init__": "a comprehension, which puts a local back",
     "Books.forget_notes": "a comprehension, which puts a local back",
+    "Books.waiting_for_locks": "comprehensions, which put a local back",
     "Books.mend": "passes over a key that can't be compared",
     "PureBooks.oldest": "looks again after a change in between",
     "DelayedOperationPurgatory.cancel_for_key": "a comprehension, which puts a local back",
