@@ -157,7 +157,7 @@ def test_bad_rows_of_a_table_are_set_aside(spark: SparkSession, lake: str) -> No
         ([], "give TRACE... or --from-table, one of both"),
         (["--from-table", "lake", "--to-table", "nowhere"], "nowhere: there is no such database"),
         (["--from-table", "lake", "--to-table", "a", "--out", "b"], "give --out or --to-table"),
-        (["--from-table", "lake", "--engine", "duckdb"], "lake: DuckDB takes folders"),
+        (["--from-table", "lake", "--engine", "duckdb"], "lake: DuckDB reads folders and s3://"),
         ([".", "--partition-by", "run_id", "--engine", "duckdb"], "DuckDB writes one file"),
     ],
 )
