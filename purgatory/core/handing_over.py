@@ -60,7 +60,7 @@ class HandedOver(Told):
         if books is not None and books.gave_up_error is not None:
             self._op_fail_without_lock(books.gave_up_error)
             return True
-        if books is None or books.is_closed or retry.is_due:
+        if retry.is_due or books is None or books.is_closed:
             return True
         # On a timer of the user's own nobody knows whether it waits, but that it has yet to come.
         return not (retry.has_run or isinstance(books.timer, SystemTimer))
