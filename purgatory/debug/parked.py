@@ -45,11 +45,14 @@ def oldest(parked: Sequence[DelayedOperation], now_ns: int, most: int) -> list[d
 def _told(operation: DelayedOperation, now_ns: int) -> dict[str, Any]:
     age_ms = max(0, now_ns - submitted_ns(operation)) / 1e6
     keys = watch_keys(operation)
-    forever = operation.delay_ms >= FOREVER_MS
+    delay_ms: object = operation.delay_ms  # which a user may have changed to anything since
+    left_ms = None
+    if isinstance(delay_ms, int) and delay_ms < FOREVER_MS:
+        left_ms = delay_ms - age_ms
     return {
         "operation": cut_repr(operation),
         "age_ms": age_ms,
-        "expires_in_ms": None if forever else operation.delay_ms - age_ms,
+        "expires_in_ms": left_ms,
         "keys": [cut_repr(key) for key in keys[:KEYS_OF_ONE]],
         "more_keys": max(0, len(keys) - KEYS_OF_ONE),
     }

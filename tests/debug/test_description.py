@@ -53,6 +53,14 @@ def test_one_that_waits_for_ever_has_no_end(looked: Looked) -> None:
     assert told(looked)["oldest"][0]["expires_in_ms"] is None
 
 
+def test_a_delay_that_was_changed_to_nonsense_hides_nothing(looked: Looked) -> None:
+    operation = Probe()
+    looked.purgatory.try_complete_else_watch(operation, ["a"])
+    operation.delay_ms = "soon"  # type: ignore[assignment]
+    assert told(looked)["oldest"][0]["expires_in_ms"] is None
+    operation.delay_ms = LONG_MS
+
+
 def test_keys_beyond_the_twentieth_are_counted_only(looked: Looked) -> None:
     looked.purgatory.try_complete_else_watch(Probe(), list(range(50)))
     [wait] = told(looked)["oldest"]
