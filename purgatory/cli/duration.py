@@ -1,83 +1,26 @@
-"""Durations as they are typed: a number and its unit, such as 250ms, 10s or 2min."""
+"""Durations as options of the command line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from decimal import Decimal
 
 import typer
 
-_UNITS_US = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "h": 3_600_000_000,
-}
-_TYPED = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
+from purgatory.settings.typed_duration import Duration, duration_between
+
 _LONGEST = "1000000000h"
 """Its microseconds have room in 64 bits, and in a sum of two."""
-
-
-class Duration:
-    """A length of time as it was typed, which `str` gives back.
-
-    Args:
-        text: a number, whole or with a fraction, and one of us, ms, s, m or min, and h.
-
-    Raises:
-        typer.BadParameter: it is none, or is no whole number of microseconds.
-    """
-
-    __slots__ = ("_text", "us")
-
-    def __init__(self, text: str) -> None:
-        found = _TYPED.fullmatch(text.strip())
-        if found is None or found[2] not in _UNITS_US:
-            raise typer.BadParameter(
-                f"{text!r} is no duration; give a number and its unit: 500us, 250ms, 10s, 2min, 1h"
-            )
-        us = Decimal(found[1]) * _UNITS_US[found[2]]
-        if us != int(us):
-            raise typer.BadParameter(f"{text!r} is no whole number of microseconds")
-        self._text = text
-        self.us = int(us)
-
-    @property
-    def ms(self) -> float:
-        """In milliseconds."""
-        return self.us / 1_000
-
-    @property
-    def whole_ms(self) -> int:
-        """In milliseconds, rounded down."""
-        return self.us // 1_000
-
-    @property
-    def seconds(self) -> float:
-        """In seconds."""
-        return self.us / 1_000_000
-
-    def __str__(self) -> str:
-        return self._text
 
 
 def duration_parser(
     least: str = "1ms", most: str = _LONGEST, step: str = "1ms"
 ) -> Callable[[str | Duration], Duration]:
     """Return a parser for an option: a multiple of ``step`` from ``least`` to ``most``."""
-    shortest, longest, unit = Duration(least), Duration(most), Duration(step)
 
     def parse(text: str | Duration) -> Duration:
-        typed = Duration(str(text))
-        if typed.us < shortest.us:
-            raise typer.BadParameter(f"'{typed}' is too short; it must be at least {least}")
-        if typed.us > longest.us:
-            raise typer.BadParameter(f"'{typed}' is too long; it must be at most {most}")
-        if typed.us % unit.us:
-            raise typer.BadParameter(f"'{typed}' is no multiple of {step}")
-        return typed
+        try:
+            return duration_between(str(text), least, most, step)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
     return parse

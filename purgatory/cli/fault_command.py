@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration, duration_parser
+from purgatory.cli.duration import duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CutConnections, Fault
+from purgatory.settings.typed_duration import Duration
 
 
 def _delay(words: str, name: str) -> Any:

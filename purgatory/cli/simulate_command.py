@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration
+from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration
 from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.whole_number import whole_number
+from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import typer
 
 from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration, duration_parser
+from purgatory.cli.duration import duration_parser
 from purgatory.cli.whole_number import whole_number
+from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from purgatory.cli.wheel_walk import Step, WheelWalk
+    from purgatory.view.wheel_walk import Step, WheelWalk
 
 REDRAW_MS = 50
 """How often the picture is drawn again while nothing is due."""
@@ -87,7 +88,7 @@ def _parsed_delays(text: str) -> list[int]:
 
 
 def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:
-    from purgatory.cli.wheel_walk import walk
+    from purgatory.view.wheel_walk import walk
 
     document = {
         "tick_ms": tick_ms,
@@ -103,7 +104,7 @@ def _draw(
 ) -> None:
     from rich.console import Console
 
-    from purgatory.cli.wheel_walk import walk
+    from purgatory.view.wheel_walk import walk
 
     console = Console(highlight=False, emoji=False)
     if pause_ms is None:
@@ -128,7 +129,7 @@ def _print_step(console: Console, step: Step, start_ms: int) -> None:
 def _follow(tick_ms: int, size: int, delays: Sequence[int], idle_ms: int) -> None:
     from rich.console import Console
 
-    from purgatory.cli.wheel_walk import WheelWalk
+    from purgatory.view.wheel_walk import WheelWalk
     from timer import SystemClock
 
     console = Console(highlight=False, emoji=False)

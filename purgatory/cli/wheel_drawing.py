@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from purgatory.cli.wheel_walk import PolledBucket, Step
+from purgatory.view.wheel_walk import PolledBucket, Step
 from timer import TimerSnapshot
 from timer.snapshot import BucketSnapshot, LevelSnapshot
 

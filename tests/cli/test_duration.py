@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import typer
 
-from purgatory.cli.duration import Duration, duration_parser
+from purgatory.cli.duration import duration_parser
+from purgatory.settings.typed_duration import Duration
 from tests.cli.conftest import RunCommand
 
 
@@ -34,12 +35,12 @@ def test_a_duration_is_a_number_and_its_unit(text: str, us: int) -> None:
     "text", ["", "10", "s", "-1s", "1,5s", "1e3s", "10S", "1d", "nan s", "1s 2ms", "٣s", "1.s"]
 )
 def test_what_is_none_is_refused_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="no duration; give a number and its unit: 500us"):
+    with pytest.raises(ValueError, match="no duration; give a number and its unit: 500us"):
         Duration(text)
 
 
 def test_parts_of_a_microsecond_are_refused() -> None:
-    with pytest.raises(typer.BadParameter, match="no whole number of microseconds"):
+    with pytest.raises(ValueError, match="no whole number of microseconds"):
         Duration("0.5us")
 
 

@@ -22,7 +22,7 @@ from aiohttp import ClientSession
 
 from purgatory.cluster import Cluster, ClusterConfig
 from purgatory.cluster.control.control import Control
-from purgatory.cluster.control.control_guard import is_loopback
+from purgatory.view.access_guard import is_loopback
 from tests.analysis.browsing import headless_browser
 
 _FAULT = {"kind": "stall_follower", "broker": 2}

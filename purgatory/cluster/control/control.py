@@ -1,5 +1,6 @@
 """The control of a running cluster over HTTP: its state, its metrics, its faults.
 
+    GET    /                 a page that shows all this (``purgatory/view``)
     GET    /state            what `cluster_state` tells
     GET    /metrics          the purgatories of all brokers, for Prometheus
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
@@ -7,7 +8,7 @@
     POST   /brokers/ID/revive
 
 A wrong request is answered with 400 and {"error": ...}; who may not ask, by
-`control_guard`, with 401, 403 or 415.
+`access_guard`, with 401, 403 or 415.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from purgatory import metrics
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.control_guard import Handler, control_guard, is_loopback
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import CutConnections, fault_of
+from purgatory.view.access_guard import Handler, access_guard, is_loopback
+from purgatory.view.page_routes import add_page
+from purgatory.view.wheel_walks import add_wheel_walks
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
@@ -83,7 +86,9 @@ class Control:
         Raises:
             ClusterError: it can't listen there.
         """
-        app = web.Application(middlewares=[control_guard(self._host, self.token), _answer_errors])
+        app = web.Application(middlewares=[access_guard(self._host, self.token), _answer_errors])
+        add_page(app)
+        add_wheel_walks(app)
         app.add_routes(
             [
                 web.get("/state", self._state),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.cli.wheel_walk import WheelWalk, walk
+from purgatory.view.wheel_walk import WheelWalk, walk
 from timer import ManualClock
 
 WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough.json"
