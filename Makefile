@@ -17,7 +17,7 @@ SHORT ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos suites sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos suites docs release-check sanitize test-debug wheel pins clean FORCE
 
 IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
@@ -60,7 +60,7 @@ $(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict timer purgatory tests
+	$(BIN)/mypy --strict timer purgatory tests .ci/copied_build.py docs/site/outside_links.py
 
 format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
@@ -83,6 +83,10 @@ demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trac
 	@rm -rf $(DEMO)
 	$(BIN)/purgatory simulate slow-follower --trace $(DEMO)/trace
 	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
+
+docs: $(READY) ## the documents as a site, with a reference of all public names: build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
+	@echo 'Open build/site/index.html'
 
 sql: $(READY) ## write the SQL by which DuckDB does the jobs, from their source
 	$(BIN)/python -m tests.generated_sql.generate

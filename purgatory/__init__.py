@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from purgatory.debug.description import describe
 
 __version__ = "0.1.0"
+"""The version of both packages, `purgatory` and `timer`."""
 
 __all__ = [
     "FOREVER_MS",

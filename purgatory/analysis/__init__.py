@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from purgatory.analysis.traces.read_traces import read_traces as read_traces
     from purgatory.analysis.waits_job import waits as waits
 
+__all__ = [
+    "audit",
+    "hot_keys",
+    "littles_law",
+    "occupancy",
+    "occupancy_of_keys",
+    "peaks",
+    "read_traces",
+    "slowest",
+    "waits",
+]
+
 JOBS = {
     "audit": "audit_of_tables",
     "hot_keys": "hot_keys_job",

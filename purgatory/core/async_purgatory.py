@@ -130,8 +130,7 @@ class AsyncPurgatory:
     ) -> int:
         """Wait until the value of ``key``, as ``advance`` tells it, is ``number``; return it.
 
-        Raises:
-            As ``wait`` does.
+        Raises what ``wait`` does.
         """
         waiting = ThresholdWaiting(self.core.value, key, number, delay_of(timeout))
         return await self._result(waiting, (), {key: number})
@@ -146,8 +145,9 @@ class AsyncPurgatory:
 
         If the task that waits is cancelled, so is the operation.
 
+        Raises what ``DelayedOperationPurgatory.try_complete_else_watch`` does, and:
+
         Raises:
-            As ``DelayedOperationPurgatory.try_complete_else_watch`` does;
             PurgatoryClosedError: the purgatory was closed, and left the operation pending.
         """
         await self._settled(operation, keys, thresholds)

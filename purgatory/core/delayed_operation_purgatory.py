@@ -110,8 +110,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
         operation. If the purgatory is closed and leaves the operation pending, the future raises
         PurgatoryClosedError.
 
-        Raises:
-            As ``try_complete_else_watch`` does.
+        Raises what ``try_complete_else_watch`` does.
         """
         self.try_complete_else_watch(operation, keys, thresholds)
         return future_of(operation, self.name)

@@ -12,6 +12,7 @@ from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic in which groups store how far they got."""
 
 _USUAL_CHARACTERS = 255
 """The hashes of longer names are not kept."""

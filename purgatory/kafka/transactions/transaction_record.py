@@ -16,6 +16,8 @@ from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_state import TransactionState
 
 TRANSACTIONS_TOPIC = "__transaction_state"
+"""The topic in which coordinators store the state of transactions."""
+
 NO_TIME = -1
 
 
