@@ -1,0 +1,109 @@
+// The page: finds out what it shows, a cluster that runs or a trace, and draws it frame by frame.
+
+import { byId, made, tell } from "./elements.js";
+import { Faults } from "./faults.js";
+import { Journeys } from "./journeys.js";
+import { listenForKeys } from "./keys.js";
+import { Lists } from "./lists.js";
+import { LiveFeed } from "./live_feed.js";
+import { Model } from "./model.js";
+import { Partitions } from "./partitions.js";
+import { ask } from "./requests.js";
+import { Timeline } from "./timeline.js";
+import { TraceFeed } from "./trace_feed.js";
+import { number } from "./units.js";
+import { WheelCards } from "./wheel_cards.js";
+
+const WORDS_EVERY_MS = 250; // texts change slower than pictures: nobody reads faster
+
+const model = new Model();
+const cards = new WheelCards(model);
+window.purgatoryView = { model, get drawn() { return cards.drawn; } };
+
+function note(text) {
+  tell(byId("note"), text ?? "");
+  byId("note").hidden = !text;
+}
+
+function introduce(about) {
+  document.title = `${about.name}: purgatories`;
+  tell(byId("name"), about.name);
+  tell(byId("mode"), about.mode === "live" ? "live" : "trace");
+  byId("notes").replaceChildren(...about.notes.map((text) => made("p", text, "faint")));
+}
+
+async function aboutWhat() {
+  for (;;) {
+    try {
+      const about = await ask("view/about");
+      note(null);
+      return about;
+    } catch (error) {
+      note(`No answer: ${error.message}. Trying again.`);
+      await new Promise((done) => { setTimeout(done, 1000); });
+    }
+  }
+}
+
+/** Frames in the second before: of frames in which something was drawn. */
+class FrameRate {
+  #frames = [];
+
+  count(nowMs) {
+    this.#frames.push(nowMs);
+    while (this.#frames[0] < nowMs - 1000) this.#frames.shift();
+    model.framesPerSecond = this.#frames.length;
+  }
+}
+
+function tellAll(parts, nowMs) {
+  const { pending, shown } = model;
+  tell(byId("sampled"), shown < pending
+    ? `${number.format(shown)} of ${number.format(pending)} operations are shown: a sample, there are too many to draw.` : "");
+  cards.tell();
+  parts.forEach((part) => part.tell(nowMs));
+}
+
+function run(parts, advance) {
+  const rate = new FrameRate();
+  let lastMs = performance.now();
+  let toldMs = -Infinity;
+  let toldVersion = -1;
+  let toldUs = -1;
+  const frame = (nowMs) => {
+    advance(Math.min(200, Math.max(0, nowMs - lastMs)));
+    lastMs = nowMs;
+    if (cards.draw(nowMs)) rate.count(nowMs);
+    const isNew = toldVersion !== model.version || toldUs !== model.atUs;
+    if (nowMs - toldMs >= WORDS_EVERY_MS && (isNew || nowMs - toldMs > 1000)) {
+      [toldMs, toldVersion, toldUs] = [nowMs, model.version, model.atUs];
+      tellAll(parts, nowMs);
+    }
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+}
+
+async function start() {
+  const about = await aboutWhat();
+  introduce(about);
+  const isLive = about.mode === "live";
+  const journeys = new Journeys(model, isLive);
+  const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), journeys];
+  if (isLive) {
+    listenForKeys({});
+    run(parts, () => {});
+    await new LiveFeed(model, cards, note).run();
+    return;
+  }
+  const feed = new TraceFeed(model, cards, about, note);
+  const timeline = new Timeline(feed, journeys, about);
+  listenForKeys(timeline.keys());
+  if (!timeline.seekAddress()) await feed.seek(about.begin_us);
+  run(parts, (elapsedMs) => {
+    feed.advance(elapsedMs);
+    timeline.tell(performance.now());
+  });
+}
+
+start();

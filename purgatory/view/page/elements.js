@@ -1,0 +1,51 @@
+// Elements of the page. All that comes from a server is set as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element with a text, if there is one, and a class. */
+export function made(name, text, className) {
+  const element = document.createElement(name);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+/** An element of a drawing, with its attributes. */
+export function drawn(name, attributes = {}, text) {
+  const element = document.createElementNS(SVG, name);
+  Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+export function button(text, act) {
+  const element = made("button", text);
+  element.type = "button";
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** Set a text only where it differs: what did not change is not told again to a screen reader. */
+export function tell(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** A table; heads are pairs of a text and whether the column holds numbers. */
+export function table(caption, heads, rows) {
+  const element = made("table");
+  element.append(made("caption", caption));
+  const head = element.createTHead().insertRow();
+  heads.forEach(([text, isNumber]) => {
+    const cell = made("th", text, isNumber ? "number" : "");
+    cell.scope = "col";
+    head.append(cell);
+  });
+  const body = element.createTBody();
+  rows.forEach((row) => {
+    const line = body.insertRow();
+    row.forEach((text, index) => line.append(made("td", text, heads[index][1] ? "number" : "")));
+  });
+  return element;
+}

@@ -1,0 +1,293 @@
+// What the page shows, as data: a state, and the changes since. It knows neither the page nor a server.
+//
+// state(A) and the changes in (A, B] give state(B), and toState() tells it in the words of the wire.
+// A mark keeps its slot within its bucket for as long as it stays there, so that nothing jumps when
+// a neighbour leaves. `effects` tells the drawing what moved since it last looked; it is bounded,
+// because a page in the background draws nothing for hours.
+
+const MOST_EFFECTS = 2000;
+const MOST_SAID = 300;
+
+/** The marks of one bucket: slots, some of which are free. */
+class Bucket {
+  constructor(level, index) {
+    Object.assign(this, { level, index, slots: [], free: [] });
+  }
+
+  get count() {
+    return this.slots.length - this.free.length;
+  }
+
+  put(operation) {
+    operation.slot = this.free.length ? this.free.pop() : this.slots.length;
+    this.slots[operation.slot] = operation;
+  }
+
+  take(operation) {
+    this.slots[operation.slot] = null;
+    this.free.push(operation.slot);
+    if (this.count === 0) this.slots.length = this.free.length = 0;
+  }
+}
+
+/** A broker: its wheel, and its operations by bucket. Level 0 is what never expires. */
+class Broker {
+  constructor(told) {
+    Object.assign(this, told);
+    this.purgatories = new Map(told.purgatories.map((one) => [one.name, structuredClone(one)]));
+    this.buckets = new Map();
+    this.marks = 0;
+  }
+
+  bucketOf(level, index) {
+    const key = level * 65536 + index;
+    let bucket = this.buckets.get(key);
+    if (!bucket) this.buckets.set(key, (bucket = new Bucket(level, index)));
+    return bucket;
+  }
+
+  put(operation) {
+    this.bucketOf(operation.level ?? 0, operation.bucket ?? 0).put(operation);
+    this.marks += 1;
+  }
+
+  take(operation) {
+    this.bucketOf(operation.level ?? 0, operation.bucket ?? 0).take(operation);
+    this.marks -= 1;
+  }
+
+  purgatory(name) {
+    let one = this.purgatories.get(name);
+    if (!one) {
+      const outcomes = { immediate: 0, completed: 0, expired: 0, cancelled: 0, failed: 0 };
+      this.purgatories.set(name, (one = { name, pending: 0, outcomes }));
+    }
+    return one;
+  }
+}
+
+function operationOf([id, broker, purgatory, kind, keys, startUs, expiresMs, level, bucket]) {
+  return { id, broker, purgatory, kind, keys, startUs, expiresMs, level, bucket, slot: 0 };
+}
+
+const tupleOf = (one) => [
+  one.id, one.broker, one.purgatory, one.kind, one.keys, one.startUs, one.expiresMs, one.level, one.bucket,
+];
+
+const without = (list, is) => list.filter((one) => !is(one));
+
+function replaced(list, is, one) {
+  const at = list.findIndex(is);
+  if (at < 0) return [...list, one];
+  return list.with(at, one);
+}
+
+export class Model {
+  constructor() {
+    this.framesPerSecond = 0;
+    this.said = [];
+    this.effects = [];
+    this.version = 0;
+    this.apply({
+      at_us: 0, brokers: [], operations: [], pending: 0, shown: 0, topics: [], groups: [], transactions: [],
+      faults: [], unknown: [],
+    });
+  }
+
+  /** Start afresh from a state. */
+  apply(state) {
+    this.atUs = state.at_us;
+    this.brokers = new Map(state.brokers.map((told) => [told.id, new Broker(told)]));
+    this.operations = new Map();
+    state.operations.forEach((tuple) => this.#park(operationOf(tuple)));
+    this.unshown = Math.max(0, state.pending - state.shown);
+    this.topics = new Map(state.topics.map((topic) => [topic.name, structuredClone(topic)]));
+    this.groups = state.groups;
+    this.transactions = state.transactions;
+    this.faults = state.faults;
+    this.unknown = new Set(state.unknown);
+    this.effects = [];
+    this.version += 1;
+  }
+
+  /** Go on by what changed, up to the moment until_us. */
+  applyChanges(changes, untilUs) {
+    changes.forEach((change) => {
+      const apply = APPLIED[change.what];
+      if (apply) apply(this, change);
+    });
+    this.atUs = untilUs;
+    if (changes.length) this.version += 1;
+  }
+
+  /** Marks per broker. */
+  get marks() {
+    return Object.fromEntries([...this.brokers.values()].map((broker) => [broker.id, broker.marks]));
+  }
+
+  get pending() {
+    let sum = 0;
+    this.brokers.forEach((broker) => broker.purgatories.forEach((one) => { sum += one.pending; }));
+    return sum;
+  }
+
+  get shown() {
+    return this.operations.size;
+  }
+
+  /** What came since the last call. */
+  takeEffects() {
+    const effects = this.effects;
+    this.effects = [];
+    return effects;
+  }
+
+  /** The same as on the wire. O(operations). */
+  toState() {
+    return {
+      at_us: this.atUs,
+      brokers: [...this.brokers.values()].map(({ id, alive, address, connections, wheel, purgatories }) => ({
+        id, alive, address, connections, wheel, purgatories: [...purgatories.values()],
+      })),
+      operations: [...this.operations.values()].map(tupleOf),
+      pending: this.pending,
+      shown: this.shown,
+      topics: [...this.topics.values()],
+      groups: this.groups,
+      transactions: this.transactions,
+      faults: this.faults,
+      unknown: [...this.unknown],
+    };
+  }
+
+  say(text, level = "info", atUs = this.atUs) {
+    this.said.push({ text, level, atUs });
+    if (this.said.length > 2 * MOST_SAID) this.said.splice(0, this.said.length - MOST_SAID);
+  }
+
+  #park(operation) {
+    const broker = this.brokers.get(operation.broker);
+    if (!broker) return;
+    this.operations.set(operation.id, operation);
+    broker.put(operation);
+  }
+
+  #note(what, operation, outcome) {
+    if (this.effects.length < MOST_EFFECTS) this.effects.push({ what, operation, outcome });
+  }
+
+  parked(tuple) {
+    const operation = operationOf(tuple);
+    this.#park(operation);
+    const broker = this.brokers.get(operation.broker);
+    if (broker) broker.purgatory(operation.purgatory).pending += 1;
+    this.#note("parked", operation);
+  }
+
+  moved(id, level, bucket) {
+    const operation = this.operations.get(id);
+    if (!operation) return;
+    const broker = this.brokers.get(operation.broker);
+    broker.take(operation);
+    Object.assign(operation, { level, bucket });
+    broker.put(operation);
+    this.#note("moved", operation);
+  }
+
+  settled({ id, broker: brokerId, purgatory, outcome }) {
+    const operation = this.operations.get(id);
+    const broker = this.brokers.get(brokerId);
+    if (operation) {
+      this.brokers.get(operation.broker).take(operation);
+      this.operations.delete(id);
+      this.#note("settled", operation, outcome);
+    }
+    if (!broker) return;
+    const told = broker.purgatory(purgatory);
+    told.outcomes[outcome] = (told.outcomes[outcome] ?? 0) + 1;
+    // One that was never parked was never pending.
+    if (outcome !== "immediate") told.pending = Math.max(0, told.pending - 1);
+  }
+
+  partition(topic, number) {
+    let told = this.topics.get(topic);
+    if (!told) this.topics.set(topic, (told = { name: topic, internal: topic.startsWith("__"), partitions: [] }));
+    let found = told.partitions.find((one) => one.partition === number);
+    if (!found) {
+      found = {
+        partition: number, leader: null, leader_epoch: 0, replicas: [], isr: [], high_watermark: 0,
+        log_end_offsets: {},
+      };
+      told.partitions.push(found);
+      told.partitions.sort((one, other) => one.partition - other.partition);
+    }
+    return found;
+  }
+}
+
+const APPLIED = {
+  parked: (model, { operation }) => model.parked(operation),
+  moved: (model, { id, level, bucket }) => model.moved(id, level, bucket),
+  clock(model, { broker, clock_ms, levels }) {
+    const found = model.brokers.get(broker);
+    if (found) found.wheel = { ...found.wheel, clock_ms, levels };
+  },
+  settled(model, change) {
+    model.settled(change);
+    if (change.outcome === "expired" || change.outcome === "failed") sayUnanswered(model, change);
+  },
+  settled_many(model, { broker, purgatory, outcomes, pending }) {
+    const found = model.brokers.get(broker)?.purgatory(purgatory);
+    if (!found) return;
+    Object.entries(outcomes).forEach(([name, count]) => {
+      found.outcomes[name] = (found.outcomes[name] ?? 0) + count;
+    });
+    if (pending !== undefined) found.pending = pending;
+  },
+  log_end(model, { topic, partition, broker, offset }) {
+    model.partition(topic, partition).log_end_offsets[broker] = offset;
+  },
+  high_watermark(model, { topic, partition, offset }) {
+    model.partition(topic, partition).high_watermark = offset;
+  },
+  partition(model, { at_us, topic, partition, leader, leader_epoch, isr, replicas }) {
+    const known = model.partition(topic, partition);
+    sayElected(model, at_us, `${topic}-${partition}`, known, { leader, isr });
+    Object.assign(known, { leader, leader_epoch, isr, replicas });
+  },
+  broker(model, { at_us, broker, alive }) {
+    const found = model.brokers.get(broker);
+    if (found && found.alive !== alive) model.say(`broker ${broker} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", at_us);
+    if (found) found.alive = alive;
+  },
+  group(model, { at_us, what, ...group }) {
+    const is = (one) => one.name === group.name;
+    if (group.state === "Gone") model.groups = without(model.groups, is);
+    else model.groups = replaced(model.groups, is, group);
+    model.say(`group ${group.name}: ${group.state}, generation ${group.generation}`, "info", at_us);
+  },
+  transaction(model, { at_us, what, ...transaction }) {
+    const is = (one) => one.id === transaction.id;
+    if (transaction.state === "ended") model.transactions = without(model.transactions, is);
+    else model.transactions = replaced(model.transactions, is, transaction);
+  },
+  fault(model, { at_us, what, ...fault }) {
+    model.faults = replaced(model.faults, (one) => one.number === fault.number, fault);
+    model.say(`fault ${fault.active ? "begins" : "has ended"}: ${fault.text}`, fault.active ? "warning" : "info", at_us);
+  },
+  said: (model, { at_us, text, level }) => model.say(text, level, at_us),
+};
+
+function sayUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, outcome }) {
+  const on = keys && keys.length ? ` on ${keys[0]}` : "";
+  const ms = Number.isFinite(wait_us) ? ` after ${(wait_us / 1000).toFixed(1)} ms` : "";
+  model.say(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "info", at_us);
+}
+
+function sayElected(model, atUs, name, known, { leader, isr }) {
+  if (known.replicas.length === 0) return; // it is new, and nothing was elected before
+  if (known.leader !== leader) {
+    model.say(`${name}: ${leader === null ? "no leader" : `broker ${leader} leads`}`, "warning", atUs);
+  }
+  if (String(known.isr) !== String(isr)) model.say(`${name}: in sync ${isr.join(", ") || "nobody"}`, "info", atUs);
+}

@@ -1,0 +1,98 @@
+// Partitions: who leads, who is in sync, and how far each replica's log reaches.
+
+import { byId, made, tell } from "./elements.js";
+import { number } from "./units.js";
+
+const LEAST_SPAN = 20; // records that a bar shows, if replicas are close to each other
+const MOST_SHOWN = 40;
+
+export class Partitions {
+  constructor(model) {
+    this.model = model;
+    this.place = byId("partitions");
+    this.note = byId("partitions-note");
+    this.internal = byId("internal");
+    this.internal.addEventListener("change", () => this.tell());
+    this.rows = new Map();
+  }
+
+  tell() {
+    const all = [...this.model.topics.values()]
+      .filter((topic) => this.internal.checked || !topic.internal)
+      .flatMap((topic) => topic.partitions.map((one) => [`${topic.name}-${one.partition}`, one]));
+    const shown = all.slice(0, MOST_SHOWN);
+    tell(this.note, this.#noteOn(all.length));
+    this.#match(shown);
+    shown.forEach(([name, one]) => this.rows.get(name).tell(name, one));
+  }
+
+  #noteOn(count) {
+    if (this.model.unknown.has("topics")) return "Not in this trace.";
+    if (count === 0) return "None.";
+    return count > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${number.format(count)}.` : "";
+  }
+
+  #match(shown) {
+    const names = new Set(shown.map(([name]) => name));
+    for (const [name, row] of this.rows) {
+      if (names.has(name)) continue;
+      row.element.remove();
+      this.rows.delete(name);
+    }
+    shown.forEach(([name], index) => {
+      if (!this.rows.has(name)) this.rows.set(name, new PartitionRow());
+      const { element } = this.rows.get(name);
+      if (this.place.children[index] !== element) this.place.insertBefore(element, this.place.children[index] ?? null);
+    });
+  }
+}
+
+class PartitionRow {
+  constructor() {
+    this.element = made("div", undefined, "partition");
+    this.heading = made("h3");
+    this.about = made("p", "", "faint");
+    this.replicas = made("div");
+    this.element.append(this.heading, this.about, this.replicas);
+  }
+
+  tell(name, one) {
+    tell(this.heading, name);
+    const leader = one.leader === null ? "no leader" : `broker ${one.leader} leads, epoch ${one.leader_epoch}`;
+    tell(this.about, `${leader}; high watermark ${number.format(one.high_watermark)}`);
+    const ends = one.replicas.map((id) => one.log_end_offsets[id] ?? 0);
+    const highest = Math.max(0, one.high_watermark, ...ends);
+    const lowest = Math.min(highest, one.high_watermark, ...ends);
+    const span = Math.max(LEAST_SPAN, 1.5 * (highest - lowest));
+    const from = Math.max(0, highest - span);
+    while (this.replicas.children.length < one.replicas.length) this.replicas.append(replica());
+    while (this.replicas.children.length > one.replicas.length) this.replicas.lastChild.remove();
+    one.replicas.forEach((id, index) => {
+      const share = (offset) => (highest === from ? 0 : (100 * (offset - from)) / (highest - from));
+      tellReplica(this.replicas.children[index], one, id, share);
+    });
+  }
+}
+
+function replica() {
+  const row = made("div", undefined, "replica");
+  const bar = made("div", undefined, "bar");
+  bar.setAttribute("aria-hidden", "true");
+  bar.append(made("span"), made("i"));
+  row.append(made("span"), bar, made("span", "", "number"));
+  return row;
+}
+
+function tellReplica(row, one, id, share) {
+  const [word, bar, end] = row.children;
+  const isIn = one.isr.includes(id);
+  const role = id === one.leader ? "leader" : isIn ? "in sync" : "not in sync";
+  tell(word, `${id} ${role}`);
+  word.classList.toggle("worry", !isIn);
+  bar.classList.toggle("behind", !isIn);
+  const offset = one.log_end_offsets[id];
+  // Styles are set through the object model, which the content security policy lets pass.
+  bar.firstChild.style.width = `${Math.max(0, share(offset ?? 0))}%`;
+  bar.lastChild.style.left = `calc(${Math.max(0, share(one.high_watermark))}% - 3px)`;
+  tell(end, offset === undefined ? "-" : number.format(offset));
+}

@@ -1,0 +1,67 @@
+// Asking the server, with the page's token where it has one.
+//
+// The token comes from the address (#token=...), from where it is taken at once so that no copied
+// link carries it, or is typed in when the server asks for one. It lives as long as the tab.
+
+import { byId } from "./elements.js";
+
+const KEY = "purgatory-token";
+
+function fromAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  if (!given.has("token")) return;
+  sessionStorage.setItem(KEY, given.get("token"));
+  given.delete("token");
+  history.replaceState(null, "", `${location.pathname}${location.search}#${given}`);
+}
+
+fromAddress();
+
+let asked = null;
+
+/** Ask for the token, once for all who wait for it; false if it is refused to give. */
+function askForToken() {
+  asked ??= new Promise((done) => {
+    const dialog = byId("token");
+    const field = dialog.querySelector("input");
+    field.value = "";
+    dialog.addEventListener("close", () => {
+      asked = null;
+      const given = dialog.returnValue === "give" && field.value.trim() !== "";
+      if (given) sessionStorage.setItem(KEY, field.value.trim());
+      done(given);
+    }, { once: true });
+    dialog.returnValue = "";
+    dialog.showModal();
+  });
+  return asked;
+}
+
+/** The answer to a request; with one that is refused for want of a token, the user is asked. */
+export async function send(path, options = {}) {
+  for (;;) {
+    const headers = new Headers(options.headers);
+    const token = sessionStorage.getItem(KEY);
+    if (token) headers.set("Authorization", `Bearer ${token}`);
+    const answer = await fetch(path, { cache: "no-store", ...options, headers });
+    if (answer.status !== 401 || !(await askForToken())) return answer;
+  }
+}
+
+async function errorOf(answer) {
+  try {
+    const told = await answer.json();
+    return told.error ?? told.message ?? `the server answers ${answer.status}`;
+  } catch {
+    return `the server answers ${answer.status}`;
+  }
+}
+
+/** What the server tells, as JSON. Throws an Error with its reason. */
+export async function ask(path, parameters = {}, options = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  const answer = await send(query ? `${path}?${query}` : path, options);
+  if (!answer.ok) throw new Error(await errorOf(answer));
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}

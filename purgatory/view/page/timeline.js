@@ -1,0 +1,140 @@
+// The controls of a trace: the slider, the buttons, the keys, the jumps, and the moment in the address.
+
+import { button, byId, made, tell } from "./elements.js";
+import { ask } from "./requests.js";
+import { moment } from "./units.js";
+
+const SPEEDS = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100];
+const ADDRESS_EVERY_MS = 1000;
+
+export class Timeline {
+  constructor(feed, journeys, about) {
+    Object.assign(this, { feed, journeys, about });
+    this.slider = byId("slider");
+    this.clock = byId("clock");
+    this.speed = byId("speed");
+    this.play = byId("play");
+    this.writtenAt = -Infinity;
+    this.written = "";
+    byId("timeline").hidden = false;
+    this.#prepare();
+    this.#listen();
+    this.#offerJumps();
+  }
+
+  #prepare() {
+    this.slider.min = this.about.begin_us;
+    this.slider.max = this.about.end_us;
+    this.slider.step = 1;
+    this.speed.replaceChildren(...SPEEDS.map((speed) => {
+      const option = made("option", `${speed}×`);
+      option.value = speed;
+      return option;
+    }));
+    this.speed.value = 1;
+  }
+
+  #listen() {
+    this.slider.addEventListener("input", () => this.feed.seek(Number(this.slider.value)));
+    this.speed.addEventListener("change", () => { this.feed.speed = Number(this.speed.value); });
+    this.play.addEventListener("click", () => this.toggle());
+    byId("next").addEventListener("click", () => this.feed.stepForward());
+    byId("previous").addEventListener("click", () => this.feed.stepBack());
+    byId("to-begin").addEventListener("click", () => this.feed.seek(this.about.begin_us));
+    byId("to-end").addEventListener("click", () => this.feed.seek(this.about.end_us));
+    byId("record").addEventListener("submit", (event) => { event.preventDefault(); this.#toRecord(); });
+    byId("journey-follow").addEventListener("click", () => this.journeys.letGo());
+    addEventListener("hashchange", () => this.seekAddress());
+  }
+
+  /** Go to the moment that the address names, or stay. */
+  seekAddress() {
+    const at = new URLSearchParams(location.hash.slice(1)).get("at");
+    if (at === null || at === this.written || !/^\d+$/.test(at)) return false;
+    this.written = at;
+    this.feed.playing = false;
+    this.feed.seek(Number(at));
+    return true;
+  }
+
+  toggle() {
+    if (!this.feed.playing && this.feed.shownUs >= this.about.end_us) this.feed.seek(this.about.begin_us);
+    this.feed.playing = !this.feed.playing;
+  }
+
+  faster(by) {
+    const at = Math.min(SPEEDS.length - 1, Math.max(0, SPEEDS.indexOf(this.feed.speed) + by));
+    this.feed.speed = SPEEDS[at];
+    this.speed.value = this.feed.speed;
+  }
+
+  /** What keys do here: by key its action. */
+  keys() {
+    return {
+      " ": () => this.toggle(),
+      ".": () => this.feed.stepForward(),
+      ArrowRight: () => this.feed.stepForward(),
+      ",": () => this.feed.stepBack(),
+      ArrowLeft: () => this.feed.stepBack(),
+      "+": () => this.faster(1),
+      "=": () => this.faster(1),
+      "-": () => this.faster(-1),
+      Home: () => this.feed.seek(this.about.begin_us),
+      End: () => this.feed.seek(this.about.end_us),
+    };
+  }
+
+  tell(nowMs) {
+    const shown = Math.floor(this.feed.shownUs);
+    tell(this.clock, moment(shown - this.about.begin_us));
+    if (Number(this.slider.value) !== shown) this.slider.value = shown;
+    this.slider.setAttribute("aria-valuetext", moment(shown - this.about.begin_us));
+    tell(this.play, this.feed.playing ? "Pause" : "Play");
+    this.#writeAddress(String(shown), nowMs);
+  }
+
+  /** The address leads to this moment. Browsers allow only so many changes of it in a while. */
+  #writeAddress(at, nowMs) {
+    if (at === this.written || nowMs - this.writtenAt < ADDRESS_EVERY_MS) return;
+    this.writtenAt = nowMs;
+    this.written = at;
+    history.replaceState(null, "", `#at=${at}`);
+  }
+
+  async #offerJumps() {
+    const place = byId("jumps");
+    try {
+      const { jumps } = await ask("view/jumps");
+      place.replaceChildren(...jumps.map((jump) => this.#jump(jump)));
+    } catch (error) {
+      place.replaceChildren(made("span", `No jumps: ${error.message}`, "faint"));
+    }
+  }
+
+  #jump({ name, at_us: at, text, why_not: whyNot }) {
+    const jump = button(`To ${name}`, () => {
+      this.feed.playing = false;
+      this.feed.seek(at);
+      tell(byId("jump-answer"), text ?? "");
+    });
+    jump.disabled = at === null;
+    if (at !== null) return jump;
+    const reason = made("span", undefined, "row");
+    reason.append(jump, made("span", whyNot ?? text ?? "there is none", "faint"));
+    return reason;
+  }
+
+  async #toRecord() {
+    const form = new FormData(byId("record"));
+    const answer = byId("jump-answer");
+    try {
+      const found = await this.journeys.show(form.get("topic"), form.get("partition"), form.get("offset"));
+      const at = (found.stages.find((stage) => stage.name === "appended") ?? found.stages[0]).at_us;
+      this.feed.playing = false;
+      await this.feed.seek(at);
+      tell(answer, `${found.title}: appended here; its journey is drawn below.`);
+    } catch (error) {
+      tell(answer, error.message);
+    }
+  }
+}
