@@ -7,6 +7,7 @@ _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
+    "theory": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "prepare": ("live", {*_SPARK[1], "prometheus_client"}),

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "occupancy": "occupancy_command",
     "audit": "audit_command",
     "sweep": "sweep_command",
+    "theory": "theory_command",
     "cluster": "cluster_command",
     "stream": "stream_command",
     "apply": "apply_command",

@@ -138,6 +138,11 @@ def window_option(**limits: str) -> Any:
     return duration_option("How long a window of time is, to tell waits by.", **limits)
 
 
+def other_duration(**limits: str) -> Any:
+    """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
+    return duration_option("Another duration than the scenario's.", **limits)
+
+
 def duration_option(words: str, *names: str, **limits: str) -> Any:
     """An option that takes a duration.
 

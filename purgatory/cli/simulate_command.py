@@ -57,7 +57,7 @@ def simulate(
     strict: options.Strict = False,
     duration: Annotated[
         Duration | None,
-        options.duration_option("Another duration than the scenario's.", most="1000000000s"),
+        options.other_duration(most="1000000000s"),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How log lines look, on standard error.")

@@ -1,0 +1,177 @@
+"""A comparison tells right laws from wrong ones, on scenarios that meet what a law assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from purgatory.simulation import load_scenario, with_overrides
+from purgatory.simulation.distributions import TABLE_SIZE, exponential_table, log_normal_table
+from purgatory.theory.comparison import Comparison, compare, joint_confidence
+from purgatory.theory.experiments import EXPERIMENTS, LAG_MS, NETWORK_MS, SERVICE_MS, Experiment
+from purgatory.theory.kept_run import (
+    WARM_UP_MS,
+    KeptRun,
+    mean_ms,
+    mean_present,
+    rate_and_time,
+    records_under_way,
+    run,
+)
+from purgatory.theory.laws import exponential_queue_ms, log_normal_moments, queue_ms
+from purgatory.trace.table_rows import SendRow
+
+BY_NAME = {one.name: one for one in EXPERIMENTS}
+SURE = 0.999
+
+
+def kept_run(name: str, value: float, duration_ms: int = 5_000) -> KeptRun:
+    return run(with_overrides(BY_NAME[name].scenario(value), seed=7, duration_ms=duration_ms))
+
+
+def at(name: str, value: float, law: Callable[[float], float] | None = None) -> Experiment:
+    """An experiment at one value, with another law if one is given."""
+    one = replace(BY_NAME[name], values=(value,))
+    return one if law is None else replace(one, law=law)
+
+
+def constant_law(utilisation: float) -> float:
+    return queue_ms(utilisation / SERVICE_MS, log_normal_moments(SERVICE_MS, SERVICE_MS))
+
+
+def exponential_law(utilisation: float) -> float:
+    return exponential_queue_ms(utilisation / SERVICE_MS, SERVICE_MS)
+
+
+def half_a_cycle_and_a_whole(interval_ms: float) -> float:
+    """Without the paradox of inspection."""
+    return 1.5 * (log_normal_moments(*LAG_MS).mean + 2 * NETWORK_MS + interval_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("constant-queue", 0.5, exponential_law),
+        ("exponential-queue", 0.5, constant_law),
+        ("fetch-cycle", 0.0, half_a_cycle_and_a_whole),
+        ("two-fetch-cycles", 5.0, BY_NAME["fetch-cycle"].law),
+        ("slower-of-two", 5.0, lambda p75: log_normal_moments(4.0, p75).mean + 2 * NETWORK_MS),
+    ],
+)
+def test_the_right_law_is_covered_and_a_wrong_one_is_not(
+    name: str, value: float, wrong: Callable[[float], float]
+) -> None:
+    [right] = compare(at(name, value), seeds=6, duration_ms=6_000)
+    assert right.covers(SURE), right
+    [sabotaged] = compare(at(name, value, wrong), seeds=6, duration_ms=6_000)
+    assert not sabotaged.covers(), sabotaged
+
+
+def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries() -> None:
+    kept = run(load_scenario("slow-follower"))
+    rate, time_ms = rate_and_time(kept)
+    assert records_under_way(kept) == pytest.approx(rate * time_ms, rel=0.005)
+    attempt_ms = kept.summary["producers"][0]["latency_us"]["attempt"]["mean"] / 1_000
+    assert records_under_way(kept) > 2 * rate * attempt_ms
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
+def test_nothing_is_sent_again_and_all_is_answered(one: Experiment) -> None:
+    """But for the shipped scenario, of which that is the point."""
+    kept = run(with_overrides(one.scenario(one.values[-1]), seed=1, duration_ms=5_000))
+    [group] = kept.summary["producers"]
+    assert group["acknowledged"] == group["records"] > 50
+    assert bool(group["retries"]) == (one.law is None)
+
+
+def test_a_service_is_constant_and_one_at_a_time() -> None:
+    sends = sorted(kept_run("constant-queue", 0.8).sends, key=lambda row: row.served_us or 0)
+    for row, after in pairwise(sends):
+        assert row.settled_us is not None and row.served_us is not None
+        assert abs(row.settled_us - row.served_us - 1_000 * SERVICE_MS) <= 1
+        assert after.served_us is not None and row.settled_us <= after.served_us
+
+
+def test_an_exponential_service_is_one_at_a_time() -> None:
+    sends = sorted(kept_run("exponential-queue", 0.8).sends, key=lambda row: row.send_us)
+    for before, row in pairwise(sends):
+        assert before.answer_us is not None and before.answer_us <= row.send_us
+    mean = sum((row.answer_us or 0) - row.send_us for row in sends) / len(sends) / 1_000
+    assert mean == pytest.approx(SERVICE_MS, rel=0.1)
+
+
+def test_records_find_both_followers_at_hand() -> None:
+    for row in kept_run("slower-of-two", 6.0, 60_000).sends:
+        assert row.served_us == row.arrived_us
+        assert row.settled_us is not None and row.settled_us - row.created_us < 50_000  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["fetch-cycle", "two-fetch-cycles"])
+def test_hardly_a_record_queues_behind_another_one_of_its_producer(name: str) -> None:
+    """`docs/theory.md` bounds what these do to the mean."""
+    sends = kept_run(name, 40.0, 30_000).sends
+    queued = sum(row.served_us != row.arrived_us for row in sends)
+    assert queued / len(sends) < 0.005
+
+
+def table_moments(table: tuple[int, ...]) -> tuple[float, float]:
+    return sum(table) / TABLE_SIZE, sum(one * one for one in table) / TABLE_SIZE
+
+
+def test_what_tables_cut_off_is_as_little_as_the_document_says() -> None:
+    mean, square = table_moments(exponential_table(1e9))
+    assert mean == pytest.approx(1e9, rel=1e-6)
+    assert 1 - 5e-4 < square / 2e18 < 1
+    of_law = log_normal_moments(4.0, 6.0)
+    mean, square = table_moments(log_normal_table(4.0, 6.0, 1e6))
+    assert 1 - 2e-4 < mean / of_law.mean / 1e6 < 1
+    assert 1 - 2e-3 < square / of_law.mean_square / 1e12 < 1
+
+
+def row(created_us: int, send_us: int, answer_us: int) -> SendRow:
+    sent = SendRow("g", 0, 0, 1, 0, 0, 1, "ok", None, send_us, answer_us, "t", 0, 0, 1)
+    return sent._replace(created_us=created_us)
+
+
+def test_estimates_begin_after_the_warm_up() -> None:
+    begin = WARM_UP_MS * 1_000
+    rows = [row(begin - 1, begin - 1, begin + 900_000), row(begin, begin + 5_000, begin + 500_000)]
+    kept = KeptRun(rows, {"seed": 1}, WARM_UP_MS + 1_000)
+    assert mean_ms("created_us", "send_us")(kept) == 5.0
+    assert mean_present("send_us", "answer_us")(kept) == pytest.approx(0.495 + 0.9, abs=0.02)
+    with pytest.raises(ValueError, match="no record arrived after the first 1000 ms"):
+        mean_ms("created_us", "send_us")(KeptRun(rows[:1], {}, 2_000))
+
+
+def test_an_interval_is_that_of_student_and_wider_for_all_at_once() -> None:
+    made = Comparison(
+        "one", 1.0, theory=10.0, simulated=10.27, standard_error=0.1, seeds=5, sends=9
+    )
+    assert made.half_width() == pytest.approx(0.27764, abs=1e-5)  # t is 2.776445 with four
+    assert made.covers() and not replace(made, simulated=10.28).covers()
+    assert joint_confidence([made] * 10) == pytest.approx(0.995)
+    assert replace(made, simulated=10.4).covers(joint_confidence([made] * 10))
+
+
+def test_no_two_values_share_a_seed_and_names_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def noted(loaded: object, *, seed: int, duration_ms: int | None) -> None:
+        seen.append(seed)
+
+    monkeypatch.setattr("purgatory.theory.comparison.with_overrides", noted)
+    monkeypatch.setattr("purgatory.theory.comparison.run", lambda _: KeptRun([], {}, 0))
+    for one in EXPERIMENTS:
+        told = replace(one, estimate=lambda _: 1.0, law=lambda _: 1.0)
+        monkeypatch.setattr("purgatory.theory.comparison.EXPERIMENTS", EXPERIMENTS)
+        index = EXPERIMENTS.index(one)
+        changed = (*EXPERIMENTS[:index], told, *EXPERIMENTS[index + 1 :])
+        monkeypatch.setattr("purgatory.theory.comparison.EXPERIMENTS", changed)
+        assert all(found.covers() for found in compare(told, seeds=3))
+    assert len(seen) == len(set(seen)) == 3 * sum(len(one.values) for one in EXPERIMENTS)
+    assert len(BY_NAME) == len(EXPERIMENTS)
