@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.duration import Duration
 from purgatory.cli.exit_status import BAD_INPUT, INTERRUPTED
 from purgatory.cli.whole_number import whole_number
+from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,6 @@ def theory(
     """
     from rich.console import Console
 
-    from purgatory.simulation import ScenarioError
     from purgatory.theory.theory_files import check_folder, write_files
 
     _quiet_logs()
@@ -68,7 +67,7 @@ def theory(
         if out is not None:
             write_files(out, found)
             console.print(f"Results: {out}", markup=False, soft_wrap=True)
-    except (ScenarioError, OSError, ValueError) as error:
+    except OSError as error:
         print(f"purgatory theory: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:

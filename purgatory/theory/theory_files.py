@@ -27,13 +27,14 @@ COLUMNS = (
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """See whether results may be written there: it is empty, or holds earlier ones to be replaced.
+    """Make the folder, or see that it is empty or holds earlier results that may be replaced.
 
     Raises:
         FileExistsError: it holds something else, or results without leave to replace them.
-        OSError: it can't be looked into.
+        OSError: it can't be made or looked into.
     """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
         return
     if not (folder / TABLE).is_file():
         raise FileExistsError(f"{folder} holds something else, and is left as it is")
@@ -42,7 +43,9 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
 
 
 def write_files(folder: Path, found: Mapping[str, Sequence[Comparison]]) -> None:
-    """Write table and plot, each whole: for a reader there is the old one or the new one.
+    """Write table and plot into a folder that is there, each whole.
+
+    For a reader there is the old one or the new one.
 
     Raises:
         OSError: they can't be written.
@@ -52,7 +55,6 @@ def write_files(folder: Path, found: Mapping[str, Sequence[Comparison]]) -> None
     table.writerow(COLUMNS)
     for rows in found.values():
         table.writerows(_cells(row) for row in rows)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, content in ((PLOT, theory_svg(found)), (TABLE, text.getvalue())):
         unfinished = folder / f".{name}.{os.getpid()}"
         unfinished.write_text(content, encoding="utf-8")

@@ -10,6 +10,8 @@ import pytest
 
 from purgatory.simulation import load_scenario, with_overrides
 from purgatory.simulation.distributions import TABLE_SIZE, exponential_table, log_normal_table
+from purgatory.simulation.network import Request
+from purgatory.simulation.simulated_broker import Broker
 from purgatory.theory.comparison import Comparison, compare, joint_confidence
 from purgatory.theory.experiments import EXPERIMENTS, LAG_MS, NETWORK_MS, SERVICE_MS, Experiment
 from purgatory.theory.kept_run import (
@@ -68,6 +70,20 @@ def test_the_right_law_is_covered_and_a_wrong_one_is_not(
     assert right.covers(SURE), right
     [sabotaged] = compare(at(name, value, wrong), seeds=6, duration_ms=6_000)
     assert not sabotaged.covers(), sabotaged
+
+
+def test_a_broker_that_serves_several_of_a_connection_at_once_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    execute = Broker._execute
+
+    def not_busy(self: Broker, request: Request) -> None:
+        execute(self, request)
+        request.connection.busy = False
+
+    monkeypatch.setattr(Broker, "_execute", not_busy)
+    [found] = compare(at("constant-queue", 0.5), seeds=3, duration_ms=5_000)
+    assert not found.covers(SURE), found
 
 
 def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries() -> None:
