@@ -162,6 +162,7 @@ def cluster(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it live, with faults that can be pressed.")
     ] = False,
+    view: options.View = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
     tls_client_ca: Annotated[
@@ -253,6 +254,7 @@ def cluster(
             chosen.metrics_port,
             plan=() if chosen.faults is None else load_fault_plan(chosen.faults),
             watch=chosen.watch,
+            view=view,
         )
         _run(serving, chosen.trace, chosen.publish)
     except ClusterError as error:

@@ -75,6 +75,7 @@ ColumnMapping = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
 
 # How a command runs.
 

@@ -97,7 +97,7 @@ class ClusterTrace:
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        keys = _keys(operation)
+        keys = keys_of(operation)
         self._tables.operation(
             OperationRow(
                 broker,
@@ -109,7 +109,7 @@ class ClusterTrace:
                 end_us,
                 wait_us,
                 outcome,
-                _kind(purgatory, operation),
+                kind_of(purgatory, operation),
                 keys,
             )
         )
@@ -424,15 +424,19 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return []  # taken as it is, as a broker does; and not to be told apart
 
 
-def _keys(operation: DelayedOperation) -> tuple[Any, ...]:
-    """The keys that it waits on. Those of a fetch say also which end of the log it waits for,
-    and one that is answered at once is watched under nothing."""
+def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
+    """Return the keys that it waits on.
+
+    Those of a fetch say also which end of the log it waits for, and one that is answered at once is
+    watched under nothing.
+    """
     if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
         return tuple(operation.topic_partitions)
     return operation._op_keys
 
 
-def _kind(purgatory: str, operation: DelayedOperation) -> str:
+def kind_of(purgatory: str, operation: DelayedOperation) -> str:
+    """Return who asked for an operation: a producer, a follower, a consumer, a member, ..."""
     if isinstance(operation, DelayedFetch):
         return "consumer" if operation.params.replica_id < 0 else "follower"
     return _KIND_OF_PURGATORY.get(purgatory, "consumer")

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import signal
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Serving:
         trace: takes down what happens.
         plan: the faults that come by themselves.
         watch: whether to show it live in the terminal.
+        view: whether to open its page in the browser.
         beside: what goes on while the cluster serves, such as publishing what its trace takes down.
     """
 
@@ -52,6 +54,7 @@ class Serving:
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
     watch: bool = False
+    view: bool = False
     beside: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
 
 
@@ -88,6 +91,8 @@ async def serve(serving: Serving) -> None:
             await _watch(cluster, stop)
         else:
             _print_control(serving, control)
+            if serving.view:
+                await loop.run_in_executor(None, webbrowser.open, control.page_url)
             await stop.wait()
 
 
@@ -101,6 +106,7 @@ def _print_listeners(config: ClusterConfig, cluster: Cluster) -> None:
 
 def _print_control(serving: Serving, control: Control) -> None:
     print(f"control: {control.url} (faults, /state, /metrics)")
+    print(f"view: {control.page_url}")
     if control.token is not None and serving.control_token is None:
         print(f"control token: {control.token} (for PURGATORY_CONTROL_TOKEN)")
     if serving.metrics_port is not None:

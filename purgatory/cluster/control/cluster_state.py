@@ -26,7 +26,7 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
                 "internal": topic.internal,
                 "settings": topic.configs,
                 "partitions": [
-                    _partition(cluster, TopicPartition(topic.name, number))
+                    partition_state(cluster, TopicPartition(topic.name, number))
                     for number in range(len(topic.partitions))
                 ],
             }
@@ -68,7 +68,8 @@ def _purgatory(purgatory: AsyncPurgatory) -> dict[str, Any]:
     }
 
 
-def _partition(cluster: Cluster, topic_partition: TopicPartition) -> dict[str, Any]:
+def partition_state(cluster: Cluster, topic_partition: TopicPartition) -> dict[str, Any]:
+    """Return how it stands with one partition. O(its replicas)."""
     state = cluster.controller.state_of(topic_partition)
     assert state is not None, "the controller was just asked for it"
     values: dict[str, Any] = {

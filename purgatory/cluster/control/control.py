@@ -1,6 +1,7 @@
 """The control of a running cluster over HTTP: its state, its metrics, its faults.
 
     GET    /                 a page that shows all this (``purgatory/view``)
+    GET    /view/...         what the page reads (``live_routes``)
     GET    /state            what `cluster_state` tells
     GET    /metrics          the purgatories of all brokers, for Prometheus
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from purgatory import metrics
 from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.control.live_routes import LiveRoutes
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import CutConnections, fault_of
@@ -67,11 +70,17 @@ class Control:
         self.metrics_port = metrics_port
         self._metrics_host = metrics_host
         self._runners: list[web.AppRunner] = []
+        self.live = LiveRoutes(cluster)
 
     @property
     def url(self) -> str:
         """Where it is: "http://127.0.0.1:9990"."""
         return _url(self._host, self.port)
+
+    @property
+    def page_url(self) -> str:
+        """The page's address. A token comes after #, which browsers send to no server."""
+        return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
 
     @property
     def metrics_url(self) -> str:
@@ -89,6 +98,7 @@ class Control:
         app = web.Application(middlewares=[access_guard(self._host, self.token), _answer_errors])
         add_page(app)
         add_wheel_walks(app)
+        self.live.add_to(app)
         app.add_routes(
             [
                 web.get("/state", self._state),

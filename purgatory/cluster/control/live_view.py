@@ -22,37 +22,17 @@ from textual.suggester import SuggestFromList
 from textual.widgets import DataTable, Footer, Header, Input, OptionList, RichLog
 from textual.widgets.option_list import Option
 
+from purgatory.cluster.control.offered_faults import fault_text, offered_faults
 from purgatory.cluster.control.typed_fault import EXAMPLE, suggestions, typed_fault
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import (
-    Answer,
-    CutConnections,
-    DelayAnswers,
-    Fault,
-    FreezeMetadata,
-    JumpClock,
-    Kill,
-    LoadCoordinator,
-    LoseAnswers,
-    Pause,
-    RefuseProduces,
-    SlowAnswers,
-    StallFollower,
-    TearAnswers,
-    Throttle,
-    TurnBackEpochs,
-)
+from purgatory.kafka.faults import Fault
 
 State = dict[str, Any]
 Row = tuple[str, ...]
 
 _REFRESH_S = 0.5
-_FAULT_S = 10
-_HOUR_MS = 3_600_000
 _KEPT_EVENTS = 200
-_UNITS = {"by_ms": "ms", "throttle_ms": "ms", "jump_ms": "ms", "bytes_per_s": "bytes/s"}
-"""What is shown of a fault with its unit."""
 
 _BROKERS = ("broker", "alive", "clients", "waits", "oldest ms", "completed", "expired")
 _PARTITIONS = ("partition", "leader", "epoch", "in sync", "out", "HW", "log ends")
@@ -240,46 +220,6 @@ def partition_rows(state: State) -> list[Row]:
                 )
             )
     return rows
-
-
-def offered_faults(state: State) -> list[Fault]:
-    """Return what can be pressed now: for each broker that lives, what may happen to it."""
-    offers: list[Fault] = []
-    for broker in state["brokers"]:
-        if not broker["alive"]:
-            continue
-        number = broker["id"]
-        offers += [
-            StallFollower(number, for_s=_FAULT_S),
-            Kill(number, for_s=_FAULT_S),
-            Pause(number, for_s=_FAULT_S),
-            LoseAnswers(number, count=1, api="produce"),
-            RefuseProduces(number, count=1),
-            Answer(number, count=3, api="produce", error="NOT_LEADER_OR_FOLLOWER"),
-            LoadCoordinator(number, for_s=_FAULT_S),
-            FreezeMetadata(number, for_s=_FAULT_S),
-            TurnBackEpochs(number, for_s=_FAULT_S),
-            Throttle(number, throttle_ms=1_000, for_s=_FAULT_S),
-            DelayAnswers(number, by_ms=100, distribution="exponential", for_s=_FAULT_S),
-            SlowAnswers(number, bytes_per_s=1_000, for_s=_FAULT_S),
-            TearAnswers(number, count=1),
-            JumpClock(number, jump_ms=_HOUR_MS, for_s=_FAULT_S),
-            CutConnections(number),
-        ]
-    return offers
-
-
-def fault_text(fault: Fault) -> str:
-    """Return a fault in words: "stall follower 2 for 10 s"."""
-    words = [fault.kind.replace("_", " "), *map(str, fault.brokers)]
-    settings = fault.settings
-    details = [str(settings[name]) for name in ("count", "api", "error") if name in settings]
-    details += [f"{settings[name]} {unit}" for name, unit in _UNITS.items() if name in settings]
-    if details:
-        words.append(f"({', '.join(details)})")
-    if fault.for_s is not None:
-        words.append(f"for {fault.for_s} s")
-    return " ".join(words)
 
 
 def _fill(table: DataTable[str], rows: list[Row]) -> None:

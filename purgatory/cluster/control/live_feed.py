@@ -1,0 +1,207 @@
+"""The live feed of a cluster: one model of it, made for the first viewer, let go with the last.
+
+Ten times a second it looks what has changed, and gives every viewer the same bytes. While nobody
+looks it costs nothing: no purgatory is observed, and no task runs.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from purgatory.cluster.control.feed_turn import FeedClock, FeedTurn
+from purgatory.cluster.control.live_model import LiveModel
+from purgatory.cluster.control.live_viewer import LiveViewer
+from purgatory.core.fault_log import Logger
+from purgatory.kafka.errors import ClusterError
+
+if TYPE_CHECKING:
+    from purgatory.cluster.cluster import Cluster
+
+MOST_VIEWERS = 50
+TURN_S = 0.1
+MOST_CHANGES = 5_000
+"""Of a turn; of more a new state is told."""
+_ROWS_AT_ONCE = 500
+
+_log = Logger("purgatory.cluster")
+
+
+class LiveFeed:
+    """Tells viewers how it stands with a cluster, and what changes.
+
+    Args:
+        cluster: which.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.clock = FeedClock()
+        self._cluster = cluster
+        self._turn = FeedTurn(self.clock)
+        self._viewers: set[LiveViewer] = set()
+        self._model: LiveModel | None = None
+        self._users = 0
+        self._made = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def viewers(self) -> int:
+        """How many look."""
+        return len(self._viewers)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it observes the cluster."""
+        return self._model is not None
+
+    # Who looks.
+
+    def join(self) -> LiveViewer:
+        """Return a new viewer, which is to leave.
+
+        Raises:
+            ClusterError: there are too many, or the feed was closed.
+        """
+        if self._closed:
+            raise ClusterError("the cluster is being closed")
+        if len(self._viewers) >= MOST_VIEWERS:
+            raise ClusterError(f"{MOST_VIEWERS} viewers look already; close a page")
+        viewer = LiveViewer()
+        self._viewers.add(viewer)
+        self._users += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="LiveFeed")
+        return viewer
+
+    def leave(self, viewer: LiveViewer) -> None:
+        """Forget a viewer; with the last one, all that was observed."""
+        if viewer in self._viewers:
+            self._viewers.remove(viewer)
+            if not self._viewers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+            self._let_go()
+
+    def close(self) -> None:
+        """End all viewers."""
+        self._closed = True
+        for viewer in list(self._viewers):
+            viewer.end()
+
+    async def events(self, viewer: LiveViewer) -> AsyncIterator[bytes]:
+        """Yield what the viewer is to be sent, in pieces, as it comes."""
+        while True:
+            await viewer.wait()
+            if viewer.is_over:
+                return
+            for event in viewer.take():
+                yield event
+            if viewer.needs_state:
+                state = await self._state_between_turns()
+                viewer.needs_state = False  # what changes from here on waits until it is written
+                yield b"event: state\ndata: "
+                async for piece in encoded(state):
+                    yield piece
+                yield b"\n\n"
+
+    async def state(self) -> dict[str, Any]:
+        """Return how it stands now."""
+        self._users += 1
+        try:
+            return await self._state_between_turns()
+        finally:
+            self._let_go()
+
+    # The model.
+
+    async def _state_between_turns(self) -> dict[str, Any]:
+        """Return a state to which all later changes apply, and none that is in it already."""
+        while True:
+            model = await self._model_now()
+            self._take_turn()
+            if self._model is model:
+                return model.state()
+
+    async def _model_now(self) -> LiveModel:
+        async with self._made:
+            while self._model is None:
+                model = LiveModel(self._cluster, self._turn)
+                try:
+                    await model.begin()
+                except BaseException:
+                    model.release()
+                    raise
+                if model.is_stale():
+                    model.release()
+                else:
+                    self._model = model
+            return self._model
+
+    def _let_go(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._drop_model()
+
+    def _drop_model(self) -> None:
+        if self._model is not None:
+            self._model.release()
+            self._model = None
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_S)
+            try:
+                self._take_turn()
+            except Exception as error:
+                _log.error("view_failed", exc_info=error)
+                self._start_afresh()
+
+    def _take_turn(self) -> None:
+        """Look what has changed, and tell it to all."""
+        model = self._model
+        if model is None:
+            return
+        stale = model.is_stale()
+        if stale:
+            model.tell_brokers()
+        else:
+            model.look()
+            stale = model.is_stale()
+        told = model.end_turn()
+        if told is not None and len(told["changes"]) <= MOST_CHANGES:
+            event = b"event: changes\ndata: " + _json(told) + b"\n\n"
+            for viewer in self._viewers:
+                viewer.offer(event)
+        elif told is not None:
+            for viewer in self._viewers:
+                viewer.start_afresh()
+        if stale:
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Tell all anew: of what was told the model knows no more."""
+        self._drop_model()
+        for viewer in self._viewers:
+            viewer.ask_for_state()
+
+
+async def encoded(state: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Yield a state as JSON, in pieces between which others are served."""
+    rows = state["operations"]
+    begin = _json({**state, "operations": []})
+    before, after = begin.split(b'"operations":[]', 1)
+    yield before + b'"operations":['
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        piece = _json(rows[start : start + _ROWS_AT_ONCE])[1:-1]
+        yield piece if start + _ROWS_AT_ONCE >= len(rows) else piece + b","
+        await asyncio.sleep(0)
+    yield b"]" + after
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,246 @@
+"""Topics, groups, transactions and faults of a cluster as the live feed has told of them.
+
+What is there is compared with what was told, each turn: of many partitions a part, the others in
+the turns after it.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from purgatory.cluster.control.cluster_state import partition_state
+from purgatory.cluster.control.feed_turn import FeedTurn
+from purgatory.cluster.control.offered_faults import fault_text
+from purgatory.kafka import TopicPartition
+from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.transactions.transaction_state import IDLE, TransactionState
+
+if TYPE_CHECKING:
+    from purgatory.cluster.broker import Broker
+    from purgatory.cluster.cluster import Cluster
+
+Values = dict[str, Any]
+
+PARTITIONS_A_TURN = 200
+_ROLE = ("leader", "leader_epoch", "isr", "replicas")
+_STATES = {
+    TransactionState.ONGOING: "begun",
+    TransactionState.PREPARE_COMMIT: "committing",
+    TransactionState.PREPARE_ABORT: "aborting",
+    TransactionState.PREPARE_EPOCH_FENCE: "aborting",
+}
+
+
+class WatchedParts:
+    """Remembers what was told of a cluster.
+
+    Args:
+        cluster: which.
+        turn: takes the changes.
+    """
+
+    def __init__(self, cluster: Cluster, turn: FeedTurn) -> None:
+        self._cluster = cluster
+        self._turn = turn
+        self._counts = self._partition_counts()
+        self._partitions = {key: self._state_of(key) for key in self._keys()}
+        self._next = 0
+        self._groups = self._groups_now()
+        self._transactions = self._transactions_now()
+        self._faults = self._faults_now()
+        self.gone = False
+        """Whether a partition or a replica has gone, so that all is to be told anew."""
+
+    def state(self) -> Values:
+        """Return what was told, as parts of ``view/state``."""
+        topics: dict[str, Values] = {}
+        for (topic, _), values in self._partitions.items():
+            known = topics.setdefault(
+                topic, {"name": topic, "internal": values["internal"], "partitions": []}
+            )
+            known["partitions"].append(_without(values, "internal"))
+        return {
+            "topics": list(topics.values()),
+            "groups": list(self._groups.values()),
+            "transactions": list(self._transactions.values()),
+            "faults": list(self._faults.values()),
+        }
+
+    def look(self) -> None:
+        """Tell what has changed. O(PARTITIONS_A_TURN * replicas + groups + transactions)."""
+        self._look_at_partitions()
+        for what, told, now in (
+            ("group", self._groups, self._groups_now()),
+            ("transaction", self._transactions, self._transactions_now()),
+            ("fault", self._faults, self._faults_now()),
+        ):
+            self._compare(what, told, now)
+
+    # Partitions.
+
+    def _partition_counts(self) -> dict[str, int]:
+        topics = self._cluster.controller.topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def _keys(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic, count in self._counts.items()
+            for number in range(count)
+        ]
+
+    def _look_at_partitions(self) -> None:
+        counts = self._partition_counts()
+        if counts != self._counts:
+            for topic in self._counts.keys() - counts.keys():
+                self.gone = True
+                self._say(f"topic {topic} was deleted")
+            for topic in counts.keys() - self._counts.keys():
+                self._say(f"topic {topic} was created, with {counts[topic]} partitions")
+            self._counts = counts
+        keys = self._keys()
+        new = [key for key in keys if key not in self._partitions] if counts else []
+        if len(keys) < len(self._partitions) + len(new):
+            self.gone = True
+        begin = self._next if self._next < len(keys) else 0
+        self._next = begin + PARTITIONS_A_TURN
+        for key in dict.fromkeys([*new, *keys[begin : self._next]]):
+            self._look_at(key)
+
+    def _look_at(self, key: TopicPartition) -> None:
+        told, now = self._partitions.get(key), self._state_of(key)
+        self._partitions[key] = now
+        topic, partition = key
+        at_us = self._turn.clock.now_us()
+        place = {"topic": topic, "partition": partition}
+        if told is None or any(told[name] != now[name] for name in _ROLE):
+            role = {name: now[name] for name in (*_ROLE, "internal")}
+            self._turn.add(at_us, "partition", **place, **role)
+            if told is not None and not now["internal"]:
+                self._say_role(key, told, now)
+        told_offset = None if told is None else told["high_watermark"]
+        if now["high_watermark"] != told_offset:
+            self._turn.add(at_us, "high_watermark", **place, offset=now["high_watermark"])
+        ends: Mapping[str, int] = {} if told is None else told["log_end_offsets"]
+        if ends.keys() - now["log_end_offsets"].keys():
+            self.gone = True
+        for broker, offset in now["log_end_offsets"].items():
+            if ends.get(broker) != offset:
+                self._turn.add(at_us, "log_end", **place, broker=int(broker), offset=offset)
+
+    def _state_of(self, key: TopicPartition) -> Values:
+        state = partition_state(self._cluster, key)
+        ends = {str(broker): end for broker, end in state["log_end_offsets"].items()}
+        return {
+            **state,
+            "replicas": list(state["replicas"]),
+            "isr": sorted(state["isr"]),
+            "log_end_offsets": ends,
+            "internal": self._cluster.controller.topics[key.topic].internal,
+        }
+
+    def _say_role(self, key: TopicPartition, told: Values, now: Values) -> None:
+        if told["leader"] != now["leader"]:
+            leads = f"broker {now['leader']} leads" if now["leader"] >= 0 else "nobody leads"
+            self._say(f"{leads} {key}", "info" if now["leader"] >= 0 else "warning")
+        for broker in set(told["isr"]) - set(now["isr"]):
+            self._say(f"broker {broker} left the ISR of {key}", "warning")
+        for broker in set(now["isr"]) - set(told["isr"]):
+            self._say(f"broker {broker} is back in the ISR of {key}")
+
+    # All else, of which there is not much.
+
+    def _compare(self, what: str, told: dict[Any, Values], now: dict[Any, Values]) -> None:
+        at_us = self._turn.clock.now_us()
+        for key, values in now.items():
+            if told.get(key) != values:
+                self._turn.add(at_us, what, **values)
+                self._say_more(what, told.get(key), values)
+        for key in told.keys() - now.keys():
+            state = {"group": "Gone", "transaction": "ended"}.get(what)
+            if state is not None:
+                self._turn.add(at_us, what, **(told[key] | {"state": state}))
+        told.clear()
+        told.update(now)
+
+    def _say_more(self, what: str, told: Values | None, now: Values) -> None:
+        if what == "fault" and told is None:
+            self._say(f"fault {now['number']}: {now['text']}", "warning")
+        elif what == "fault" and told is not None and told["active"] and not now["active"]:
+            self._say(f"fault {now['number']} ended: {now['text']}")
+        elif what == "group" and (told is None or told["state"] != now["state"]):
+            self._say(f"group {now['name']} is {now['state']}, with {len(now['members'])} members")
+
+    def _say(self, text: str, level: str = "info") -> None:
+        self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
+
+    def _live_brokers(self) -> Iterator[Broker]:
+        return (broker for broker in self._cluster.brokers.values() if broker.alive)
+
+    def _groups_now(self) -> dict[Any, Values]:
+        found: dict[Any, Values] = {}
+        for broker in self._live_brokers():
+            groups = broker.groups
+            for classic in groups.groups.values():
+                found[classic.group_id] = _group(
+                    broker, classic.group_id, classic.state.value, classic.generation,
+                    classic.members,
+                )  # fmt: skip
+            for coordinator in (groups.consumers, groups.shares):
+                for group in coordinator.groups.values():
+                    found[group.group_id] = _group(
+                        broker, group.group_id, group.state.value, group.epoch, group.members
+                    )
+        return found
+
+    def _transactions_now(self) -> dict[Any, Values]:
+        return {
+            one.transactional_id: {
+                "id": one.transactional_id,
+                "epoch": one.record.producer_epoch,
+                "state": _STATES.get(one.record.state, one.record.state.value),
+                "since_us": self._turn.clock.us_of_wall_s(one.record.start_ms / 1_000),
+            }
+            for broker in self._live_brokers()
+            for one in broker.transactions.all_transactions()
+            if one.record.state not in IDLE and one.record.state is not TransactionState.DEAD
+        }
+
+    def _faults_now(self) -> dict[Any, Values]:
+        faults = self._cluster.fault
+        chosen = {fault.number: fault for fault in (*faults.recent, *faults.active)}
+        return {number: self._fault(chosen[number]) for number in sorted(chosen)}
+
+    def _fault(self, begun: BegunFault) -> Values:
+        until_s = begun.ended_s
+        if until_s is None and begun.fault.for_s is not None:
+            until_s = begun.began_s + begun.fault.for_s
+        of_wall_s = self._turn.clock.us_of_wall_s
+        return {
+            "number": begun.number,
+            "kind": begun.fault.kind,
+            "text": fault_text(begun.fault),
+            "brokers": list(begun.fault.brokers),
+            "active": begun.active,
+            "since_us": of_wall_s(begun.began_s),
+            "until_us": None if until_s is None else of_wall_s(until_s),
+        }
+
+
+def _group(
+    broker: Broker, name: str, state: str, generation: int, members: Iterable[str]
+) -> Values:
+    return {
+        "name": name,
+        "broker": broker.broker_id,
+        "state": state,
+        "generation": generation,
+        "members": list(members),
+    }
+
+
+def _without(values: Values, key: str) -> Values:
+    return {name: value for name, value in values.items() if name != key}

@@ -1,0 +1,270 @@
+"""One purgatory as the live feed has told of it: its marks on the wheel, its counts, its levels.
+
+What settles is told by the purgatory itself, which has one observer; what is parked, and where, is
+found by comparing the wheel with how it was a turn before: a bucket in which nothing has changed
+costs next to nothing. An operation that came and went between two turns is told of when it settles,
+with the place to which the wheel's rule has put it.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from purgatory.cluster.cluster_trace import keys_of, kind_of
+from purgatory.cluster.control.feed_turn import MOST_NEW, MOST_TOLD, FeedTurn
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.handing_over import submitted_ns
+from purgatory.core.outcome import Outcome
+from purgatory.core.timeout import FOREVER_MS
+from timer import SystemTimer, TimerSnapshot, TimerTask
+
+Row = list[Any]
+Level = dict[str, Any]
+Place = tuple[int | None, int | None]
+
+_NS_PER_MS = 1_000_000
+_NS_PER_US = 1_000
+_KEYS_TOLD = 20
+_KEY_TOLD = 200
+_OFF_THE_WHEEL: Place = (None, None)
+_LEVEL, _BUCKET = 7, 8
+IMMEDIATE = "immediate"
+
+
+class WatchedPurgatory:
+    """Observes a purgatory until it is released.
+
+    Args:
+        broker: its number.
+        purgatory: which.
+        turn: takes the changes.
+    """
+
+    def __init__(self, broker: int, purgatory: AsyncPurgatory, turn: FeedTurn) -> None:
+        self.broker = broker
+        self.name = purgatory.name
+        self._core = purgatory.core
+        timer = purgatory.core.timer
+        assert isinstance(timer, SystemTimer), "that of an AsyncPurgatory"
+        self._timer = timer
+        self._turn = turn
+        self._marks: dict[int, tuple[DelayedOperation, Row]] = {}
+        self._held: dict[tuple[int, int], list[TimerTask]] = {}
+        self._settled = False
+        self.pending = self._core.num_delayed
+        self.outcomes = dict(self._core.counters.outcomes)
+        self.levels = _levels(timer.snapshot(_itself))
+        self._before = self._core.on_settled
+        self._core.on_settled = self._note_settled
+
+    def release(self) -> None:
+        """Observe no more."""
+        self._core.on_settled = self._before
+        self._turn.shown -= len(self._marks)
+        self._marks.clear()
+
+    @property
+    def now_pending(self) -> int:
+        """How many wait now, told or not."""
+        return self._core.num_delayed
+
+    def rows(self) -> list[Row]:
+        """Return the parked operations that were told of."""
+        return [list(row) for _, row in self._marks.values()]
+
+    @property
+    def shown(self) -> int:
+        """How many these are."""
+        return len(self._marks)
+
+    # What settles.
+
+    def _note_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+        self._settled = True
+        found = self._marks.pop(id(operation), None)
+        turn = self._turn
+        if found is not None:
+            turn.shown -= 1
+            self._tell_settled(found[1], outcome, wait_ns)
+        elif turn.told < MOST_TOLD:
+            turn.told += 1
+            row = self._row(operation, _OFF_THE_WHEEL)
+            if outcome != IMMEDIATE:
+                row[_LEVEL:] = self._place_by_rule(row[6])
+                turn.add(row[5], "parked", operation=row)
+                self.pending += 1
+            self._tell_settled(row, outcome, wait_ns)
+        if self._before is not None:
+            self._before(operation, outcome, wait_ns)
+
+    def _tell_settled(self, row: Row, outcome: str, wait_ns: int) -> None:
+        if outcome != IMMEDIATE:
+            self.pending -= 1
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self._turn.add(
+            self._turn.clock.now_us(),
+            "settled",
+            id=row[0],
+            broker=self.broker,
+            purgatory=self.name,
+            kind=row[3],
+            outcome=outcome,
+            wait_us=wait_ns // _NS_PER_US,
+            keys=row[4],
+        )
+
+    def _place_by_rule(self, expires_ms: int | None) -> Place:
+        """Where the wheel puts what expires then: on its first level that reaches so far."""
+        if expires_ms is not None:
+            for level in self.levels:
+                if expires_ms < level["covers_ms"][1]:
+                    return level["level"], expires_ms // level["tick_ms"] % level["size"]
+        return _OFF_THE_WHEEL
+
+    # What is parked.
+
+    def look(self, most: int) -> None:
+        """Tell what is parked that was not, what fell to another level, and what was counted.
+
+        O(tasks on the wheel), of which most cost some nanoseconds.
+
+        Args:
+            most: how many may be shown of this purgatory.
+        """
+        if self._timer.size or self._held:
+            self._look_at_wheel(most)
+        pending = self._core.num_delayed
+        if len(self._marks) < min(pending, most) and self._timer.size < pending:
+            self._look_off_the_wheel(most)
+        if self._settled or pending != self.pending:
+            self._settled = False
+            self._tell_counts(pending)
+
+    def _look_at_wheel(self, most: int) -> None:
+        snapshot = self._timer.snapshot(_itself)
+        held: dict[tuple[int, int], list[TimerTask]] = {}
+        for level in snapshot["levels"]:
+            for index, bucket in enumerate(level["buckets"]):
+                tasks: list[TimerTask] = bucket["tasks"]
+                if not tasks:
+                    continue
+                key = level["level"], index
+                if tasks == self._held.get(key) or self._place_all(
+                    tasks, key, bucket["expiration_ms"], level["tick_ms"], most
+                ):
+                    held[key] = tasks
+        self._held = held
+        levels = _levels(snapshot)
+        if levels != self.levels:
+            self.levels = levels
+
+    def _place_all(
+        self, tasks: Sequence[TimerTask], place: Place, begin_ms: int, tick_ms: int, most: int
+    ) -> bool:
+        """Note where these are; say whether all are told of now."""
+        all_told = True
+        for task in tasks:
+            if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
+                continue  # a retry; or what is being settled, and is told of then
+            found = self._marks.get(id(task))
+            if found is None:
+                if not self._begin_mark(task, place, most, (begin_ms, begin_ms + tick_ms - 1)):
+                    all_told = False
+            elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
+                found[1][_LEVEL:] = place
+                self._turn.add(
+                    self._turn.clock.now_us(),
+                    "moved",
+                    id=found[1][0],
+                    level=place[0],
+                    bucket=place[1],
+                )
+        return all_told
+
+    def _look_off_the_wheel(self, most: int) -> None:
+        """Tell of those that never expire."""
+        for end in self._core.pending_ends(most):
+            for operation in end:
+                if id(operation) not in self._marks and operation.outcome is Outcome.PENDING:
+                    self._begin_mark(operation, _OFF_THE_WHEEL, most, None)
+
+    def _begin_mark(
+        self,
+        operation: DelayedOperation,
+        place: Place,
+        most: int,
+        within_ms: tuple[int, int] | None,
+    ) -> bool:
+        turn = self._turn
+        if len(self._marks) >= most or turn.new >= MOST_NEW:
+            return False
+        turn.new += 1
+        turn.shown += 1
+        row = self._row(operation, place)
+        if within_ms is None:
+            row[6] = None
+        elif row[6] is not None:
+            # A millisecond may have begun between its submission and its insertion.
+            row[6] = min(max(row[6], within_ms[0]), within_ms[1])
+        self._marks[id(operation)] = operation, row
+        self.pending += 1
+        turn.add(row[5], "parked", operation=list(row))
+        return True
+
+    def _row(self, operation: DelayedOperation, place: Place) -> Row:
+        start_ns, delay_ms = submitted_ns(operation), operation.delay_ms
+        keys = keys_of(operation)
+        texts = [str(key)[:_KEY_TOLD] for key in keys[:_KEYS_TOLD]]
+        if len(keys) > _KEYS_TOLD:
+            texts.append(f"and {len(keys) - _KEYS_TOLD} more")
+        return [
+            self._turn.next_number(),
+            self.broker,
+            self.name,
+            kind_of(self.name, operation),
+            texts,
+            self._turn.clock.us_of_ns(start_ns),
+            None if delay_ms >= FOREVER_MS else delay_ms - (-start_ns // _NS_PER_MS),
+            *place,
+        ]
+
+    # What was counted.
+
+    def _tell_counts(self, pending: int) -> None:
+        """Tell what was not told one by one."""
+        counted = self._core.counters.outcomes
+        missing = {
+            outcome: number - self.outcomes.get(outcome, 0)
+            for outcome, number in counted.items()
+            if number != self.outcomes.get(outcome, 0)
+        }
+        if missing or pending != self.pending:
+            self.outcomes, self.pending = dict(counted), pending
+            self._turn.add(
+                self._turn.clock.now_us(),
+                "settled_many",
+                broker=self.broker,
+                purgatory=self.name,
+                outcomes=missing,
+                pending=pending,
+            )
+
+
+def _itself(task: TimerTask) -> TimerTask:
+    return task
+
+
+def _levels(snapshot: TimerSnapshot) -> list[Level]:
+    return [
+        {
+            "level": one["level"],
+            "tick_ms": one["tick_ms"],
+            "size": len(one["buckets"]),
+            "covers_ms": list(one["covers_ms"]),
+        }
+        for one in snapshot["levels"]
+    ]
