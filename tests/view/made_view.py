@@ -189,8 +189,11 @@ class MadeView:
     def topic(self, name: str) -> Json:
         """One topic, as on the wire."""
         partition = {"partition": 0, "leader": 0, "leader_epoch": 1, "replicas": [0, 1, 2]}
-        partition |= {"isr": [0, 1], "high_watermark": self.high_watermark}
-        partition |= {"log_end_offsets": dict(self.ends)}
+        partition |= {"isr": [0, 1], "high_watermark": 40}
+        partition |= {"log_end_offsets": {"0": 42, "1": 42, "2": 36}}
+        if name == "orders":
+            partition |= {"high_watermark": self.high_watermark}
+            partition |= {"log_end_offsets": dict(self.ends)}
         return {"name": name, "internal": name.startswith("__"), "partitions": [partition]}
 
 
