@@ -43,6 +43,8 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
     if module == _CLIENT and command in _PUBLISHING:
         extra, modules = "live", {_CLIENT}
+    if (command, module) == ("wheel", "aiohttp"):  # only with --view
+        extra, modules = "cluster", {"aiohttp"}
     module = (module or "").partition(".")[0]
     if module not in modules:
         return None

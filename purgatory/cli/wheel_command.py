@@ -40,6 +40,7 @@ def wheel(
         Duration, options.duration_option("The clock's time at the start.", least="0s")
     ] = Duration("0s"),
     as_json: options.AsJson = False,
+    view: options.View = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go by the machine's clock, in real time.")
     ] = False,
@@ -61,7 +62,9 @@ def wheel(
     what a bucket held runs, or falls to a finer level. A bucket is due when it begins, so a task
     runs up to one tick early: the tick is the timer's precision.
 
-    The bucket that holds the present is drawn as > 0 <. All times count from the start.
+    The bucket that holds the present is drawn as > 0 <. All times count from the start. On a
+    terminal the picture is drawn in place: space stops it, the arrows step forward and back, q
+    leaves. With --view a page teaches the same, until Ctrl-C.
     """
     delays_ms = _parsed_delays(delays)
     if follow and (as_json or start.us):
@@ -69,13 +72,33 @@ def wheel(
         raise typer.BadParameter(
             "--follow goes by the machine's clock, and draws", param_hint=f"'{other}'"
         )
-    if as_json:
+    if view:
+        import asyncio
+
+        asyncio.run(_show_page())
+    elif as_json:
         _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
     elif follow:
         _follow(tick.whole_ms, size, delays_ms, idle.whole_ms)
     else:
         pause_ms = None if pause is None else pause.whole_ms
         _draw(tick.whole_ms, size, start.whole_ms, delays_ms, pause_ms)
+
+
+async def _show_page() -> None:
+    import asyncio
+    import signal
+    import webbrowser
+
+    from purgatory.view.wheel_server import wheel_page
+
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with wheel_page() as address:
+        print(f"view: {address}", flush=True)
+        await loop.run_in_executor(None, webbrowser.open, address)
+        await stop.wait()
 
 
 def _parsed_delays(text: str) -> list[int]:
@@ -109,12 +132,19 @@ def _draw(
     console = Console(highlight=False, emoji=False)
     if pause_ms is None:
         pause_ms = 600 if console.is_terminal else 0
-    steps = 0
-    for step in walk(tick_ms, size, start_ms, delays):
-        if steps:
-            time.sleep(pause_ms / 1000)
-        _print_step(console, step, start_ms)
-        steps += 1
+    if console.is_terminal:
+        from purgatory.cli.wheel_player import play
+
+        walked = list(walk(tick_ms, size, start_ms, delays))
+        steps = len(walked)
+        play(console, walked, start_ms, pause_ms)
+    else:
+        steps = 0
+        for step in walk(tick_ms, size, start_ms, delays):
+            if steps:
+                time.sleep(pause_ms / 1000)
+            _print_step(console, step, start_ms)
+            steps += 1
     console.print(f"{len(delays)} tasks ran in {steps - 1 - len(delays)} advances of the clock")
 
 

@@ -17,6 +17,7 @@ from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.config_checks import config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Place
+from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.rounds import Rounds
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import FolderLock, load_metadata, save_metadata
@@ -82,6 +83,8 @@ class ClusterMetadata:
     def __init__(self, config: ClusterConfig, trace: ClusterTrace | None = None) -> None:
         self.config = config
         self.trace = trace
+        self.journeys: ProduceJourneys | None = None
+        """Follows produces while somebody looks."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
         problems = [problem.text("config") for problem in config_problems(config)]

@@ -122,6 +122,8 @@ class ReplicaFetcher:
                 continue
             await fault.pass_answer(follower.broker_id, self._leader_id)
             fetching.take(answers)
+            if self._cluster.journeys is not None:
+                self._cluster.journeys.copied(follower.manager, answers.keys())
             if fetching.backs_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.
                 loop = asyncio.get_running_loop()

@@ -153,6 +153,36 @@ def test_state_and_changes_are_the_state() -> None:
     _run(main)
 
 
+def test_a_produce_is_followed_to_its_answer() -> None:
+    async def main(viewed: Viewed) -> None:
+        await _produce(viewed, 1)
+        assert (await viewed.get("journeys"))[1] == {"journeys": []}  # nobody looked
+        async with viewed.viewer():
+            await _produce(viewed, 4, client_id="<b>me</b>")
+            journeys = (await viewed.get("journeys?limit=3"))[1]["journeys"]
+            assert [one["offset"] for one in journeys] == [1, 2, 0]
+            for journey in journeys:
+                assert journey["title"].startswith("<b>me</b>, record ")
+                assert (journey["outcome"], journey["error"]) == ("ok", None)
+                names = [one["name"] for one in journey["stages"]]
+                assert names[:3] == ["arrived", "served", "appended"]
+                assert names.count("copied") >= 1
+                assert {"committed", "settled", "answered"} <= {*names}
+                times = [one["at_us"] for one in journey["stages"]]
+                assert times == sorted(times)
+                leader = journey["stages"][0]["broker"]
+                copied = {one["broker"] for one in journey["stages"] if one["name"] == "copied"}
+                assert copied <= {1, 2, 3} - {leader}
+            place = f"topic=orders&partition={journeys[0]['partition']}&offset=1"
+            assert (await viewed.get(f"journey?{place}"))[1] == journeys[0]
+            status, said = await viewed.get("journey?topic=orders&partition=0&offset=99")
+            assert (status, said["error"][:40]) == (404, "no produce that brought record 99 of ord")
+            assert (await viewed.get("journey?topic=orders&partition=x&offset=1"))[0] == 400
+        await until(lambda: viewed.cluster.journeys is None)
+
+    _run(main)
+
+
 def test_it_tells_what_the_control_s_state_tells() -> None:
     async def main(viewed: Viewed) -> None:
         await _produce(viewed, 10)

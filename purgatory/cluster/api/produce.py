@@ -61,6 +61,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     """Append, and answer once the records are as safe as ``acks`` asks."""
     body, trace = request.body, broker.cluster.trace
     came_us = 0 if trace is None else trace.now_us()
+    journeys, followed = broker.cluster.journeys, []
+    seen_us = 0 if journeys is None else journeys.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     keys: dict[TopicPartition, Key] = {}
@@ -116,9 +118,13 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             answers = refusals
         else:
             timeout_ms, acks = milliseconds(body.timeout), body.acks
-            answers = await answer_of(
-                partial(broker.manager.append_records, timeout_ms, acks, entries)
-            )
+            served_us = 0 if journeys is None else journeys.now_us()
+            answered = answer_of(partial(broker.manager.append_records, timeout_ms, acks, entries))
+            if journeys is not None:
+                followed = journeys.appended(
+                    broker.manager, request.client_id, entries, seen_us, served_us
+                )
+            answers = await answered
             if acks == _ALL and not broker.cluster.is_saved():
                 answers = dict.fromkeys(answers, _UNSAVED_SINCE)
             answers = _with_append_times(broker, answers)
@@ -126,6 +132,8 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         if trace is not None:
             trace.abandoned(request, entries, came_us)
         raise
+    if journeys is not None:
+        journeys.answered(followed, answers)
     if trace is not None:
         trace.appended(connection, request, entries, answers, came_us)
     if body.acks == 0:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.cluster.control.feed_turn import FeedClock, FeedTurn
 from purgatory.cluster.control.live_model import LiveModel
 from purgatory.cluster.control.live_viewer import LiveViewer
+from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ClusterError
 
@@ -48,6 +49,7 @@ class LiveFeed:
         self._made = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self.journeys = ProduceJourneys(self.clock.now_us)
 
     @property
     def viewers(self) -> int:
@@ -140,12 +142,14 @@ class LiveFeed:
                     model.release()
                 else:
                     self._model = model
+                    self._cluster.journeys = self.journeys
             return self._model
 
     def _let_go(self) -> None:
         self._users -= 1
         if not self._users:
             self._drop_model()
+            self._cluster.journeys = None
 
     def _drop_model(self) -> None:
         if self._model is not None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.live_feed import LiveFeed, encoded
 from purgatory.cluster.control.offered_faults import fault_text, offered_faults
+from purgatory.cluster.produce_journeys import MOST_KEPT
 from purgatory.kafka.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ SIGN_OF_LIFE_S = 15
 """How often a viewer hears from the feed when nothing happens."""
 LONGEST_WRITE_S = 30
 """How long a viewer may take nothing of what it is sent, before it is cut off."""
+_MOST_DIGITS = 19
 _LOOK_S = 1
 """How often it is looked whether a viewer is there, when nothing happens."""
 
@@ -46,6 +48,8 @@ class LiveRoutes:
                 web.get("/view/about", self._about),
                 web.get("/view/state", self._state),
                 web.get("/view/live", self._live, allow_head=False),
+                web.get("/view/journeys", self._journeys),
+                web.get("/view/journey", self._journey),
                 web.get("/view/faults", self._faults),
             ]
         )
@@ -82,6 +86,22 @@ class LiveRoutes:
             faults.append({"text": fault_text(fault), "ask": ask})
         return web.json_response({"faults": faults})
 
+    async def _journeys(self, request: web.Request) -> web.Response:
+        limit = whole(request, "limit", "20")
+        return web.json_response({"journeys": self.feed.journeys.latest(min(limit, MOST_KEPT))})
+
+    async def _journey(self, request: web.Request) -> web.Response:
+        topic = request.query.get("topic", "")
+        partition, offset = whole(request, "partition"), whole(request, "offset")
+        journey = self.feed.journeys.of_record(topic, partition, offset)
+        if journey is not None:
+            return web.json_response(journey)
+        error = (
+            f"no produce that brought record {offset} of {topic}-{partition} was seen: those of "
+            f"the latest {MOST_KEPT} are known that came while a page was open"
+        )
+        return web.json_response({"error": error}, status=404)
+
     async def _live(self, request: web.Request) -> web.StreamResponse:
         try:
             viewer = self.feed.join()
@@ -97,6 +117,18 @@ class LiveRoutes:
         finally:
             self.feed.leave(viewer)
         return response
+
+
+def whole(request: web.Request, name: str, default: str = "") -> int:
+    """Return an argument that is a whole number.
+
+    Raises:
+        ClusterError: it is none.
+    """
+    text = request.query.get(name, default)
+    if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
+        raise ClusterError(f"{name} is a whole number, not {text[:50]!r}")
+    return int(text)
 
 
 async def _send(

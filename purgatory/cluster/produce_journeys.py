@@ -1,0 +1,159 @@
+"""How the latest produces went through a cluster: appended, copied, committed, answered.
+
+It is there while somebody looks; what is asked of it otherwise is only whether it is.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from purgatory.kafka import (
+    ErrorCode,
+    Partition,
+    PartitionProduceResponse,
+    RecordBatch,
+    ReplicaManager,
+    TopicPartition,
+)
+
+MOST_KEPT = 200
+
+_UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+
+@dataclass(eq=False)
+class ProduceJourney:
+    """What became of the records that a request had for one partition.
+
+    Args:
+        client: the client's id.
+        leader: the partition where they were appended.
+        broker: whose that is.
+        first, end: the offset of the first record, and that after the last.
+    """
+
+    client: str
+    leader: Partition
+    broker: int
+    first: int
+    end: int
+    outcome: str = "open"
+    error: str | None = None
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    copied: set[int] = field(default_factory=set)
+    committed: bool = False
+
+    def note(self, name: str, at_us: int, broker: int | None) -> None:
+        """Add a stage."""
+        self.stages.append({"name": name, "broker": broker, "at_us": at_us})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the view has it."""
+        key = self.leader.topic_partition
+        records = f"record {self.first}"
+        if self.end - self.first > 1:
+            records = f"records {self.first} to {self.end - 1}"
+        return {
+            "title": f"{self.client or 'a client'}, {records} to {key}",
+            "topic": key.topic,
+            "partition": key.partition,
+            "offset": self.first,
+            "outcome": self.outcome,
+            "error": self.error,
+            "stages": list(self.stages),
+        }
+
+
+class ProduceJourneys:
+    """Follows produces; the latest are kept.
+
+    Args:
+        now_us: tells the time, in microseconds.
+    """
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.now_us = now_us
+        self._kept: deque[ProduceJourney] = deque(maxlen=MOST_KEPT)
+
+    def appended(
+        self,
+        manager: ReplicaManager,
+        client: str | None,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        came_us: int,
+        served_us: int,
+    ) -> list[ProduceJourney]:
+        """Note a produce that was just appended. O(its partitions)."""
+        begun = []
+        for key, batches in entries.items():
+            leader = manager.partition(key)
+            if leader is None or not leader.is_leader:
+                continue
+            end = leader.log_end_offset
+            first = max(0, end - sum(batch.record_count for batch in batches))
+            journey = ProduceJourney(client or "", leader, manager.broker_id, first, end)
+            journey.note("arrived", came_us, manager.broker_id)
+            journey.note("served", served_us, manager.broker_id)
+            journey.note("appended", self.now_us(), manager.broker_id)
+            begun.append(journey)
+        self._kept.extend(begun)
+        return begun
+
+    def copied(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
+        """Note how far a follower has come with these. O(MOST_KEPT)."""
+        now_us = self.now_us()
+        for journey in self._kept:
+            self._look_if_committed(journey)
+            key = journey.leader.topic_partition
+            if key not in keys or follower.broker_id in journey.copied:
+                continue
+            replica = follower.partition(key)
+            if replica is not None and replica.log_end_offset >= journey.end:
+                journey.copied.add(follower.broker_id)
+                journey.note("copied", now_us, follower.broker_id)
+
+    def _look_if_committed(self, journey: ProduceJourney) -> None:
+        if not journey.committed and journey.leader.high_watermark >= journey.end:
+            journey.committed = True
+            journey.note("committed", self.now_us(), journey.broker)
+
+    def answered(
+        self,
+        journeys: Sequence[ProduceJourney],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+    ) -> None:
+        """Note what these are answered."""
+        for journey in journeys:
+            self._look_if_committed(journey)
+            answer = answers.get(journey.leader.topic_partition)
+            if answer is None:
+                continue
+            if answer.error is ErrorCode.NONE:
+                journey.outcome = "ok"
+                if answer.base_offset >= 0:  # a duplicate is where it was
+                    journey.end += answer.base_offset - journey.first
+                    journey.first = answer.base_offset
+            else:
+                journey.outcome = "unknown" if answer.error in _UNCERTAIN else "fail"
+                journey.error = answer.error.name
+            journey.note("settled", self.now_us(), journey.broker)
+            journey.note("answered", self.now_us(), None)
+
+    def latest(self, limit: int) -> list[dict[str, Any]]:
+        """Return the latest, the newest first."""
+        return [journey.as_dict() for journey in list(self._kept)[: -limit - 1 : -1]]
+
+    def of_record(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """Return the latest that brought this record, or None."""
+        for journey in reversed(self._kept):
+            here = journey.leader.topic_partition == (topic, partition)
+            if here and journey.first <= offset < journey.end:
+                return journey.as_dict()
+        return None
