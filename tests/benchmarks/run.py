@@ -38,6 +38,7 @@ BENCHMARKS = (
     "sweep_speed",
     "metrics_cost",
     "debug_cost",
+    "view_frames",
     "long_poll",
     "cluster_speed",
     "cluster_transactions",

@@ -162,7 +162,7 @@ class MadeView:
             "brokers": [self.broker(broker) for broker in self.brokers],
             "operations": [list(one) for one in self.operations.values()],
             "pending": len(self.operations),
-            "shown": len(self.operations),
+            "shown": self.shown(),
             "topics": [self.topic("orders"), self.topic(MARKUP), self.topic("__offsets")],
             "groups": [
                 {"name": MARKUP, "broker": 0, "state": "Stable", "generation": 3, "members": ["a"]}
@@ -171,6 +171,10 @@ class MadeView:
             "faults": [dict(one) for one in self.faults],
             "unknown": [],
         }
+
+    def shown(self) -> int:
+        """Of how many operations it tells."""
+        return len(self.operations)
 
     def broker(self, broker: int) -> Json:
         """One broker, as on the wire."""
@@ -320,6 +324,7 @@ class Server:
             settled = max(1, self.rate_per_s // 20)
             changes = self.view.step(100, settled) if self.rate_per_s else []
             told = {"from_us": from_us, "until_us": self.view.now_ms * 1000, "changes": changes}
+            told |= {"pending": len(self.view.operations), "shown": self.view.shown()}
             try:
                 await self.event(answer, "changes", told)
             except ConnectionResetError:

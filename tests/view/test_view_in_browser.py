@@ -88,9 +88,12 @@ def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Se
 
 def test_a_sample_says_so(browser: Browser) -> None:
     class Sampled(MadeView):
+        def shown(self) -> int:
+            return 10
+
         def state(self) -> dict[str, Any]:
-            pending = super().state()
-            return pending | {"operations": pending["operations"][:10], "shown": 10}
+            whole = super().state()
+            return whole | {"operations": whole["operations"][:10]}
 
     with served(Sampled(50)) as live:
         live.rate_per_s = 0

@@ -57,9 +57,9 @@ class FrameRate {
 }
 
 function tellAll(parts, nowMs) {
-  const { pending, shown } = model;
-  tell(byId("sampled"), shown < pending
-    ? `${number.format(shown)} of ${number.format(pending)} operations are shown: a sample, there are too many to draw.` : "");
+  const { unshown, shown } = model;
+  tell(byId("sampled"), unshown > 0
+    ? `${number.format(shown)} of ${number.format(shown + unshown)} operations are shown: a sample, there are too many to draw.` : "");
   cards.tell();
   parts.forEach((part) => part.tell(nowMs));
 }

@@ -14,19 +14,39 @@ export class Faults {
     byId("press").hidden = !mayChange;
     byId("heal-all").addEventListener("click", () => this.#change("faults", { method: "DELETE" }));
     this.known = "";
+    this.offered = "";
     if (mayChange) this.#offer();
   }
 
   async #offer() {
     try {
       const { faults } = await ask("view/faults");
-      byId("press-list").replaceChildren(...faults.map(({ text, ask: body }) => button(text, () => this.#change("faults", {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
-      }, text))));
-      tell(this.answer, faults.length ? "" : "No fault fits this cluster now.");
+      const offered = JSON.stringify(faults);
+      if (offered === this.offered) return;
+      this.offered = offered;
+      this.#show(faults);
+      if (faults.length === 0) tell(this.answer, "No fault fits this cluster now.");
     } catch (error) {
       tell(this.answer, `No faults to press: ${error.message}`);
     }
+  }
+
+  /** A button for each fault, folded away by broker: there are a dozen kinds. */
+  #show(faults) {
+    const places = new Map();
+    for (const { text, ask: body } of faults) {
+      const name = body.broker === undefined ? "the cluster" : `broker ${body.broker}`;
+      if (!places.has(name)) places.set(name, made("div", undefined, "row"));
+      places.get(name).append(button(text, () => this.#change("faults", {
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+      }, text)));
+    }
+    byId("press-list").replaceChildren(...[...places].map(([name, place], index) => {
+      const folded = made("details");
+      folded.open = index === 0;
+      folded.append(made("summary", `At ${name}`), place);
+      return folded;
+    }));
   }
 
   async #change(path, options, text = "") {

@@ -35,7 +35,7 @@ export class Journeys {
     this.kept = null; // one that was asked for by its record stays
     this.askedAt = -Infinity;
     this.askedUs = null;
-    this.version = 0;
+    this.isUntold = false;
     this.choice.addEventListener("change", () => { this.kept = null; this.#draw(); });
     new ResizeObserver(() => this.#draw()).observe(this.place);
   }
@@ -43,6 +43,7 @@ export class Journeys {
   /** Fetch the latest journeys, at most once a second, and only where the moment is another. */
   async tell(nowMs) {
     const atUs = Math.floor(this.model.atUs);
+    if (this.isUntold) return;
     if (atUs === this.askedUs || nowMs - this.askedAt < EVERY_MS || byId("journey-hold").checked) return;
     this.askedAt = nowMs;
     this.askedUs = atUs;
@@ -51,7 +52,9 @@ export class Journeys {
       const { journeys } = await ask("view/journeys", asked);
       if (this.kept === null) this.#offer(journeys);
     } catch (error) {
-      tell(this.note, `No journeys: ${error.message}`);
+      // Who does not know of journeys will not know of them a second later.
+      this.isUntold = error.status === 404;
+      tell(this.note, this.isUntold ? "Not told here: a trace tells it." : `No journeys: ${error.message}`);
     }
   }
 

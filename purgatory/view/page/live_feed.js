@@ -57,7 +57,8 @@ export class LiveFeed {
       this.drawings.settle();
       this.note(null);
     } else if (name === "changes") {
-      this.model.applyChanges(told.changes, told.until_us);
+      const unshown = told.pending === undefined ? 0 : Math.max(0, told.pending - told.shown);
+      this.model.applyChanges(told.changes, told.until_us, unshown);
     }
   }
 }

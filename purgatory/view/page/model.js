@@ -110,13 +110,14 @@ export class Model {
     this.version += 1;
   }
 
-  /** Go on by what changed, up to the moment until_us. */
-  applyChanges(changes, untilUs) {
+  /** Go on by what changed, up to the moment untilUs; unshown is how many are left out of a sample. */
+  applyChanges(changes, untilUs, unshown = this.unshown) {
     changes.forEach((change) => {
       const apply = APPLIED[change.what];
       if (apply) apply(this, change);
     });
     this.atUs = untilUs;
+    this.unshown = unshown;
     if (changes.length) this.version += 1;
   }
 
@@ -250,15 +251,16 @@ const APPLIED = {
   high_watermark(model, { topic, partition, offset }) {
     model.partition(topic, partition).high_watermark = offset;
   },
-  partition(model, { at_us, topic, partition, leader, leader_epoch, isr, replicas }) {
+  partition(model, { at_us, topic, partition, internal, leader, leader_epoch, isr, replicas }) {
     const known = model.partition(topic, partition);
+    if (internal !== undefined) model.topics.get(topic).internal = internal;
     sayElected(model, at_us, `${topic}-${partition}`, known, { leader, isr });
     Object.assign(known, { leader, leader_epoch, isr, replicas });
   },
-  broker(model, { at_us, broker, alive }) {
+  broker(model, { at_us, broker, alive, connections }) {
     const found = model.brokers.get(broker);
     if (found && found.alive !== alive) model.say(`broker ${broker} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", at_us);
-    if (found) found.alive = alive;
+    if (found) Object.assign(found, { alive, connections: connections ?? found.connections });
   },
   group(model, { at_us, what, ...group }) {
     const is = (one) => one.name === group.name;

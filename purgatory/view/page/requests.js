@@ -61,7 +61,7 @@ async function errorOf(answer) {
 export async function ask(path, parameters = {}, options = {}) {
   const query = new URLSearchParams(parameters).toString();
   const answer = await send(query ? `${path}?${query}` : path, options);
-  if (!answer.ok) throw new Error(await errorOf(answer));
+  if (!answer.ok) throw Object.assign(new Error(await errorOf(answer)), { status: answer.status });
   const text = await answer.text();
   return text ? JSON.parse(text) : null;
 }

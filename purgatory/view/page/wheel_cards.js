@@ -5,6 +5,7 @@ import { counted, duration, durationOfMs, number } from "./units.js";
 import { WheelDrawing } from "./wheel_drawing.js";
 
 const OLDEST = 8;
+const USUAL = ["immediate", "completed", "expired"];
 
 /** What an operation is, in a sentence. */
 function described(operation, atUs) {
@@ -131,11 +132,14 @@ class WheelCard {
   }
 }
 
+const isUsed = ({ pending, outcomes }) => pending > 0 || Object.values(outcomes).some((count) => count > 0);
+
+/** What its purgatories count; a broker has a dozen, of which those are left out that nobody came to. */
 function countsOf(broker) {
-  const names = ["pending", "immediate", "completed", "expired", "cancelled", "failed"];
   const heads = [["purgatory", false], ["waiting", true], ["at once", true], ["completed", true], ["expired", true]];
-  const purgatories = [...broker.purgatories.values()];
-  const others = names.slice(4).filter((name) => purgatories.some((one) => one.outcomes[name]));
+  const purgatories = [...broker.purgatories.values()].filter(isUsed);
+  const others = [...new Set(purgatories.flatMap(({ outcomes }) => Object.keys(outcomes).filter((name) => outcomes[name])))]
+    .filter((name) => !USUAL.includes(name));
   const rows = purgatories.map(({ name, pending, outcomes }) => [
     name, number.format(pending), number.format(outcomes.immediate ?? 0), number.format(outcomes.completed ?? 0),
     number.format(outcomes.expired ?? 0), ...others.map((other) => number.format(outcomes[other] ?? 0)),
