@@ -124,7 +124,7 @@ def write_report(
     write_table(_table_of(results.runs), folder / "runs")
     report = folder / REPORT
     assert not isinstance(report, TaskOutput), "a page needs a folder"
-    report.write_text(report_page(results, notes), encoding="utf-8")
+    report.write_text(report_page(results, notes, has_tables=True), encoding="utf-8")
     return Analysis(
         results.runs, results.waits, report, results.latencies, results.audit, quarantine
     )

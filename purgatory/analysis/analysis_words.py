@@ -30,6 +30,13 @@ def check_keys(most_keys: int) -> None:
         raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
 
 
+ATTEMPTS_ORDER: Order = (
+    ("run_id", None),
+    ("group", None),
+    ("outcome", ("all", "ok", "fail", "unknown")),
+    ("error", None),
+)
+
 LATENCIES_ORDER: Order = (("run_id", None), ("group", None), ("span", tuple(SPANS)))
 
 DISTRIBUTION_ORDER: Order = (

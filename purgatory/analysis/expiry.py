@@ -35,11 +35,13 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     under = f.coalesce(f.concat(everything, own), everything)
     counted = (
         operations.where("outcome not in ('immediate', 'pending')")
-        .select(*_SERIES[:-1], "outcome", f.explode(under).alias("watch_key"))
+        .select(*_SERIES[:-1], "outcome", "start_us", "end_us", f.explode(under).alias("watch_key"))
         .groupBy(*_SERIES)
         .agg(
             f.count(f.lit(1)).alias("operations"),
             f.count_if(f.col("outcome") == "expired").cast("bigint").alias("expired"),
+            f.min(f.when(f.col("outcome") == "expired", f.col("start_us"))).alias("from_us"),
+            f.max(f.when(f.col("outcome") == "expired", f.col("end_us"))).alias("until_us"),
         )
     )
     first = Window.partitionBy("run_id").orderBy(
@@ -61,5 +63,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
             "operations",
             "expired",
             (f.col("expired") / f.col("operations")).alias("expiry_ratio"),
+            "from_us",
+            "until_us",
         )
     )

@@ -36,6 +36,7 @@ COMPLETE = "_SUCCESS"
 TABLES = (
     "waits",
     "latencies",
+    "attempts",
     "occupancy",
     "audit",
     "witnesses",

@@ -17,7 +17,13 @@ from purgatory.analysis.analysis_results import (
     window_us,
     write_report,
 )
-from purgatory.analysis.analysis_words import DISTRIBUTION_ORDER, EXPIRY_ORDER, LATENCIES_ORDER
+from purgatory.analysis.analysis_words import (
+    ATTEMPTS_ORDER,
+    DISTRIBUTION_ORDER,
+    EXPIRY_ORDER,
+    LATENCIES_ORDER,
+)
+from purgatory.analysis.attempts import attempts
 from purgatory.analysis.auditing.audit_results import write_audit
 from purgatory.analysis.distribution import distribution
 from purgatory.analysis.engines import sorting
@@ -88,10 +94,13 @@ def write_results(
     if check.is_clean:
         write_none(folder)
     runs = run_rows(traces, check.last_ends_us, check.good)
-    sends, operations = (read_table(session, traces, name) for name in ("sends", "operations"))
+    sends, reads, operations = (
+        read_table(session, traces, name) for name in ("sends", "reads", "operations")
+    )
     spans = local_table(session, spans_of(runs), spark_columns(SPANS))
     of_waits = write_sorted(waits(operations), folder / "waits", sorting(WAITS_ORDER))
     of_latencies = write_sorted(latencies(sends), folder / "latencies", sorting(LATENCIES_ORDER))
+    of_attempts = write_sorted(attempts(sends, reads), folder / "attempts", sorting(ATTEMPTS_ORDER))
     sizes = write_sorted(
         occupancy(operations, spans), folder / "occupancy", sorting(OCCUPANCY_ORDERS["occupancy"])
     )
@@ -102,6 +111,7 @@ def write_results(
         runs,
         waits=of_waits.to_pylist(),
         latencies=of_latencies.to_pylist(),
+        attempts=of_attempts.to_pylist(),
         occupancy=sizes.filter(of_plotted).to_pylist(),
         audit=audit.to_pylist(),
         witnesses=witnesses.filter(of_plotted).to_pylist(),

@@ -10,6 +10,7 @@ import typer
 from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli.said_of_plots import say_of_plots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,7 @@ def analyze(
 ) -> None:
     """Analyze traces: how long requests waited, and how many did at each time, as a page too."""
     chosen = chosen_engine("analyze", engine)
+    say_of_plots()
     with one_line_errors("analyze", progress=progress, engine=chosen):
         from purgatory.analysis.analyze import analyze as analyze_traces
         from purgatory.analysis.uris.places import place

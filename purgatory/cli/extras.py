@@ -48,11 +48,6 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
     module = (module or "").partition(".")[0]
     if module not in modules:
         return None
-    if (command, module) == ("analyze", "plotly"):
-        return (
-            "purgatory analyze needs the page extra for its page (plotly is missing): "
-            "pip install 'kafka-purgatory[page]'"
-        )
     either = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"
     return (
         f"{who or f'purgatory {command}'} needs the {extra} extra ({module} is missing): "

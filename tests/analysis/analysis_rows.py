@@ -9,9 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.analysis_words import DISTRIBUTION_ORDER, EXPIRY_ORDER, LATENCIES_ORDER
+from purgatory.analysis.analysis_words import (
+    ATTEMPTS_ORDER,
+    DISTRIBUTION_ORDER,
+    EXPIRY_ORDER,
+    LATENCIES_ORDER,
+)
+from purgatory.analysis.attempts import attempts
 from purgatory.analysis.distribution import distribution
 from purgatory.analysis.duckdb_engine.analysis_tables import (
+    attempts_table,
     distribution_table,
     expiry_table,
     latencies_table,
@@ -44,6 +51,18 @@ def latencies_of(engine: Engine, sends: pa.Table) -> pa.Table:
     """The table `latencies`."""
     jobs = (latencies, latencies_table)
     return _table(engine, "latencies", jobs, LATENCIES_ORDER, sends, "sends")
+
+
+def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
+    """The table `attempts`."""
+    if isinstance(engine, SparkSession):
+        made = attempts(engine.createDataFrame(sends), engine.createDataFrame(reads))
+        return made.orderBy(*sorting(ATTEMPTS_ORDER)).toArrow()
+    given(engine, sends, "sends")
+    given(engine, reads, "reads")
+    attempts_table(engine)
+    chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {ordered(ATTEMPTS_ORDER)}")
+    return chosen.to_arrow_table()
 
 
 def distribution_of(engine: Engine, operations: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.analysis.analysis_rows import distribution_of, expiry_of
+from tests.analysis.analysis_rows import attempts_of, distribution_of, expiry_of
 from tests.analysis.audit_rows import Engine
 from tests.analysis.waiting_rows import assert_same, random_operations
 
@@ -22,6 +22,8 @@ _SCHEMA = pa.schema(
         ("purgatory", pa.string()),
         ("broker", pa.int32()),
         ("outcome", pa.string()),
+        ("start_us", pa.int64()),
+        ("end_us", pa.int64()),
         ("wait_us", pa.int64()),
         ("watch_keys", pa.list_(pa.string())),
     ]
@@ -29,7 +31,8 @@ _SCHEMA = pa.schema(
 
 
 def _table(rows: list[tuple[Any, ...]], *left_out: str) -> pa.Table:
-    named = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
+    timed = [(*row[:4], 10 * place, 10 * place + 5, *row[4:]) for place, row in enumerate(rows)]
+    named = [dict(zip(_SCHEMA.names, row, strict=True)) for row in timed]
     return pa.Table.from_pylist(named, schema=_SCHEMA).drop_columns(list(left_out))
 
 
@@ -92,6 +95,34 @@ def test_expired_operations_count_under_each_of_their_keys(engine: Engine) -> No
         (1, "b-0", 1, 0),
     ]
     assert [row["expiry_ratio"] for row in found] == [0.5, 0.5, 1.0, 0.0, 0.0]
+    times = [(row["from_us"], row["until_us"]) for row in found]
+    assert times == [(0, 5), (0, 5), (0, 5), (None, None), (None, None)]
+
+
+def test_records_count_once_in_each_outcome_of_their_attempts(engine: Engine) -> None:
+    columns = ("value_id", "outcome", "error", "send_us", "answer_us")
+    rows = [
+        (1, "unknown", "TIMED_OUT", 10, 20),
+        (1, "unknown", "DISCONNECTED", 30, None),
+        (1, "ok", None, 40, 50),
+        (2, "ok", None, 5, 6),
+        (3, "unknown", "TIMED_OUT", 7, 90),
+    ]
+    sends = [{"run_id": "r", "group": "g", **dict(zip(columns, row, strict=True))} for row in rows]
+    # The record 1 is stored twice, and one place of it was read by two readers.
+    places = [(1, 0, 4), (1, 0, 4), (1, 1, 9), (2, 0, 5)]
+    reads = [
+        {"run_id": "r", "value_id": value, "topic": "t", "partition": partition, "offset": offset}
+        for value, partition, offset in places
+    ]
+    found = attempts_of(engine, pa.Table.from_pylist(sends), pa.Table.from_pylist(reads))
+    assert [tuple(row.values())[2:] for row in found.to_pylist()] == [
+        ("all", "*", 5, 3, 2, 1, 1, 5, 90),
+        ("ok", "*", 2, 2, 2, 1, 1, 5, 50),
+        ("unknown", "*", 3, 2, 1, 1, 1, 7, 90),
+        ("unknown", "DISCONNECTED", 1, 1, 1, 1, 1, 30, 30),
+        ("unknown", "TIMED_OUT", 2, 2, 1, 1, 1, 7, 90),
+    ]
 
 
 def test_the_keys_with_the_most_expired_operations_are_kept(engine: Engine) -> None:

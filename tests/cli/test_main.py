@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cli.main import COMMANDS
+from purgatory.cli.main import COMMANDS, main
 from tests.cli.conftest import RunCommand
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,6 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("pydantic", ["scenarios"], "simulation"),
         ("pyarrow", ["simulate", "steady"], "simulation"),
         ("pyspark", ["analyze", "nowhere", "--out", "nowhere", "--engine", "spark"], "spark"),
-        ("plotly", ["analyze", "nowhere", "--out", "nowhere", "--engine", "duckdb"], "page"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
     ],
 )
@@ -117,6 +116,20 @@ def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str)
     assert ran.stderr.count("\n") == 1
     assert ran.stderr.startswith(f"purgatory {arguments[0]} needs the {extra} extra")
     assert f"pip install 'kafka-purgatory[{extra}]'" in ran.stderr
+
+
+def test_a_page_comes_without_plots_and_that_is_said_first(tmp_path: Path) -> None:
+    trace, out = str(tmp_path / "trace"), tmp_path / "out"
+    assert main(["simulate", "steady", "--quiet", "--trace", trace]) == 0
+    arguments = ["analyze", trace, "--out", str(out), "--engine", "duckdb", "--no-progress"]
+    ran = run_without(["plotly"], *arguments)
+    assert ran.returncode == 0
+    assert ran.stderr == (
+        "the page will have no plots (plotly is missing): pip install 'kafka-purgatory[page]'\n"
+    )
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "There are no plots in this page" in page and "Nothing went wrong: all" in page
+    assert "newPlot" not in page and "<table" in page
 
 
 def test_where_neither_engine_is_there_both_extras_are_named() -> None:

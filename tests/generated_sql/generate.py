@@ -153,6 +153,7 @@ def _jobs() -> Mapping[str, Job]:
         "occupancy": _occupancy,
         "occupancy_causes": _occupancy_causes,
         "latencies": _latencies,
+        "attempts": _attempts,
         "distribution": _distribution,
         "expiry": _expiry,
         **{name: _waits(name) for name in WAITS},
@@ -220,6 +221,12 @@ def _latencies(session: Any, statements: Statements) -> None:
     from purgatory.analysis.latencies import latencies
 
     statements.table("latencies", latencies(session.table("sends")))
+
+
+def _attempts(session: Any, statements: Statements) -> None:
+    from purgatory.analysis.attempts import attempts
+
+    statements.table("attempts", attempts(session.table("sends"), session.table("reads")))
 
 
 def _distribution(session: Any, statements: Statements) -> None:

@@ -11,10 +11,16 @@ from purgatory.analysis.analysis_results import (
     window_us,
     write_report,
 )
-from purgatory.analysis.analysis_words import DISTRIBUTION_ORDER, EXPIRY_ORDER, LATENCIES_ORDER
+from purgatory.analysis.analysis_words import (
+    ATTEMPTS_ORDER,
+    DISTRIBUTION_ORDER,
+    EXPIRY_ORDER,
+    LATENCIES_ORDER,
+)
 from purgatory.analysis.auditing.anomalies import COUNTS_ORDER, WITNESSES_ORDER
 from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.duckdb_engine.analysis_tables import (
+    attempts_table,
     distribution_table,
     expiry_table,
     latencies_table,
@@ -24,7 +30,6 @@ from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.duckdb_engine.waiting_tables import occupancy_table, waits_table
-from purgatory.analysis.reports.plots_in_page import require_library
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import MOST_PLOTTED_RUNS
 from purgatory.analysis.run_times import SPANS
@@ -60,10 +65,8 @@ def tell_analysis(
         notes: as `analyze.analyze` has them.
 
     Raises:
-        ModuleNotFoundError: plotly is not installed, which the page needs.
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    require_library()
     with opened_tables(roots, out, tuple(TABLES), "analyze", **how) as run:
         assert run.folder is not None, "there is a folder to write into"
         connection, traces = run.connection, run.found.traces
@@ -74,12 +77,14 @@ def tell_analysis(
         make_table(connection, "plotted", {"run_id": "string", "window_us": "bigint"}, plotted)
         waits_table(connection)
         latencies_table(connection)
+        attempts_table(connection)
         occupancy_table(connection)
         audit_tables(connection, configuration_of(traces, run.read.bad_rows()))
         results = Results(
             runs,
             waits=_told(run, "waits", WAITS_ORDER),
             latencies=_told(run, "latencies", LATENCIES_ORDER),
+            attempts=_told(run, "attempts", ATTEMPTS_ORDER),
             occupancy=_told(run, "occupancy", OCCUPANCY_ORDERS["occupancy"], _OF_PLOTTED),
             audit=_told(run, "audit", COUNTS_ORDER),
             witnesses=_told(run, "witnesses", WITNESSES_ORDER, _OF_PLOTTED),

@@ -20,6 +20,15 @@ def latencies_table(connection: duckdb.DuckDBPyConnection) -> None:
     run_job(connection, "latencies")
 
 
+def attempts_table(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the temporary table `attempts`, in no order.
+
+    Args:
+        connection: with the tables `sends` and `reads`, which have all their columns.
+    """
+    run_job(connection, "attempts")
+
+
 def distribution_table(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the temporary table `distribution`, in no order.
 

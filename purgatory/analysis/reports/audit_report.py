@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from purgatory.analysis.reports.page import Column, figure, folded, table
+from purgatory.analysis.reports.page import Column, figure, table
+from purgatory.analysis.reports.page_part import PagePart
+from purgatory.analysis.reports.row_links import row_links
 from purgatory.analysis.reports.witness_plots import (
     MOST_DRAWN_EVENTS,
     letters,
@@ -18,6 +20,7 @@ from purgatory.analysis.result_rows import Row, grouped, milliseconds
 MOST_DRAWN_WITNESSES = 4
 """How many witnesses of a run are drawn; the table `witnesses` has the rest."""
 
+_DUPLICATE, _AFTER_LOST = "duplicate", "lost_ack_duplicate"
 _UNKNOWN = "configuration unknown: "
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
@@ -68,15 +71,12 @@ def counted(audit: Sequence[Row], verdict: str) -> dict[str, int]:
     return counts
 
 
-def audit_section(
-    number: int, audit: Sequence[Row], witnesses: Sequence[Row], *, drawn: bool = True
-) -> str:
+def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]) -> str:
     """The section of one run.
 
     Args:
-        number: the run's, for identifiers of plots.
+        part: where it stands.
         audit, witnesses: the run's rows of these tables, in their order.
-        drawn: whether the run gets plots.
     """
     if not audit:
         return ""
@@ -85,17 +85,42 @@ def audit_section(
     shown = [row for row in audit if row["count"] or row["verdict"] != "none"]
     absent = [_words(row["anomaly"]) for row in audit if row["verdict"] == "none"]
     parts = [
-        '<section class="audit"><h3>Order and duplicates</h3>',
+        f'<section class="audit" id="{part.anchor("audit")}"><h3>Order and duplicates</h3>',
         f'<p><span class="mark{broken}">{escape(_headline(verdict))}</span> '
         f"{escape(_promises(verdict))}</p>",
     ]
     if shown:
-        parts.append(table("What was found, and how it is judged.", _columns(), shown))
+        parts.append(table("What was found, and how it is judged.", _columns(), _once(shown)))
     if absent:
         parts.append(f'<p class="note">Looked for and not found: {escape(", ".join(absent))}.</p>')
-    if drawn:
-        parts += _witnesses(number, witnesses)
+    parts.append(row_links(part, "audit", audit))
+    if part.plotted:
+        parts += _witnesses(part.number, witnesses)
+    parts.append(row_links(part, "witnesses", witnesses))
     return "".join([*parts, "</section>"])
+
+
+def _once(shown: Sequence[Row]) -> list[Row]:
+    """The rows of a table in which no case comes twice: a duplicate of a lost answer is one."""
+    named = ("group", "verdict", "setting")
+    found = {tuple(row[name] for name in named) for row in shown if row["anomaly"] == _DUPLICATE}
+    after = {
+        tuple(row[name] for name in named): row["count"]
+        for row in shown
+        if row["anomaly"] == _AFTER_LOST
+    }
+    return [
+        {**row, "after_lost": after.get(tuple(row[name] for name in named), 0)}
+        if row["anomaly"] == _DUPLICATE
+        else row
+        for row in shown
+        if row["anomaly"] != _AFTER_LOST or tuple(row[name] for name in named) not in found
+    ]
+
+
+def _anomaly(row: Row) -> str:
+    after = row.get("after_lost", 0)
+    return _words(row["anomaly"]) + (f", {after:,} after a lost answer" if after else "")
 
 
 def _promises(verdict: str) -> str:
@@ -112,7 +137,7 @@ def _headline(verdict: str) -> str:
 
 def _columns() -> list[Column]:
     return [
-        ("anomaly", False, lambda row: _words(row["anomaly"])),
+        ("anomaly", False, _anomaly),
         ("group", False, lambda row: row["group"] or "-"),
         ("verdict", False, lambda row: row["verdict"]),
         ("because of", False, lambda row: row["setting"] or "-"),
@@ -127,7 +152,7 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
     for place_, cases in enumerate(chosen):
         witness = cases[0]
         events = witness["events"]
-        names = ", ".join(f"{_words(one['anomaly'])} {one['rank']}" for one in cases)
+        names = ", ".join(f"{_words(one['anomaly'])} {one['rank']}" for one in _named(cases))
         heading = f"{names[0].upper()}{names[1:]}"
         caption = (
             "Each row is a send, from its start to its answer, a read, an application of a record "
@@ -140,9 +165,9 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         )
         judged = f"{witness['verdict']}{_because(witness)}"
         parts.append(
-            f"<div class='witness'><h4>{escape(heading)}</h4><p>{escape(judged)}: "
-            f"{escape(_what(witness))}.</p>{plot}"
-            f"{folded('The rows of the trace', _events_table(heading, events))}</div>"
+            "<details class='witness'>"
+            f"<summary><h4>{escape(heading)}</h4> {escape(judged)}: {escape(_what(witness))}"
+            f"</summary>{plot}{_events_table(heading, events)}</details>"
         )
     if left > 0:
         parts.append(f'<p class="note">{left:,} more cases are in the table witnesses.</p>')
@@ -168,6 +193,13 @@ def _chosen(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
     cases = list(alike.values())
     left = sum(map(len, cases[MOST_DRAWN_WITNESSES:]))
     return cases[:MOST_DRAWN_WITNESSES], left
+
+
+def _named(cases: Sequence[Row]) -> Sequence[Row]:
+    """What a case is called after: a duplicate is that of a lost answer too, or is not."""
+    if any(one["anomaly"] == _DUPLICATE for one in cases):
+        return [one for one in cases if one["anomaly"] != _AFTER_LOST]
+    return cases
 
 
 def _because(witness: Row) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 
-from purgatory.analysis.reports.plots_in_page import drawing, library
+from purgatory.analysis.reports.plots_in_page import drawing, has_library, library
 from purgatory.analysis.reports.report_plots import Figure
 from purgatory.analysis.result_rows import Row
 
@@ -20,7 +20,19 @@ _POLICY = (
 )
 # Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
 # is 718 pixels, between margins of 10 mm.
+# Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
 _FIT_PAPER = """
+const unfold = () => {
+  const name = decodeURIComponent(location.hash.slice(1));
+  const place = name && document.getElementById(name);
+  for (let one = place; one; one = one.parentElement)
+    if (one.tagName === "DETAILS") one.open = true;
+  if (place) place.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+addEventListener("load", unfold);
+addEventListener("toggle", event => event.target.querySelectorAll(".js-plotly-plot").forEach(
+  plot => Plotly.Plots.resize(plot)), true);
 const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
   plot => Plotly.relayout(plot, size));
 addEventListener("beforeprint", () => {
@@ -29,6 +41,11 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => fit({autosize: true, width: null}));
 """
+
+_NO_PLOTS = (
+    '<p class="note" role="note">There are no plots in this page, since plotly is not installed: '
+    "pip install 'kafka-purgatory[page]' and make it again.</p>"
+)
 
 Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
@@ -57,6 +74,7 @@ def page(title: str, parts: Sequence[str]) -> str:
             "<body>",
             "<main>",
             *parts,
+            *([] if has_library() else [_NO_PLOTS]),
             "</main>",
             "</body>",
             "</html>",
@@ -103,6 +121,8 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
         caption: what stands below it, as plain text.
         where: what has the figures that it shows.
     """
+    if not has_library():
+        return ""
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
@@ -110,12 +130,20 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
     )
 
 
-def section(heading: str, *parts: str, level: int = 3) -> str:
-    """A section under its heading, which is plain text; nothing at all without parts."""
+def section(heading: str, *parts: str, level: int = 3, anchor: str = "") -> str:
+    """A section under its heading, which is plain text; nothing at all without parts.
+
+    Args:
+        heading: its heading.
+        parts: what it has, as HTML.
+        level: the level of the heading.
+        anchor: its identifier, which the page has once, for links; empty for none.
+    """
     content = "".join(parts)
     if not content:
         return ""
-    return f"<section><h{level}>{escape(heading)}</h{level}>{content}</section>"
+    named = f' id="{anchor}"' if anchor else ""
+    return f"<section{named}><h{level}>{escape(heading)}</h{level}>{content}</section>"
 
 
 def folded(summary: str, content: str) -> str:

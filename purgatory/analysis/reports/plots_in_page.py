@@ -8,6 +8,7 @@ take the figures is what tests say.
 from __future__ import annotations
 
 import json
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -16,17 +17,20 @@ from purgatory.analysis.reports.report_plots import Figure
 _SETTINGS = {"displayModeBar": False, "responsive": True}
 
 
-def require_library() -> None:
-    """Find what `library` reads: before anything is computed that a page is to show.
-
-    Raises:
-        ModuleNotFoundError: plotly is not installed.
-    """
-    resources.files("plotly")
+@cache
+def has_library() -> bool:
+    """Whether what draws plots is installed: a page comes without it too, and says so."""
+    try:
+        resources.files("plotly")
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def library() -> str:
     """The scripts that a page needs before its first plot, some five million characters."""
+    if not has_library():
+        return ""
     files = resources.files("plotly") / "package_data"
     script = (files / "plotly.min.js").read_text(encoding="utf-8")
     template = (files / "templates" / "plotly.json").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from html import escape
 
 from purgatory.analysis.reports.audit_report import verdict_of
 from purgatory.analysis.reports.page import Column, page, section, table
+from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_report import (
     MOST_PLOTTED_RUNS,
@@ -18,40 +19,53 @@ from purgatory.analysis.reports.run_report import (
 )
 from purgatory.analysis.result_rows import Row, grouped
 
+_MOST_UNFOLDED = 1
 
-def report_page(results: Results, notes: Sequence[str] = ()) -> str:
+
+def report_page(results: Results, notes: Sequence[str] = (), *, has_tables: bool = False) -> str:
     """The whole page, as text.
 
     Args:
         results: what it shows.
         notes: sections to stand before those of the runs, as HTML.
+        has_tables: whether the tables are in folders beside the page, for links to them.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
     of_runs = results.by_run()
-    parts = [_heading(title, results), _incomplete(runs), *notes]
+    parts = [_heading(title, results), *notes]
     if len(runs) != 1:
         parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
     for number, run in enumerate(runs):
         run_id = run["run_id"]
-        heading = "What happened" if len(runs) == 1 else run_id
+        heading = "In short" if len(runs) == 1 else run_id
         parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
-        plotted = number < MOST_PLOTTED_RUNS
-        parts.append(run_report(number, of_runs[run_id], plotted=plotted))
-    return page(f"Waits in {title}", parts)
+        part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, has_tables=has_tables)
+        parts.append(run_report(part, of_runs[run_id], is_folded=len(runs) > _MOST_UNFOLDED))
+    return page(f"What happened in {title}", parts)
 
 
 def _heading(title: str, results: Results) -> str:
+    return (
+        f"<header><h1>What happened in {escape(title)}</h1>{_in_short(results)}"
+        f"{_verdicts(results)}</header>"
+    )
+
+
+def _in_short(results: Results) -> str:
+    """How much it is over several runs."""
+    if len(results.runs) == 1:
+        return ""
     overall = [row for row in results.waits if row["kind"] == "all"]
     operations = operations_of(overall, "all")
     waited_count = operations - operations_of(overall, "immediate")
     share = f" ({100 * waited_count / operations:.1f} %)" if operations else ""
-    return (
-        f"<header><h1>Waits in {escape(title)}</h1>"
-        f"<p>{_count(len(results.runs), 'run')}, {_count(operations, 'operation')}, of which "
-        f"{waited_count:,}{share} had to wait. All times are those of the runs' own clocks.</p>"
-        f"{_verdicts(results)}</header>"
+    waited = (
+        f", {_count(operations, 'operation')}, of which {waited_count:,}{share} had to wait"
+        if operations
+        else ""
     )
+    return f"<p>{_count(len(results.runs), 'run')}{waited}.</p>"
 
 
 def _verdicts(results: Results) -> str:
@@ -63,18 +77,6 @@ def _verdicts(results: Results) -> str:
     return (
         f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
         f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
-    )
-
-
-def _incomplete(runs: Sequence[Row]) -> str:
-    names = [escape(run["run_id"]) for run in runs if not run["complete"]]
-    if not names:
-        return ""
-    return (
-        '<section class="warning" role="note"><h2>Incomplete traces</h2>'
-        f"<p>These runs were interrupted: {', '.join(names)}. What their traces have is counted "
-        "here; operations that were waiting when the run broke off are in no table, so waits and "
-        "sizes near the end are too small.</p></section>"
     )
 
 

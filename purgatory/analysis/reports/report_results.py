@@ -12,19 +12,27 @@ from purgatory.analysis.result_rows import Row, grouped
 class Results:
     """Rows of the tables of an analysis, in their order.
 
-    Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies` and `audit`,
+    Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies`,
+    `attempts` and `audit`,
     those of the first `MOST_PLOTTED_RUNS` runs are enough.
     """
 
     runs: Sequence[Row]
     waits: Sequence[Row] = ()
     latencies: Sequence[Row] = ()
+    attempts: Sequence[Row] = ()
     occupancy: Sequence[Row] = ()
     over_time: Sequence[Row] = ()
     distribution: Sequence[Row] = ()
     expiry: Sequence[Row] = ()
     audit: Sequence[Row] = ()
     witnesses: Sequence[Row] = ()
+    topics: Sequence[Row] = ()
+    windows: Sequence[Row] = ()
+    slowest: Sequence[Row] = ()
+    littles_law: Sequence[Row] = ()
+    peaks: Sequence[Row] = ()
+    hot_keys: Sequence[Row] = ()
 
     def by_run(self) -> Mapping[str, Results]:
         """The same for each run by itself, by its id. O(rows)."""

@@ -1,0 +1,203 @@
+"""The sentences that a report opens with: of each shipped scenario, and recounted from its rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from purgatory.analysis.analyze import analyze
+from purgatory.analysis.reports.report_results import Results
+from purgatory.analysis.reports.severity import Said, Severity
+from purgatory.analysis.reports.what_happened import what_happened
+from purgatory.cli.main import main
+
+Row = dict[str, Any]
+
+NOBODY_DONE = "times a producer wrote to a partition in which another was not done."
+PERMITTED = "The settings permit that (single_writer=false)."
+EXPECTED = {
+    "slow-follower": [
+        "58 of 4,867 produces (1.2 %) timed out. They waited between 4.0 s and 8.0 s, while the "
+        "follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for in-sync replicas "
+        "alone: the follower still counted as one.",
+        "Producers of orders got no certain answer to 138 attempts (100 DISCONNECTED, 38 "
+        "REQUEST_TIMED_OUT) between 4.0 s and 8.0 s, while the follower on broker 2 was stalled "
+        "(4.0 s to 8.0 s). They had 100 records: all of them are stored.",
+        "40 records are stored more than once, 58 copies too many, sent again after an answer that "
+        "did not come. The settings permit that (idempotence=false).",
+        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
+        "waited between 4.0 s and 8.0 s, while the follower on broker 2 was stalled (4.0 s to "
+        "8.0 s).",
+        f"27 {NOBODY_DONE} {PERMITTED}",
+        "Producers of orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though their "
+        "requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued behind "
+        "others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
+    ],
+    "steady": [
+        "Nothing went wrong: all 4,978 produces were answered in time, and no record was lost, "
+        "doubled or put out of order.",
+        "60 of 28,410 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
+        "waited between 0.0 s and 10.1 s.",
+        f"174 {NOBODY_DONE} {PERMITTED}",
+        "The slowest producers, those of orders, got an answer after 6.1 ms on average (p99 "
+        "27.3 ms).",
+    ],
+}
+
+
+def _rows(folder: Path, table: str) -> list[Row]:
+    rows: list[Row] = pq.read_table(folder / table).to_pylist()
+    return rows
+
+
+def _results(folder: Path) -> Results:
+    names = ("waits", "latencies", "attempts", "expiry", "audit")
+    return Results(_rows(folder, "runs"), **{name: _rows(folder, name) for name in names})
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "leader-failover",
+        "rebalance-storm",
+        "retry-reorder",
+        "slow-follower",
+        "steady",
+        "transactions",
+    ],
+)
+def analyzed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, list[Said]]:
+    """A shipped scenario: its name, its trace, and what is said of it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    trace = folder / "trace"
+    assert main(["simulate", request.param, "--trace", str(trace)]) == 0
+    analyze([trace], folder / "out", engine="duckdb")
+    return request.param, trace, what_happened(_results(folder / "out"))
+
+
+def _seconds(time_us: float) -> str:
+    return f"{time_us / 1e6:.1f} s"
+
+
+def test_each_shipped_scenario_opens_with_its_sentences(
+    analyzed: tuple[str, Path, list[Said]],
+) -> None:
+    name, trace, said = analyzed
+    texts = [one.text for one in said]
+    if name in EXPECTED:
+        assert texts == EXPECTED[name]
+    assert texts == list(dict.fromkeys(texts))
+    assert [one.severity for one in said] == sorted(one.severity for one in said)
+    _recount_expired(_rows(trace, "operations"), texts)
+    _recount_unanswered(_rows(trace, "sends"), _rows(trace, "reads"), texts)
+
+
+def _recount_expired(operations: Sequence[Row], texts: Sequence[str]) -> None:
+    """Each purgatory whose operations expired has a sentence with these counts and times."""
+    totals = Counter(row["purgatory"] for row in operations)
+    for purgatory, total in totals.items():
+        of = [r for r in operations if (r["purgatory"], r["outcome"]) == (purgatory, "expired")]
+        start = re.escape(f"{len(of):,} of {total:,} ")
+        named = {"Produce": "produces", "Fetch": "fetches"}
+        what = named.get(purgatory, f"operations in the purgatory {purgatory}")
+        found = [text for text in texts if re.match(f"{start}{what} ", text)]
+        assert len(found) == bool(of), purgatory
+        if of:
+            between = (
+                f"They waited between {_seconds(min(r['start_us'] for r in of))} and "
+                f"{_seconds(max(r['end_us'] for r in of))}"
+            )
+            assert between in found[0]
+
+
+def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Sequence[str]) -> None:
+    """Each group with unanswered attempts has a sentence with these counts, and copies as well."""
+    places: dict[int, set[tuple[Any, ...]]] = {}
+    for row in reads:
+        place = (row["topic"], row["partition"], row["offset"])
+        places.setdefault(row["value_id"], set()).add(place)
+    for group in {row["group"] for row in sends}:
+        of = [r for r in sends if (r["group"], r["outcome"]) == (group, "unknown") and r["error"]]
+        start = f"Producers of {group} got no certain answer to "
+        found = [text for text in texts if text.startswith(start)]
+        assert len(found) == bool(of), group
+        if of:
+            records = {row["value_id"] for row in of}
+            assert found[0].startswith(f"{start}{len(of):,} attempts (")
+            assert f"They had {len(records):,} records: " in found[0]
+            assert ("all of them are stored" in found[0]) == (records <= places.keys())
+            for error, count in Counter(row["error"] for row in of).items():
+                assert f"{count:,} {error}" in found[0]
+    copies = sum(len(found) - 1 for found in places.values())
+    doubled = sum(len(found) > 1 for found in places.values())
+    told = [text for text in texts if "are stored more than once" in text]
+    assert len(told) == bool(copies)
+    if copies:
+        assert told[0].startswith(f"{doubled:,} records ")
+        assert f"{copies:,} copies too many" in told[0]
+
+
+def _run(**columns: Any) -> Row:
+    run = {"run_id": "run", "complete": True, "duration_us": 9_000_000, "faults": []}
+    return {**run, **columns}
+
+
+def _texts(**tables: Any) -> list[str]:
+    return [one.text for one in what_happened(Results(**tables))]
+
+
+def _waits(**counts: int) -> list[Row]:
+    return [
+        {"purgatory": "Produce", "kind": "all", "outcome": outcome, "operations": count}
+        for outcome, count in counts.items()
+    ]
+
+
+def test_an_empty_trace_says_so() -> None:
+    assert _texts(runs=[_run()]) == ["Nothing happened: the trace has no operations."]
+
+
+def test_an_incomplete_trace_is_told_first_and_never_called_well() -> None:
+    said = what_happened(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
+    assert [one.severity for one in said] == [Severity.INCOMPLETE]
+    assert said[0].text.startswith("The trace is incomplete: what was waiting when it broke off")
+
+
+def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time() -> None:
+    kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
+    later = {"kind": "new_kind", "broker": None, "at_ms": 8500, "duration_ms": None}
+    expired = {"purgatory": "Produce", "watch_key": None, "expired": 2}
+    assert _texts(
+        runs=[_run(faults=[kill, later])],
+        waits=_waits(expired=2, all=8),
+        expiry=[{**expired, "from_us": 1_000_000, "until_us": 7_000_000}],
+    ) == [
+        "2 of 8 produces (25.0 %) timed out. They waited between 1.0 s and 7.0 s; in a part of "
+        "that time broker 1 was dead (4.0 s to 4.5 s).",
+        "The fault new_kind was in force (from 8.5 s on).",
+    ]
+
+
+def test_what_nobody_read_is_not_called_stored() -> None:
+    row = {"group": "g", "attempts": 1, "records": 1, "stored": 0, "doubled": 0, "copies": 0}
+    row |= {"outcome": "unknown", "from_us": 0, "until_us": 1_000_000}
+    attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
+    assert _texts(runs=[_run()], attempts=attempts) == [
+        "Producers of g got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s and "
+        "1.0 s; nobody read them, so whether they are stored the trace does not tell."
+    ]
+
+
+def test_acks_of_none_are_no_harm() -> None:
+    row = {"group": "g", "outcome": "unknown", "error": "*", "attempts": 9, "records": 9}
+    row |= {"stored": 9, "doubled": 0, "copies": 0, "from_us": 0, "until_us": 5}
+    said = what_happened(Results([_run()], attempts=[row]))
+    assert [one.severity for one in said] == [Severity.NOTE]
