@@ -61,7 +61,7 @@ def test_a_browser_draws_the_surfaces_in_the_report(tmp_path: Path, width: int) 
         browser.open(page, width=width)
         assert browser.console == []
         headings = browser.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent)")
-        assert headings == ["Sweep my <sweep>", "What happened"]
+        assert headings == ["Sweep my <sweep>", "In short"]
         assert browser.evaluate("document.querySelectorAll('.heatmaplayer image').length") == 1
         assert browser.evaluate(CUT_OFF) == []
         assert browser.evaluate("document.documentElement.scrollWidth") == width
