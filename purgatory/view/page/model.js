@@ -201,6 +201,7 @@ export class Model {
     if (operation) {
       this.brokers.get(operation.broker).take(operation);
       this.operations.delete(id);
+      operation.isGone = true;
       this.#note("settled", operation, outcome);
     }
     if (!broker) return;

@@ -85,9 +85,9 @@ class WheelCard {
     this.tip.style.top = `${event.offsetY + 12}px`;
   }
 
-  draw(nowMs) {
+  draw(nowMs, isNew) {
     this.drawing.chosen = this.chosenId === null ? null : this.model.operations.get(this.chosenId) ?? null;
-    this.drawing.draw(this.broker, nowMs);
+    this.drawing.draw(this.broker, nowMs, isNew);
   }
 
   /** Say in words what is drawn. */
@@ -202,7 +202,7 @@ export class WheelCards {
     const isNew = this.version !== this.model.version;
     this.version = this.model.version;
     const moving = [...this.cards.values()].filter((card) => isNew || card.drawing.moves);
-    moving.forEach((card) => card.draw(nowMs));
+    moving.forEach((card) => card.draw(nowMs, isNew));
     return moving.length > 0;
   }
 

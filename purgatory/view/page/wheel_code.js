@@ -75,14 +75,14 @@ function homeOf(state, task) {
 /** Lines that insert a task, given the state before and after. */
 function markInsert(lines, task, expiration, before, after, clockMs) {
   const home = homeOf(after, task);
-  lines.mark("if expiration_ms <", INSERT, `${task}: ${expiration} < ${clockMs + levelOf(after, 1).tick_ms}? ${home ? "no" : "yes, due"}`);
+  lines.mark("if expiration_ms <", INSERT, `task ${task}: ${expiration} < ${clockMs + levelOf(after, 1).tick_ms}? ${home ? "no" : "yes, due"}`);
   if (!home) {
     lines.mark("return False", INSERT);
     return;
   }
   const isHigher = home.level > 1;
   const end = levelOf(after, 1).covers_ms[1];
-  lines.mark("while expiration_ms", INSERT, `${task}: ${expiration} >= ${end}? ${isHigher ? "yes" : "no"}`);
+  lines.mark("while expiration_ms", INSERT, `task ${task}: ${expiration} >= ${end}? ${isHigher ? "yes" : "no"}`);
   if (isHigher) {
     const isMade = before.levels.length < after.levels.length;
     lines.mark("wheel = wheel.overflow", INSERT, `up to level ${home.level}${isMade ? ", which is made" : ""}`);
@@ -122,7 +122,7 @@ function markPoll(lines, step, before, expirations) {
   const buckets = step.polled.map(({ level, bucket }) => `level ${level} bucket ${bucket}`).join(", ");
   lines.mark("begin_ms, bucket", POLL, buckets);
   const taken = [...step.reinserted, ...step.ran];
-  lines.mark("waiting =", POLL, taken.length ? `tasks ${taken.join(", ")}` : "nothing");
+  lines.mark("waiting =", POLL, taken.length ? `task ${taken.join(", ")}` : "nothing");
   lines.mark("advance_clock(timer", POLL);
   markAdvance(lines, before, step.state);
   lines.mark("for task", POLL);

@@ -1,7 +1,8 @@
 // One broker's wheel on a canvas: rings, hands, marks, and what moves for a moment.
 //
-// The canvas is drawn anew each frame, but only while something changes. Of many marks each is a
-// small square; of few each has the shape of its kind, drawn once and copied.
+// What rests is painted on a layer of its own, when the model changed; each frame copies it and draws
+// what moves. So ten thousand marks cost little between two changes, and nothing while all is at
+// rest. Of many marks each is a small square; of few each has the shape of its kind.
 
 import { Geometry } from "./wheel_geometry.js";
 import { KINDS, OUTLINES, kindOf } from "./kinds.js";
@@ -27,11 +28,15 @@ export class WheelDrawing {
   constructor(canvas, labelOf = null) {
     this.canvas = canvas;
     this.labelOf = labelOf;
-    this.context = canvas.getContext("2d");
+    this.front = canvas.getContext("2d");
+    this.layer = document.createElement("canvas").getContext("2d");
+    this.context = this.front;
     this.flashes = [];
     this.falling = new Set();
     this.chosen = null;
     this.drawn = 0;
+    this.resting = 0;
+    this.isStale = true;
     this.changed = true;
     this.#readColours();
     dark.addEventListener("change", () => this.#readColours());
@@ -44,7 +49,7 @@ export class WheelDrawing {
     const names = ["ink", "faint", "line", "card", "good", "bad", "hand", "now", "field", ...KINDS];
     this.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     this.sprites = Object.fromEntries(KINDS.map((kind) => [kind, spriteOf(kind, this.colours[kind])]));
-    this.changed = true;
+    this.isStale = this.changed = true;
   }
 
   #measure() {
@@ -52,8 +57,9 @@ export class WheelDrawing {
     const ratio = devicePixelRatio || 1;
     const pixels = Math.round(this.side * ratio);
     if (this.canvas.width !== pixels) this.canvas.width = this.canvas.height = pixels;
+    this.layer.canvas.width = this.layer.canvas.height = pixels;
     this.ratio = pixels / this.side;
-    this.changed = true;
+    this.isStale = this.changed = true;
   }
 
   get moves() {
@@ -82,20 +88,38 @@ export class WheelDrawing {
     this.changed = true;
   }
 
-  draw(broker, nowMs) {
+  /** Draw a frame; isNew tells whether the model changed since the last one. */
+  draw(broker, nowMs, isNew = true) {
     this.changed = false;
-    const forever = broker.buckets.get(0);
-    const wheel = broker.wheel;
-    const context = this.context;
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.clearRect(0, 0, this.side, this.side);
-    this.geometry = new Geometry(this.side, wheel, forever !== undefined && forever.count > 0);
-    this.#rings(wheel);
-    this.#marks(broker, nowMs);
-    this.#hands(wheel);
-    this.#words(wheel, forever);
+    if (isNew || this.isStale) this.#paintLayer(broker);
+    this.#begin(this.front);
+    this.front.drawImage(this.layer.canvas, 0, 0, this.side, this.side);
+    for (const operation of this.falling) {
+      // The model tells of so many effects at a time: of one that has left it may not have told.
+      if (operation.isGone || !operation.moving?.to) this.falling.delete(operation);
+      else this.#move(operation, nowMs);
+    }
+    this.drawn = this.resting + this.falling.size;
     this.#flashes(nowMs);
     this.#choose();
+  }
+
+  #begin(context) {
+    this.context = context;
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.clearRect(0, 0, this.side, this.side);
+  }
+
+  #paintLayer(broker) {
+    const forever = broker.buckets.get(0);
+    const { wheel } = broker;
+    this.isStale = false;
+    this.geometry = new Geometry(this.side, wheel, forever !== undefined && forever.count > 0);
+    this.#begin(this.layer);
+    this.#rings(wheel);
+    this.#marks(broker);
+    this.#hands(wheel);
+    this.#words(wheel, forever);
   }
 
   #rings(wheel) {
@@ -145,17 +169,21 @@ export class WheelDrawing {
     context.stroke();
   }
 
-  #marks(broker, nowMs) {
-    this.drawn = 0;
+  /** Paint those that rest, and tell those that move where to. */
+  #marks(broker) {
+    this.resting = 0;
     for (const bucket of broker.buckets.values()) {
       if (bucket.count === 0) continue;
       const grid = this.geometry.grid(bucket.level, bucket.index, bucket.slots.length);
       for (const operation of bucket.slots) {
         if (operation === null) continue;
-        this.drawn += 1;
-        const [x, y] = this.geometry.place(grid, operation.slot);
-        if (operation.moving) this.#move(operation, x, y, grid.size, nowMs);
-        else this.#mark(operation, x, y, grid.size);
+        const to = this.geometry.place(grid, operation.slot);
+        if (operation.moving) {
+          Object.assign(operation.moving, { to, size: grid.size });
+        } else {
+          this.resting += 1;
+          this.#mark(operation, ...to, grid.size);
+        }
       }
     }
   }
@@ -187,20 +215,27 @@ export class WheelDrawing {
     context.fillText(this.labelOf(operation), x, y + 0.5);
   }
 
-  #move(operation, x, y, size, nowMs) {
-    const { from, sinceMs, forMs } = operation.moving;
+  #move(operation, nowMs) {
+    const { from, to: [x, y], size, sinceMs, forMs } = operation.moving;
     const share = eased(Math.min(1, Math.max(0, (nowMs - sinceMs) / forMs)));
-    if (share >= 1) {
-      operation.moving = null;
-      this.falling.delete(operation);
-      // The next frame draws it at rest, even if nothing else happens.
-      this.changed = true;
-    }
-    if (from) {
+    if (share >= 1) this.#rest(operation);
+    else if (from) {
       this.#mark(operation, from[0] + (x - from[0]) * share, from[1] + (y - from[1]) * share, Math.max(size, 5));
     } else {
       this.#mark(operation, x, y, size * (2 - share));
     }
+  }
+
+  /** It has come to where it belongs: it is painted among those that rest, and in this frame. */
+  #rest(operation) {
+    const { to, size } = operation.moving;
+    operation.moving = null;
+    this.falling.delete(operation);
+    this.resting += 1;
+    this.context = this.layer;
+    this.#mark(operation, ...to, size);
+    this.context = this.front;
+    this.#mark(operation, ...to, size);
   }
 
   #words(wheel, forever) {
