@@ -134,8 +134,6 @@ MetricsPort = Annotated[
 ]
 
 
-View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
-
 ViewHost = Annotated[str, typer.Option(help="Where the page of the view is served.")]
 
 ViewPort = Annotated[

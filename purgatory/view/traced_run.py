@@ -23,10 +23,10 @@ import pyarrow as pa
 from purgatory.trace.change_rows import CHANGES
 from purgatory.view.errors import ViewError
 from purgatory.view.journeys import Journeys
+from purgatory.view.page_data import PageData
 from purgatory.view.parked_operations import guessed, told
 from purgatory.view.timeline import ChangeColumns, Timeline
 from purgatory.view.trace_columns import TraceFolder, ints
-from purgatory.view.wire import Wire
 from purgatory.view.world import World
 
 MOST_SHOWN = 10_000
@@ -66,7 +66,7 @@ class TracedRun:
                 "from when they came and their timeouts."
             )
         self.timeline = Timeline(parked, settled, columns, of_operation, self._timer())
-        self.wire = Wire(self.timeline)
+        self.page_data = PageData(self.timeline)
         self.end_us = self._end_us(operations)
         self._at: list[int] = []
         self._checkpoints: list[World] = []
@@ -136,7 +136,7 @@ class TracedRun:
     def state(self, at_us: int) -> dict[str, Any]:
         """Return the state at a moment as plain data."""
         unknown = [] if self.is_told else list(_UNTOLD)
-        return self.wire.state(self.world(at_us), at_us, MOST_SHOWN, unknown)
+        return self.page_data.state(self.world(at_us), at_us, MOST_SHOWN, unknown)
 
     def changes(self, from_us: int, until_us: int, limit: int = 5_000) -> dict[str, Any]:
         """Return what changes after one moment and not after another.
@@ -154,7 +154,7 @@ class TracedRun:
             if last <= first:  # one moment has more
                 last = bisect_right(at, at[first])
             until_us = at[last - 1]
-        changes = [self.wire.change(event) for event in range(first, last)]
+        changes = [self.page_data.change(event) for event in range(first, last)]
         return {
             "from_us": from_us,
             "until_us": max(from_us, until_us),

@@ -13,7 +13,7 @@ from purgatory.view.world import OUTCOMES, World
 _INTERNAL = "__"
 
 
-class Wire:
+class PageData:
     """Describes what is on a timeline.
 
     Args:
