@@ -19,7 +19,7 @@ from typing import Any
 from purgatory import DelayedOperation
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
-from purgatory.kafka.fault_words import fault_text
+from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.log import Log, LogConfig
 from purgatory.kafka.topic_state import PartitionState
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US

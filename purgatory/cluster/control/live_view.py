@@ -26,7 +26,7 @@ from purgatory.cluster.control.offered_faults import offered_faults
 from purgatory.cluster.control.typed_fault import EXAMPLE, suggestions, typed_fault
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.fault_words import fault_text
+from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.faults import Fault
 
 State = dict[str, Any]

@@ -15,7 +15,7 @@ from purgatory.cluster.control.cluster_state import partition_state
 from purgatory.cluster.control.feed_turn import FeedTurn
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
-from purgatory.kafka.fault_words import fault_text
+from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.transactions.transaction_state import IDLE, TransactionState
 
 if TYPE_CHECKING:
