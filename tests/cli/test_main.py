@@ -106,6 +106,8 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("pydantic", ["scenarios"], "simulation"),
         ("pyarrow", ["simulate", "steady"], "simulation"),
         ("pyspark", ["analyze", "nowhere", "--out", "nowhere", "--engine", "spark"], "spark"),
+        ("duckdb", ["waits", "nowhere", "--engine", "duckdb"], "analysis"),
+        ("duckdb", ["audit", "nowhere", "--engine", "duckdb"], "analysis"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
     ],
 )

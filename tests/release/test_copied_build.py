@@ -1,0 +1,71 @@
+"""What a distribution is built from: a README that an index can show, the project's addresses."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.documents.documents import README, ROOT
+
+REPOSITORY = "https://example.org/purgatory"
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = spec_from_file_location("copied_build", ROOT / ".ci/copied_build.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def addresses(text: str) -> list[str]:
+    """Return where a Markdown text links to."""
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def test_on_an_index_no_link_leads_to_a_file_that_is_not_there(build: ModuleType) -> None:
+    text = build.index_readme(README.read_text(), "")
+    assert [one for one in addresses(text) if not urlsplit(one).netloc] == []
+    for words in ("Getting started", "asyncio.Condition", "Requests enter a purgatory"):
+        assert words in text
+
+
+def test_with_a_repository_every_link_leads_to_a_file_in_it(build: ModuleType) -> None:
+    text = build.index_readme(README.read_text(), REPOSITORY)
+    before, after = addresses(README.read_text()), addresses(text)
+    assert len(before) == len(after)
+    for old, new in zip(before, after, strict=True):
+        kind, _, path = new.removeprefix(f"{REPOSITORY}/").partition("/main/")
+        assert kind in ("blob", "raw") and path == old
+        assert (ROOT / path.partition("#")[0]).exists()
+    assert f"git clone {REPOSITORY} kafka-purgatory" in text
+
+
+def test_the_metadata_name_the_repository(build: ModuleType) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert "urls" not in tomllib.loads(project)["project"]
+    urls = tomllib.loads(build.with_urls(project, REPOSITORY))["project"]["urls"]
+    assert urls["Repository"] == REPOSITORY
+    assert urls["Changelog"] == f"{REPOSITORY}/blob/main/docs/changelog.md"
+
+
+def test_a_copy_is_of_what_belongs_to_a_distribution_and_can_be_written(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with build._copy_of(ROOT):
+        here = Path.cwd()
+        assert here != ROOT
+        assert "README-for-an-index.md" in (here / "pyproject.toml").read_text()
+        assert (here / "README.md").read_text() == README.read_text()
+        assert not list(here.rglob("*.so")) and not (here / ".venv").exists()
+        (here / "purgatory/core/written.c").write_text("")
+    assert Path.cwd() == ROOT
+    assert not (ROOT / "purgatory/core/written.c").exists()
