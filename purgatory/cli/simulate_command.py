@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from purgatory.cli import shared_options as options
+from purgatory.cli.interruptible import SIGNALLED, interruptible
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from purgatory.live.row_publisher import RowPublisher
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
-
-_SIGNALLED = 128
-"""The exit status after a signal, as shells have it: this and the signal's number."""
 
 _CLOSINGS = {"purgatory_closed", "timer_closed"}
 
@@ -113,14 +109,14 @@ def simulate(
                 stack.callback(_end_publishing, publisher)
             if metrics_port is not None:
                 _serve(stack, run, metrics_port)
-            signals = stack.enter_context(_interruptible(run))
+            signals = stack.enter_context(interruptible(run.interrupt))
             on_progress = None if quiet else stack.enter_context(_progress(run))
             summary = run.run(on_progress)
     except _PortError as error:
         return _fail(f"purgatory simulate: {error}", 2)
     except Interrupted as error:
         kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
-        return _fail(f"purgatory simulate: {error}{kept}", _SIGNALLED + signals[0])
+        return _fail(f"purgatory simulate: {error}{kept}", SIGNALLED + signals[0])
     except InvariantViolation as error:
         return _fail(f"purgatory simulate: invariant violated: {error}", 1)
     except OSError as error:
@@ -215,33 +211,6 @@ def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
     except OSError as error:
         raise _PortError(f"--metrics-port {port} cannot be had: {error}") from error
     print(f"metrics: http://{ADDRESS}:{served}/metrics", file=sys.stderr)
-
-
-@contextmanager
-def _interruptible(run: Simulation) -> Iterator[list[int]]:
-    """End the run in order at the first SIGINT or SIGTERM; the second one has its usual effect.
-
-    Yields:
-        Where the number of the first one will be found.
-    """
-    came: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        run.interrupt()
-        restore()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, handle)
-    try:
-        yield came
-    finally:
-        restore()
 
 
 @contextmanager

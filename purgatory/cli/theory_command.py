@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.exit_status import BAD_INPUT, INTERRUPTED
+from purgatory.cli.exit_status import BAD_INPUT
+from purgatory.cli.interruptible import SIGNALLED, interruptible
 from purgatory.cli.whole_number import whole_number
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from purgatory.simulation import Simulation
     from purgatory.theory.comparison import Comparison
     from purgatory.theory.experiments import Experiment
 
@@ -53,6 +55,7 @@ def theory(
     """
     from rich.console import Console
 
+    from purgatory.simulation.simulation import Interrupted
     from purgatory.theory.theory_files import check_folder, write_files
 
     _quiet_logs()
@@ -63,28 +66,51 @@ def theory(
     try:
         if out is not None:
             check_folder(out, overwrite=overwrite)
-        found = _compare_all(console, seeds or (QUICK_SEEDS if quick else 10), duration_ms)
+        runs = _Runs()
+        with interruptible(runs.interrupt) as signals:
+            seeds = seeds or (QUICK_SEEDS if quick else 10)
+            found = _compare_all(console, seeds, duration_ms, runs)
         if out is not None:
             write_files(out, found)
             console.print(f"Results: {out}", markup=False, soft_wrap=True)
     except OSError as error:
         print(f"purgatory theory: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
+    except Interrupted:
         print("purgatory theory: interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+        return SIGNALLED + signals[0]
     return _judged(console, [row for rows in found.values() for row in rows])
 
 
+class _Runs:
+    """Knows which run is under way, to end it: that one, or the next."""
+
+    def __init__(self) -> None:
+        self._run: Simulation | None = None
+        self._over = False
+
+    def begin(self, run: Simulation) -> None:
+        """A run begins."""
+        self._run = run
+        if self._over:
+            run.interrupt()
+
+    def interrupt(self) -> None:
+        """End the comparison."""
+        self._over = True
+        if self._run is not None:
+            self._run.interrupt()
+
+
 def _compare_all(
-    console: Console, seeds: int, duration_ms: int | None
+    console: Console, seeds: int, duration_ms: int | None, runs: _Runs
 ) -> dict[str, list[Comparison]]:
     from purgatory.theory.comparison import compare
     from purgatory.theory.experiments import EXPERIMENTS
 
     found = {}
     for experiment in EXPERIMENTS:
-        rows = list(compare(experiment, seeds=seeds, duration_ms=duration_ms))
+        rows = list(compare(experiment, seeds=seeds, duration_ms=duration_ms, on_begin=runs.begin))
         found[experiment.name] = rows
         _print(console, experiment, rows)
     return found
@@ -96,7 +122,7 @@ def _print(console: Console, experiment: Experiment, rows: Sequence[Comparison])
     title = experiment.title
     if experiment.panel:
         title = f"{title}: {experiment.panel}, by {experiment.axis}"
-    columns = ("theory", "simulated", "±", "difference %", "covered")
+    columns = ("theory", "simulated", "+-", "difference %", "covered")
     made = table(title, (), ("value", *columns))
     for row in rows:
         made.add_row(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from purgatory.simulation import with_overrides
+from purgatory.simulation import Simulation, with_overrides
 from purgatory.sweeps.confidence import t_quantile
 from purgatory.theory.experiments import EXPERIMENTS, Experiment
 from purgatory.theory.kept_run import run
@@ -53,7 +53,11 @@ class Comparison:
 
 
 def compare(
-    experiment: Experiment, *, seeds: int, duration_ms: int | None = None
+    experiment: Experiment,
+    *,
+    seeds: int,
+    duration_ms: int | None = None,
+    on_begin: Callable[[Simulation], object] | None = None,
 ) -> Iterator[Comparison]:
     """Simulate an experiment, value by value.
 
@@ -63,8 +67,10 @@ def compare(
         experiment: what to compare.
         seeds: how many runs for each value, from 2 to `MOST_SEEDS`.
         duration_ms: another duration than that of the scenarios.
+        on_begin: is given each run before it begins; `interrupt` ends it.
 
     Raises:
+        Interrupted: a run was ended.
         ScenarioError: the duration can't be.
         ValueError: it is over before a record arrives after the warm-up.
     """
@@ -72,7 +78,7 @@ def compare(
     first = 1 + MOST_SEEDS * sum(len(one.values) for one in EXPERIMENTS[:place])
     for number, value in enumerate(experiment.values):
         seeded = range(first + MOST_SEEDS * number, first + MOST_SEEDS * number + seeds)
-        yield _compare(experiment, value, seeded, duration_ms)
+        yield _compare(experiment, value, seeded, duration_ms, on_begin)
 
 
 def joint_confidence(comparisons: Sequence[Comparison]) -> float:
@@ -81,12 +87,16 @@ def joint_confidence(comparisons: Sequence[Comparison]) -> float:
 
 
 def _compare(
-    experiment: Experiment, value: float, seeds: Sequence[int], duration_ms: int | None
+    experiment: Experiment,
+    value: float,
+    seeds: Sequence[int],
+    duration_ms: int | None,
+    on_begin: Callable[[Simulation], object] | None,
 ) -> Comparison:
     loaded = experiment.scenario(value)
     simulated, expected, sends = [], [], 0
     for seed in seeds:
-        kept = run(with_overrides(loaded, seed=seed, duration_ms=duration_ms))
+        kept = run(with_overrides(loaded, seed=seed, duration_ms=duration_ms), on_begin)
         simulated.append(experiment.estimate(kept))
         expected.append(experiment.expected(value, kept))
         sends += len(kept.sends)

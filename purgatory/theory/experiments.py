@@ -252,7 +252,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "little-constant-queue",
-        "Little: λ·W, with the W of M/D/1",
+        "Little: rate times time, with the time of M/D/1",
         _PRESENT,
         _UTILISATION,
         (0.3, 0.5, 0.8),
@@ -264,7 +264,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "little-slow-follower",
-        "Little: λ·W, with the W of the run itself",
+        "Little: rate times time, with the time of the run itself",
         "",
         "records of slow-follower that are under way",
         (1.0,),

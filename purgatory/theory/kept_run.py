@@ -46,10 +46,17 @@ Estimate = Callable[[KeptRun], float]
 """Makes one number of a run."""
 
 
-def run(loaded: LoadedScenario) -> KeptRun:
-    """Run a scenario. Some hundred bytes of memory for each attempt to send a record."""
+def run(loaded: LoadedScenario, on_begin: Callable[[Simulation], object] | None = None) -> KeptRun:
+    """Run a scenario. Some hundred bytes of memory for each attempt to send a record.
+
+    Args:
+        loaded: the scenario.
+        on_begin: is given what runs it, before it begins.
+    """
     kept = _KeptSends()
     simulation = Simulation(loaded, publisher=kept)
+    if on_begin is not None:
+        on_begin(simulation)
     return KeptRun(kept.rows, simulation.run(), simulation.duration_ms)
 
 

@@ -181,7 +181,7 @@ def test_no_two_values_share_a_seed_and_names_are_told_apart(
         seen.append(seed)
 
     monkeypatch.setattr("purgatory.theory.comparison.with_overrides", noted)
-    monkeypatch.setattr("purgatory.theory.comparison.run", lambda _: KeptRun([], {}, 0))
+    monkeypatch.setattr("purgatory.theory.comparison.run", lambda *_: KeptRun([], {}, 0))
     for one in EXPERIMENTS:
         told = replace(one, estimate=lambda _: 1.0, law=lambda _: 1.0)
         monkeypatch.setattr("purgatory.theory.comparison.EXPERIMENTS", EXPERIMENTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 from purgatory.cli.main import app_of
+from purgatory.simulation.network import Connection
 from purgatory.theory.experiments import EXPERIMENTS, SERVICE_MS, Experiment
 from purgatory.theory.laws import exponential_queue_ms
 from purgatory.theory.theory_files import COLUMNS
@@ -123,17 +125,40 @@ def test_what_cannot_be_is_said_in_one_line(
     assert message in ran.err and ran.err.count("\n") == 1
 
 
-def test_ctrl_c_leaves_no_files(
-    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("when", ["while one runs", "between two"])
+def test_a_signal_leaves_no_files(
+    run_command: RunCommand,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    number: signal.Signals,
+    status: int,
+    when: str,
 ) -> None:
-    def interrupted(_: float) -> float:
-        raise KeyboardInterrupt
+    one = replace(BY_NAME["slower-of-two"], values=(4.5,))
+    if when == "between two":
 
-    use_only(monkeypatch, replace(BY_NAME["slower-of-two"], values=(4.5,), law=interrupted))
+        def signalled(_: float) -> float:
+            signal.raise_signal(number)
+            return 1.0
+
+        one = replace(one, law=signalled)
+    else:
+        answer = Connection.answer
+
+        def signalled_once(self: Connection, *args: object) -> None:
+            monkeypatch.setattr(Connection, "answer", answer)
+            signal.raise_signal(number)
+            answer(self, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Connection, "answer", signalled_once)
+    use_only(monkeypatch, one)
+    before = signal.getsignal(number)
     ran = run_command(*SHORT, "--out", str(tmp_path / "out"))
-    assert ran.status == 130
+    assert ran.status == status
     assert ran.err == "purgatory theory: interrupted; nothing was written\n"
     assert not any((tmp_path / "out").iterdir())
+    assert signal.getsignal(number) is before
 
 
 def shown() -> list[list[str]]:
