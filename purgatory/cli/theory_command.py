@@ -147,7 +147,7 @@ def _judged(console: Console, rows: Sequence[Comparison]) -> int:
     for row in different:
         console.print(
             f"{row.experiment} at {row.value:g} differs by more than chance explains: "
-            f"{row.simulated:.4f} ± {row.half_width(confidence):.4f} against {row.theory:.4f}"
+            f"{row.simulated:.4f} +- {row.half_width(confidence):.4f} against {row.theory:.4f}"
         )
     if not different:
         console.print("No difference is more than chance explains.")
