@@ -8,6 +8,7 @@ _EXTRA_OF_COMMAND = {
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "theory": ("simulation", {"pydantic", "pyarrow", "rich"}),
+    "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "prepare": ("live", {*_SPARK[1], "prometheus_client"}),
@@ -23,6 +24,8 @@ _EXTRA_OF_COMMAND = {
     ),
 }
 _CLIENT = "confluent_kafka"
+_SERVER = "aiohttp"
+"""`purgatory simulate` needs it only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that DuckDB does, too."""
 _PUBLISHING = ("cluster", "simulate")
@@ -45,6 +48,8 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
         extra, modules = "live", {_CLIENT}
     if (command, module) == ("wheel", "aiohttp"):  # only with --view
         extra, modules = "cluster", {"aiohttp"}
+    if module == _SERVER and command == "simulate":
+        extra, modules = "view", {_SERVER}
     module = (module or "").partition(".")[0]
     if module == "duckdb" and command in _WITHOUT_JAVA:
         return (

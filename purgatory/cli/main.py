@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "wheel": "wheel_command",
     "simulate": "simulate_command",
     "scenarios": "simulate_command",
+    "view": "view_command",
     "analyze": "analyze_command",
     "waits": "waits_command",
     "occupancy": "occupancy_command",

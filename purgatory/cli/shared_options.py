@@ -134,6 +134,20 @@ MetricsPort = Annotated[
 ]
 
 
+ViewHost = Annotated[str, typer.Option(help="Where the page of the view is served.")]
+
+ViewPort = Annotated[
+    int,
+    typer.Option(
+        parser=whole_number(0, 65_535),
+        metavar="PORT",
+        help="The port of the page of the view; 0 takes a free one.",
+    ),
+]
+
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open the browser.")]
+
+
 def window_option(**limits: str) -> Any:
     """The option `--window`; ``limits`` as `duration_parser` has them."""
     return duration_option("How long a window of time is, to tell waits by.", **limits)

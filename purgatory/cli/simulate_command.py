@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,6 +59,10 @@ def simulate(
     log_format: Annotated[
         LogFormat, typer.Option(help="How log lines look, on standard error.")
     ] = LogFormat.CONSOLE,
+    view: options.View = False,
+    view_host: options.ViewHost = "127.0.0.1",
+    view_port: options.ViewPort = 0,
+    no_open: options.NoOpen = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="No progress bar, and only warnings in the log.")
     ] = False,
@@ -70,8 +75,11 @@ def simulate(
     `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte. With --real-time, --publish sends the same rows to the
-    cluster at --bootstrap.
+    cluster at --bootstrap. With --view, the page is served until Ctrl-C, from a trace that goes
+    away after that unless --trace keeps it.
     """
+    if view:
+        import aiohttp  # noqa: F401  # what is missing is told before anything is run
     from purgatory.simulation import (
         ArrivalsError,
         InvariantViolation,
@@ -91,38 +99,53 @@ def simulate(
         return _fail("purgatory simulate: --client goes with --publish", 2)
     settings = options.client_settings(client)
     duration_ms = None if duration is None else duration.whole_ms
-    try:
-        loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
-        publisher = None
-        if publish is not None and bootstrap is not None:
-            publisher = _publisher(loaded, bootstrap, publish, settings)
-        run = _prepare(loaded, trace, overwrite, strict, real_time, quiet, publisher)
-    except _PublishError as error:
-        return _fail(f"purgatory simulate: --publish {error}", 2)
-    except (ScenarioError, ArrivalsError, TraceError) as error:
-        return _fail(str(error), 2)
-    except OSError as error:
-        return _fail(f"purgatory simulate: {error}", 2)
-    try:
-        with ExitStack() as stack:
-            if publisher is not None:
-                stack.callback(_end_publishing, publisher)
-            if metrics_port is not None:
-                _serve(stack, run, metrics_port)
-            signals = stack.enter_context(interruptible(run.interrupt))
-            on_progress = None if quiet else stack.enter_context(_progress(run))
-            summary = run.run(on_progress)
-    except _PortError as error:
-        return _fail(f"purgatory simulate: {error}", 2)
-    except Interrupted as error:
-        kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
-        return _fail(f"purgatory simulate: {error}{kept}", SIGNALLED + signals[0])
-    except InvariantViolation as error:
-        return _fail(f"purgatory simulate: invariant violated: {error}", 1)
-    except OSError as error:
-        return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
-    _show(summary, as_json, trace)
-    return 0
+    with _trace_folder(trace, view) as folder:
+        try:
+            loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
+            publisher = None
+            if publish is not None and bootstrap is not None:
+                publisher = _publisher(loaded, bootstrap, publish, settings)
+            run = _prepare(loaded, folder, overwrite, strict, real_time, quiet, publisher)
+        except _PublishError as error:
+            return _fail(f"purgatory simulate: --publish {error}", 2)
+        except (ScenarioError, ArrivalsError, TraceError) as error:
+            return _fail(str(error), 2)
+        except OSError as error:
+            return _fail(f"purgatory simulate: {error}", 2)
+        try:
+            with ExitStack() as stack:
+                if publisher is not None:
+                    stack.callback(_end_publishing, publisher)
+                if metrics_port is not None:
+                    _serve(stack, run, metrics_port)
+                signals = stack.enter_context(interruptible(run.interrupt))
+                on_progress = None if quiet else stack.enter_context(_progress(run))
+                summary = run.run(on_progress)
+        except _PortError as error:
+            return _fail(f"purgatory simulate: {error}", 2)
+        except Interrupted as error:
+            kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
+            return _fail(f"purgatory simulate: {error}{kept}", SIGNALLED + signals[0])
+        except InvariantViolation as error:
+            return _fail(f"purgatory simulate: invariant violated: {error}", 1)
+        except OSError as error:
+            return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
+        _show(summary, as_json, trace)
+        if not view or folder is None:
+            return 0
+        from purgatory.cli.serving_view import serve_view
+
+        return serve_view("simulate", folder, view_host, view_port, not no_open)
+
+
+@contextmanager
+def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
+    """Where the trace is written, if it is: what is to be viewed needs one."""
+    if trace is not None or not view:
+        yield trace
+        return
+    with TemporaryDirectory(prefix="purgatory-view-") as folder:
+        yield Path(folder) / "trace"
 
 
 def scenarios() -> None:

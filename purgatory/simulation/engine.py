@@ -93,6 +93,9 @@ class VirtualEngine(Engine):
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.events_run = 0
+        self.after_each: Callable[[], object] | None = None
+        """Called after each event, and after what expired: for who looks what has changed. Set
+        before `run`."""
         self._timer = SystemTimer("simulation", clock=self.clock, executor=InlineExecutor())
         self._driven: list[SystemTimer] = []
         self._sequence = 0
@@ -139,13 +142,14 @@ class VirtualEngine(Engine):
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_on: Callable[[], bool]) -> None:
-        self._run_due()
+        run_due = self._run_due if self.after_each is None else self._run_and_look
+        run_due()
         while keep_on():
             next_ms = self._next_millisecond()
             if next_ms is None:
                 return
             self._enter(next_ms)
-            self._run_due()
+            run_due()
 
     def close(self) -> None:
         self._timer.close()
@@ -185,6 +189,24 @@ class VirtualEngine(Engine):
             if time_ns > clock.time_ns:
                 clock.time_ns = time_ns
             function(*args)
+        self.events_run += index
+        due.clear()
+        self._next = 0
+
+    def _run_and_look(self) -> None:
+        """`_run_due`, with a look before the first event and after each: by itself, so that a run
+        at which nobody looks pays nothing."""
+        due, clock, look = self._due, self.clock, self.after_each
+        assert look is not None, "somebody looks"
+        look()
+        index = self._next
+        while index < len(due):
+            time_ns, _, function, args = due[index]
+            self._next = index = index + 1
+            if time_ns > clock.time_ns:
+                clock.time_ns = time_ns
+            function(*args)
+            look()
         self.events_run += index
         due.clear()
         self._next = 0

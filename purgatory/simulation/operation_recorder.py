@@ -45,6 +45,9 @@ class OperationRecorder:
         self.waits: dict[WaitsKey, Waits] = {}
         self._thread_id = 0
         self._call_soon: Callable[..., None] | None = None
+        self.number_of: Callable[[object], int] | None = None
+        """Returns the number of a request, or operation, that is settled; by default, they are
+        counted as they are."""
         self._now_ns = now_ns
         self._write = write
         self._count = 0
@@ -87,7 +90,9 @@ class OperationRecorder:
         self._note(broker, purgatory, kind, outcome, end_us - start_us)
         if self._write is not None:
             keys, timeout_ms = request.watch_keys, request.timeout_ms
-            self._write_row(broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys)
+            self._write_row(
+                request, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
+            )
 
     def coordinated_wait(
         self,
@@ -105,7 +110,9 @@ class OperationRecorder:
         self._note(broker, purgatory, kind, outcome, end_us - start_us)
         if self._write is not None:
             keys, timeout_ms = operation._op_keys, operation.delay_ms
-            self._write_row(broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys)
+            self._write_row(
+                operation, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
+            )
 
     def _note(self, broker: int, purgatory: str, kind: str, outcome: str, wait_us: int) -> None:
         key = (purgatory, kind, broker, outcome)
@@ -117,6 +124,7 @@ class OperationRecorder:
 
     def _write_row(
         self,
+        what: object,
         broker: int,
         purgatory: str,
         kind: str,
@@ -127,11 +135,12 @@ class OperationRecorder:
         keys: Sequence[object],
     ) -> None:
         assert self._write is not None, "rows are wanted"
+        number = self._count if self.number_of is None else self.number_of(what)
         self._write(
             OperationRow(
                 broker,
                 purgatory,
-                self._count,
+                number,
                 len(keys),
                 timeout_ms,
                 start_us,

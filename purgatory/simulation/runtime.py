@@ -14,8 +14,10 @@ from typing import Any
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import TopicPartition
+from purgatory.simulation.change_recorder import ChangeRecorder
 from purgatory.simulation.engine import Engine, VirtualEngine
 from purgatory.simulation.operation_recorder import OperationRecorder
+from purgatory.simulation.told_purgatory import ToldPurgatory, ToldTimer
 from timer import Clock, InlineExecutor, SystemTimer
 
 PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
@@ -74,6 +76,8 @@ class Runtime(ABC):
         self.topic_partitions: Sequence[TopicPartition] = ()
         self.has_groups = False
         self.has_transactions = False
+        self.changes: ChangeRecorder | None = None
+        """Takes what the trace tells of the cluster's state; in virtual time alone."""
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
 
@@ -128,6 +132,8 @@ class VirtualRuntime(Runtime):
     def suspend_process(self, process: Process) -> None:
         assert process.timer is not None
         self.engine.detach(process.timer)
+        if isinstance(process.timer, ToldTimer):
+            process.timer.stood_still = True
 
     def resume_process(self, process: Process) -> None:
         assert process.timer is not None
@@ -140,29 +146,31 @@ class VirtualRuntime(Runtime):
         clock = self.engine.clock
         # The name puts the timers of one millisecond in order: by broker, then by age.
         name = f"broker-{broker_id:05}-{self._count:09}"
-        timer = SystemTimer(
-            name, self.timer_tick_ms, self.timer_wheel_size, clock=clock, executor=InlineExecutor()
-        )
-        purgatories = [
-            DelayedOperationPurgatory(
-                purgatory,
-                timer=timer,
-                broker_id=broker_id,
-                reaper_enabled=False,
-                on_settled=self.recorder.observe,
-            )
-            for purgatory in PURGATORIES
-        ]
-        purgatories += [
-            DelayedOperationPurgatory(
-                purgatory,
-                timer=timer,
-                broker_id=broker_id,
-                reaper_enabled=False,
-                on_settled=partial(self.recorder.coordinated_wait, broker_id, purgatory, kind),
-            )
+        of_timer = name, self.timer_tick_ms, self.timer_wheel_size, clock, InlineExecutor()
+        waiting = [(purgatory, "", self.recorder.observe) for purgatory in PURGATORIES]
+        waiting += [
+            (purgatory, kind, partial(self.recorder.coordinated_wait, broker_id, purgatory, kind))
             for purgatory, kind in self._coordinating()
         ]
+        changes = self.changes
+        timer = SystemTimer(*of_timer)
+        if changes is not None:
+            timer = told = ToldTimer(changes, broker_id, *of_timer)
+            purgatories: list[DelayedOperationPurgatory] = [
+                ToldPurgatory(changes, kind or "coordinator", purgatory, told, broker_id, settled)
+                for purgatory, kind, settled in waiting
+            ]
+        else:
+            purgatories = [
+                DelayedOperationPurgatory(
+                    purgatory,
+                    timer=timer,
+                    broker_id=broker_id,
+                    reaper_enabled=False,
+                    on_settled=settled,
+                )
+                for purgatory, _, settled in waiting
+            ]
         self.engine.attach(timer)
         return Process(clock, timer, purgatories)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from purgatory.kafka import (
@@ -86,6 +87,11 @@ class Broker:
         self._watch = watch
         self._invariants = invariants
         self._logs: dict[TopicPartition, Log] = {}
+        self._log_config = LogConfig(
+            segment_bytes=scenario.topic.segment_bytes,
+            retention_bytes=scenario.topic.retention_bytes,
+            max_batch_bytes=2**31 - 1,
+        )
         self._backlog: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
 
     # The process.
@@ -94,6 +100,7 @@ class Broker:
         """Start a new process on the logs that the last one left."""
         cluster, topic = self._scenario.cluster, self._scenario.topic
         self.process_number += 1
+        self._tell("alive")
         self.process = process = self._runtime.start_process(self.id)
         self.manager = ReplicaManager(
             self.id,
@@ -103,12 +110,9 @@ class Broker:
             delete_records_purgatory=process.delete_records,
             min_insync_replicas=topic.min_insync_replicas,
             max_lag_ms=cluster.replica_lag_time_max_ms,
-            log_config=LogConfig(
-                segment_bytes=topic.segment_bytes,
-                retention_bytes=topic.retention_bytes,
-                max_batch_bytes=2**31 - 1,
-            ),
+            log_config=self._log_config,
             logs=self._logs,
+            new_log=self._new_log(),
             on_isr_change=self.change_isr,
         )
         self._logs = {}
@@ -140,6 +144,7 @@ class Broker:
                 purgatory.cancel_for_key(topic_partition)
         self._logs = self.manager.take_logs()
         self._runtime.end_process(self.process)
+        self._tell("dead")
         for connection in self.connections:
             connection.broken()
 
@@ -167,6 +172,7 @@ class Broker:
         self.paused = True
         self.silences += 1
         self._runtime.suspend_process(self.process)
+        self._tell("paused")
 
     def resume(self) -> None:
         """Go on: first what should have expired, then what it was told, then what it was asked.
@@ -174,11 +180,20 @@ class Broker:
         So nobody is refused for a role that was given to it in the meantime.
         """
         self.paused = False
+        self._tell("alive")
         self._runtime.resume_process(self.process)
         backlog, self._backlog = self._backlog, deque()
         asked = (self.receive, self._execute_next)
         for function, args in sorted(backlog, key=lambda entry: entry[0] in asked):
             function(*args)
+
+    def _tell(self, state: str) -> None:
+        if self._runtime.changes is not None:
+            self._runtime.changes.broker(self.id, state)
+
+    def _new_log(self) -> Callable[[TopicPartition], Log] | None:
+        changes = self._runtime.changes
+        return None if changes is None else partial(changes.new_log, self.id, self._log_config)
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the broker's process: now, after a pause, or never."""

@@ -44,6 +44,8 @@ class SimulatedController:
         self._engine = engine
         self._brokers = brokers
         self._on_event = on_event
+        self.on_decided: Callable[[], object] = lambda: None
+        """Is told when the state of a partition may have changed."""
         self._controller = Controller(
             [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
         )
@@ -116,6 +118,7 @@ class SimulatedController:
         before = self.assignments[topic_partition].isr
         if not self._controller.change_isr(topic_partition, epoch, wanted):
             return False
+        self.on_decided()
         self._on_event(
             "isr_changed", partition=str(topic_partition), before=list(before), now=list(wanted)
         )
@@ -129,10 +132,12 @@ class SimulatedController:
     def broker_gone(self, broker_id: int) -> None:
         """A broker is taken for dead, at once: as where a broken connection tells of its death."""
         self._controller.broker_down(broker_id)
+        self.on_decided()
 
     def broker_registered(self, broker_id: int) -> None:
         """A broker started, or came back from a pause: tell it its roles."""
         self._controller.broker_up(broker_id, self._links[broker_id])
+        self.on_decided()
 
     def broker_restarts(self, broker_id: int) -> None:
         """A new process is about to register: what the old one led is up to an election.
@@ -143,6 +148,7 @@ class SimulatedController:
         self._controller.take_stock(
             {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
         )
+        self.on_decided()
 
     def note_committed(self) -> None:
         """Note how far the leaders' logs are acknowledged, for when logs are to be judged."""
@@ -156,6 +162,7 @@ class SimulatedController:
     def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Take a follower out of a partition's in-sync set."""
         self._controller.put_out_of_sync(topic_partition, broker_id)
+        self.on_decided()
 
     def _session_expired(self, broker_id: int, silences: int) -> None:
         broker = self._brokers[broker_id]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CutConnections, Fault, Kill, Pause, ShrinkIsr
+from purgatory.simulation.change_recorder import ChangeRecorder
 from purgatory.simulation.distributions import stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.network_faults import NetworkFaults
@@ -29,6 +30,7 @@ class SimulatedFaults(NetworkFaults):
         brokers: all brokers, by number.
         controller: hears of brokers that go and come.
         on_event: is told of each fault that begins.
+        changes: is told of each that is in force, or no more, for the trace.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class SimulatedFaults(NetworkFaults):
         brokers: Sequence[Broker],
         controller: SimulatedController,
         on_event: Callable[..., None],
+        changes: ChangeRecorder | None = None,
     ) -> None:
         super().__init__(
             lambda: engine.now_ns() / _NS_PER_S,
@@ -47,6 +50,7 @@ class SimulatedFaults(NetworkFaults):
         self.begun = 0
         """How many faults have begun."""
         self._on_event = on_event
+        self._changes = changes
         self._engine = engine
         self._brokers = brokers
         self._controller = controller
@@ -108,6 +112,8 @@ class SimulatedFaults(NetworkFaults):
             self._controller.broker_registered(fault.broker)
 
     def _changed(self, begun: BegunFault) -> None:
+        if self._changes is not None:
+            self._changes.fault(begun)
         for broker in self._brokers:
             broker.followers.faults_changed()
             if broker.markers is not None:

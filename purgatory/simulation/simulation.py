@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import read_arrivals
+from purgatory.simulation.change_recorder import ChangeRecorder
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.consumer_group import ConsumerGroup
+from purgatory.simulation.coordinated_changes import CoordinatedChanges
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.group_member import GroupMember
@@ -119,6 +121,10 @@ class Simulation:
                 faults=[fault.model_dump(exclude_none=True) for fault in scenario.faults],
                 producers=producers_configuration(scenario),
                 consumers=consumers_configuration(scenario),
+                timer={
+                    "tick_ms": scenario.cluster.timer_tick_ms,
+                    "wheel_size": scenario.cluster.timer_wheel_size,
+                },
             )
         self._recorded = RowsInMemory() if recorded else None
         self._rows = trace = _takers(self.trace, publisher, self._recorded)
@@ -131,6 +137,8 @@ class Simulation:
                 "time only"
             )
         self.engine = self.runtime.engine
+        if self.trace is not None and isinstance(self.runtime, VirtualRuntime):
+            self._tell_changes(self.trace, self.runtime)
         self.invariants = Invariants(scenario.seed, self.now_ns)
         self.ledger = Ledger(self.invariants)
         self.transactions = TransactionWatch(self.invariants)
@@ -193,6 +201,11 @@ class Simulation:
         if self.scenario.duration_ms is not None:
             return self.scenario.duration_ms
         return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
+
+    def _tell_changes(self, trace: TraceWriter, runtime: VirtualRuntime) -> None:
+        runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
+        runtime.engine.after_each = changes.look
+        self.recorder.number_of = changes.number_of
 
     def _build_brokers(self) -> None:
         scenario, runtime = self.scenario, self.runtime
@@ -299,11 +312,18 @@ class Simulation:
     # Running.
 
     def _set_going(self) -> None:
+        if self.runtime.changes is not None:
+            self._watch_changes(self.runtime.changes)
         for broker in self.brokers:
             broker.start()
         self.controller.set_up()
         self.faults = SimulatedFaults(
-            self.scenario, self.engine, self.brokers, self.controller, self.event
+            self.scenario,
+            self.engine,
+            self.brokers,
+            self.controller,
+            self.event,
+            self.runtime.changes,
         )
         for broker in self.brokers:
             broker.faults = self.faults
@@ -338,6 +358,16 @@ class Simulation:
             )
         self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
         self.engine.at(self.duration_ms * NS_PER_MS, self._look_for_end)
+
+    def _watch_changes(self, changes: ChangeRecorder) -> None:
+        assert self.trace is not None, "it takes them"
+        states, look_further = self.controller.assignments, None
+        if self.scenario.has_groups:
+            look_further = CoordinatedChanges(
+                self.brokers, states, self.now_ns, self.trace.change
+            ).look
+        changes.watch(states, look_further)
+        self.controller.on_decided = changes.decided
 
     def _start_rate(self, group: ProducerGroup) -> None:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size

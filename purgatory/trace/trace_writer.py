@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from purgatory.trace.change_rows import CHANGE_COLUMNS, CHANGE_NULLABLE, CHANGES, ChangeRow
 from purgatory.trace.table_rows import (
     ROWS,
     CommitRow,
@@ -54,10 +55,13 @@ _ARROW_TYPES = {
 
 def arrow_schema(table: str) -> pa.Schema:
     """Return the schema of one of the tables as Arrow has it."""
+    columns, nullable = CHANGE_COLUMNS, CHANGE_NULLABLE
+    if table != CHANGES:
+        columns, nullable = TABLES[table], NULLABLE[table]
     return pa.schema(
         [
-            pa.field(name, _ARROW_TYPES[kind], nullable=name in NULLABLE[table])
-            for name, kind in TABLES[table].items()
+            pa.field(name, _ARROW_TYPES[kind], nullable=name in nullable)
+            for name, kind in columns.items()
         ]
     )
 
@@ -66,10 +70,10 @@ class TraceError(ValueError):
     """A trace folder that cannot be written. The text names it and what would be right."""
 
 
-def _list_array(column: Sequence[tuple[object, ...]], kind: pa.ListType) -> pa.Array:
+def _list_array(column: Sequence[tuple[object, ...] | None], kind: pa.ListType) -> pa.Array:
     """Lists of names, given as tuples of what has them: each different list is made once."""
     places: dict[tuple[object, ...], int] = {}
-    indices = [places.setdefault(names, len(places)) for names in column]
+    indices = [None if names is None else places.setdefault(names, len(places)) for names in column]
     distinct = pa.array([[str(name) for name in names] for names in places], kind)
     return distinct.take(pa.array(indices, pa.int32()))
 
@@ -154,6 +158,7 @@ class TraceWriter:
         faults: what is made to go wrong in the run, for the head of the trace.
         producers, consumers: how each group is configured, for the head of the trace: the settings
             that decide which anomalies of order and duplicates are permitted.
+        timer: `tick_ms` and `wheel_size` of the brokers' timers, for the head of the trace.
 
     Raises:
         TraceError: the folder exists and may not be replaced, or cannot be made.
@@ -170,6 +175,7 @@ class TraceWriter:
         faults: Sequence[Mapping[str, Any]] = (),
         producers: Sequence[Mapping[str, Any]] = (),
         consumers: Sequence[Mapping[str, Any]] = (),
+        timer: Mapping[str, int] | None = None,
     ) -> None:
         _make_room(folder, overwrite)
         try:
@@ -186,6 +192,7 @@ class TraceWriter:
             "faults": list(faults),
             "producers": list(producers),
             "consumers": list(consumers),
+            **({} if timer is None else {"timer": dict(timer)}),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
         self._tables = {
@@ -203,6 +210,10 @@ class TraceWriter:
     def transaction(self, row: TransactionRow) -> None:
         """Add a row of transactions."""
         self._optional("transactions").add(row)
+
+    def change(self, row: ChangeRow) -> None:
+        """Add a row of changes."""
+        self._optional(CHANGES).add(row)
 
     def _optional(self, table: str) -> TableWriter:
         """A table that a trace has if it has rows of it."""
@@ -255,7 +266,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     entries = {entry.name for entry in folder.iterdir()}
     if not entries:
         return
-    known = {RUN_FILE, RUN_FILE + _UNFINISHED, *ROWS}
+    known = {RUN_FILE, RUN_FILE + _UNFINISHED, CHANGES, *ROWS}
     if not overwrite:
         raise TraceError(f"{folder}: is not empty; name another folder, or --overwrite it")
     if RUN_FILE not in entries or not entries <= known:

@@ -119,6 +119,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_scenario_leaves_nothing_out(trace: Path) -> None:
     assert set(digests(trace)) == {
         "run.json",
+        "changes/part-00000.parquet",
         "operations/part-00000.parquet",
         "reads/part-00000.parquet",
         "sends/part-00000.parquet",

@@ -14,9 +14,10 @@ from aiohttp import web
 
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.control.live_feed import LiveFeed, encoded
-from purgatory.cluster.control.offered_faults import fault_text, offered_faults
+from purgatory.cluster.control.offered_faults import offered_faults
 from purgatory.cluster.produce_journeys import MOST_KEPT
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.fault_text import fault_text
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster

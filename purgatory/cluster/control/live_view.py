@@ -22,10 +22,11 @@ from textual.suggester import SuggestFromList
 from textual.widgets import DataTable, Footer, Header, Input, OptionList, RichLog
 from textual.widgets.option_list import Option
 
-from purgatory.cluster.control.offered_faults import fault_text, offered_faults
+from purgatory.cluster.control.offered_faults import offered_faults
 from purgatory.cluster.control.typed_fault import EXAMPLE, suggestions, typed_fault
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.faults import Fault
 
 State = dict[str, Any]

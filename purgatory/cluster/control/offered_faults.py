@@ -1,4 +1,4 @@
-"""What can be pressed in the views of a cluster, to make it go wrong, and faults in words."""
+"""What can be pressed in the views of a cluster, to make it go wrong."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from purgatory.kafka.faults import (
 
 _FAULT_S = 10
 _HOUR_MS = 3_600_000
-_UNITS = {"by_ms": "ms", "throttle_ms": "ms", "jump_ms": "ms", "bytes_per_s": "bytes/s"}
-"""What is shown of a fault with its unit."""
 
 
 def offered_faults(state: dict[str, Any]) -> list[Fault]:
@@ -54,16 +52,3 @@ def offered_faults(state: dict[str, Any]) -> list[Fault]:
             CutConnections(number),
         ]
     return offers
-
-
-def fault_text(fault: Fault) -> str:
-    """Return a fault in words: "stall follower 2 for 10 s"."""
-    words = [fault.kind.replace("_", " "), *map(str, fault.brokers)]
-    settings = fault.settings
-    details = [str(settings[name]) for name in ("count", "api", "error") if name in settings]
-    details += [f"{settings[name]} {unit}" for name, unit in _UNITS.items() if name in settings]
-    if details:
-        words.append(f"({', '.join(details)})")
-    if fault.for_s is not None:
-        words.append(f"for {fault.for_s} s")
-    return " ".join(words)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.cluster_state import partition_state
 from purgatory.cluster.control.feed_turn import FeedTurn
-from purgatory.cluster.control.offered_faults import fault_text
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.transactions.transaction_state import IDLE, TransactionState
 
 if TYPE_CHECKING:

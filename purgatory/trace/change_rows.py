@@ -1,0 +1,63 @@
+"""The optional table `changes`: what the other tables don't tell, so that the state of a cluster at
+any moment can be rebuilt.
+
+Analyses don't read it, so it is not among `trace_schema.TABLES`. `docs/traces.md` describes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+CHANGES = "changes"
+
+CHANGE_COLUMNS: Mapping[str, str] = {
+    "run_id": "string",
+    "time_us": "bigint",
+    "change": "string",
+    "broker": "int",
+    "name": "string",
+    "partition": "int",
+    "number": "bigint",
+    "state": "string",
+    "due_ms": "bigint",
+    "clock_ms": "bigint",
+    "names": "array<string>",
+    "in_sync": "array<string>",
+}
+"""Its columns and their types, as in `trace_schema.TABLES`."""
+
+CHANGE_NULLABLE = frozenset(CHANGE_COLUMNS) - {"run_id", "time_us", "change"}
+
+PARKED = "parked"
+SETTLED = "settled"
+CLOCK = "clock"
+BROKER = "broker"
+LOG_END = "log_end"
+HIGH_WATERMARK = "high_watermark"
+PARTITION = "partition"
+GROUP = "group"
+TRANSACTION = "transaction"
+FAULT = "fault"
+
+GONE = "Gone"
+"""The state of a group that is no more, or that nobody coordinates."""
+ENDED = "ended"
+"""The state of a transaction, or a fault, that is over."""
+
+
+class ChangeRow(NamedTuple):
+    """One change. Rows come in the order in which things happened."""
+
+    time_us: int
+    change: str
+    broker: int | None = None
+    name: str | None = None
+    partition: int | None = None
+    number: int | None = None
+    state: str | None = None
+    due_ms: int | None = None
+    clock_ms: int | None = None
+    names: Sequence[object] | None = None
+    """What has the names: made text where the row is written."""
+    in_sync: Sequence[object] | None = None

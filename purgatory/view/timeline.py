@@ -1,0 +1,291 @@
+"""All that happens in a trace, one event after the other, in columns: some thirty bytes each.
+
+It is made once: what the trace tells is put in order, and each broker's wheel is replayed along it,
+so that each move of an operation and of a wheel's hand is an event of its own. From then on nothing
+is computed but looked up.
+
+In one microsecond, what the table `changes` tells comes first, in its order, and then what was
+settled: its operations are told of in another table.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from purgatory.trace import change_rows as rows
+from purgatory.view.parked_operations import ParkedOperations, SettledOperations
+from purgatory.view.replayed_wheel import NOWHERE, Place, ReplayedWheel
+from purgatory.view.trace_columns import Ints, ints, names
+
+PARKED, MOVED, SETTLED, CLOCK, CHANGED, LEFT = range(6)
+"""What an event is, and so what its ``ref`` counts: operations that waited, moves, settled ones,
+moves of hands, rows of `changes`, and operations that waited and ended without a word."""
+
+NEVER = 2**63 - 1
+
+
+class ChangeColumns:
+    """The table `changes`: what the rows say that are not of operations."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.rows = table.num_rows
+        self.time_us = ints(table.column("time_us"))
+        self.change = names(table.column("change"))
+        self.broker = ints(table.column("broker"))
+        self.name = names(table.column("name"))
+        self.partition = ints(table.column("partition"))
+        self.number = ints(table.column("number"))
+        self.state = names(table.column("state"))
+        self.due_ms = ints(table.column("due_ms"))
+        self.clock_ms = ints(table.column("clock_ms"))
+        self.names = table.column("names").combine_chunks()
+        self.in_sync = table.column("in_sync").combine_chunks()
+
+
+class Timeline:
+    """The events of a trace.
+
+    Args:
+        parked, settled: the operations.
+        changes: the table, or None.
+        of_operation: for each row of it, which operation that waited it is about, or -1.
+        timer: `tick_ms` and `wheel_size` of the brokers' timers.
+    """
+
+    def __init__(
+        self,
+        parked: ParkedOperations,
+        settled: SettledOperations,
+        changes: ChangeColumns | None,
+        of_operation: Ints,
+        timer: Mapping[str, int],
+    ) -> None:
+        self.parked = parked
+        self.settled = settled
+        self.changes = changes
+        self.of_operation = of_operation
+        self.tick_ms, self.wheel_size = timer["tick_ms"], timer["wheel_size"]
+        self.at = array("q")
+        self.kind = bytearray()
+        self.ref = array("q")
+        self.level = array("b", bytes(len(parked.time_us)))
+        """Where each operation lay first; 0: on no wheel."""
+        self.bucket = array("i", bytes(4 * len(parked.time_us)))
+        self.moved = array("q")
+        self.moved_level = array("b")
+        self.moved_bucket = array("i")
+        self.clock_broker = array("i")
+        self.clock_ms = array("q")
+        self.clock_levels = array("b")
+        self.clock_start_ms = array("q")
+        self.brokers = sorted({*parked.broker, *settled.broker, *_brokers_of(changes)})
+        _Replay(self).run()
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def changed(self, row: int) -> tuple[Any, ...]:
+        """Return a row of `changes` as broker, name, partition, number and state."""
+        table = self.changes
+        assert table is not None, "it has rows"
+        return (
+            table.broker[row],
+            table.name.at(row),
+            table.partition[row],
+            table.number[row],
+            table.state.at(row),
+        )
+
+
+def _brokers_of(changes: ChangeColumns | None) -> set[int]:
+    if changes is None:
+        return set()
+    code = _code(changes, rows.BROKER)
+    return {
+        broker
+        for broker, change in zip(changes.broker, changes.change.codes, strict=True)
+        if change == code
+    }
+
+
+def _code(changes: ChangeColumns, change: str) -> int:
+    values = list(changes.change.values)
+    return values.index(change) if change in values else -2
+
+
+class _Replay:
+    """Makes the events of a timeline."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._line = timeline
+        self._wheels: dict[int, ReplayedWheel] = {}
+        self._starts_ms: dict[int, int] = {}
+        self._shown: dict[int, tuple[int, int]] = {}
+        self._left = bytearray(len(timeline.parked.time_us))
+        self._to_settle = bytearray(len(timeline.parked.time_us))
+        for operation in timeline.settled.parked:
+            if operation >= 0:
+                self._to_settle[operation] = 1
+        self._waiting: dict[int, dict[int, None]] = {}
+
+    def run(self) -> None:
+        line = self._line
+        if line.changes is None:
+            for broker in line.brokers:
+                self._start(broker, 0)
+            self._put_in_order(iter(line.parked.time_us), self._park_next)
+        else:
+            self._codes = {name: _code(line.changes, name) for name in _HANDLED}
+            self._put_in_order(iter(line.changes.time_us), self._change)
+
+    def _put_in_order(self, times: Iterator[int], take: Any) -> None:
+        """Take what changes and what is settled by their times, and advance the wheels between."""
+        settled = self._line.settled
+        row = index = 0
+        next_us = next(times, NEVER)
+        end_us = settled.time_us[0] if len(settled.time_us) else NEVER
+        while (now_us := min(next_us, end_us)) != NEVER:
+            self._advance_wheels(now_us)
+            while next_us == now_us:
+                take(row, now_us)
+                row += 1
+                next_us = next(times, NEVER)
+                if next_us < now_us:  # it is not in order: as if it had happened now
+                    next_us = now_us
+            self._settle_wheels(now_us)
+            while end_us == now_us:
+                self._settle(index, now_us)
+                index += 1
+                end_us = settled.time_us[index] if index < len(settled.time_us) else NEVER
+
+    # The wheels.
+
+    def _start(self, broker: int, now_us: int) -> None:
+        line = self._line
+        start_ms = now_us // 1_000
+        self._starts_ms[broker] = start_ms
+        self._wheels[broker] = ReplayedWheel(line.tick_ms, line.wheel_size, start_ms)
+        self._show(broker, now_us)
+
+    def _advance_wheels(self, now_us: int) -> None:
+        """Advance each wheel that runs at the begin of each millisecond in which it is due."""
+        last_us = self._line.at[-1] if self._line.at else -1
+        while True:
+            first_ms, first = NEVER, -1
+            for broker, wheel in self._wheels.items():
+                due_ms = wheel.first_ms
+                if wheel.runs and due_ms is not None and due_ms < first_ms:
+                    if due_ms * 1_000 <= last_us and self._line.changes is not None:
+                        continue  # it came too late for that: a row tells when it advances
+                    first_ms, first = due_ms, broker
+            at_us = max(first_ms * 1_000, last_us)
+            if first < 0 or at_us > now_us:
+                return
+            self._advance(first, first_ms, at_us)
+            self._show(first, at_us)
+            last_us = max(last_us, at_us) if self._line.changes is None else last_us
+
+    def _settle_wheels(self, now_us: int) -> None:
+        for broker, wheel in self._wheels.items():
+            if wheel.target_ms >= 0:
+                self._advance(broker, wheel.target_ms, now_us)
+                wheel.target_ms = -1
+            if (wheel.clock_ms, wheel.levels) != self._shown.get(broker):
+                self._show(broker, now_us)
+
+    def _advance(self, broker: int, to_ms: int, now_us: int) -> None:
+        line = self._line
+        for operation, place in self._wheels[broker].advance(to_ms, self._left):
+            self._event(now_us, MOVED, len(line.moved))
+            line.moved.append(operation)
+            line.moved_level.append(place[0])
+            line.moved_bucket.append(place[1])
+
+    def _show(self, broker: int, now_us: int) -> None:
+        line, wheel = self._line, self._wheels[broker]
+        self._shown[broker] = wheel.clock_ms, wheel.levels
+        self._event(now_us, CLOCK, len(line.clock_ms))
+        line.clock_broker.append(broker)
+        line.clock_ms.append(wheel.clock_ms)
+        line.clock_levels.append(wheel.levels)
+        line.clock_start_ms.append(self._starts_ms[broker])
+
+    # What happens.
+
+    def _event(self, now_us: int, kind: int, ref: int) -> None:
+        line = self._line
+        line.at.append(now_us)
+        line.kind.append(kind)
+        line.ref.append(ref)
+
+    def _change(self, row: int, now_us: int) -> None:
+        line, codes = self._line, self._codes
+        table = line.changes
+        assert table is not None, "its rows are taken"
+        code = table.change.codes[row]
+        if code == codes[rows.PARKED]:
+            self._park(line.of_operation[row], now_us)
+            return
+        self._event(now_us, CHANGED, row)
+        if code == codes[rows.SETTLED]:
+            self._leave(line.of_operation[row])
+        elif code == codes[rows.CLOCK]:
+            wheel = self._wheels.get(table.broker[row])
+            if wheel is not None:
+                wheel.target_ms = now_us // 1_000
+        elif code == codes[rows.BROKER]:
+            self._broker(table.broker[row], table.state.at(row), now_us)
+
+    def _broker(self, broker: int, state: str, now_us: int) -> None:
+        wheel = self._wheels.get(broker)
+        if state == "dead":
+            for operation in self._waiting.pop(broker, {}):
+                if not self._left[operation] and not self._to_settle[operation]:
+                    self._left[operation] = 1
+                    self._event(now_us, LEFT, operation)
+            self._wheels.pop(broker, None)
+        elif wheel is None:
+            self._start(broker, now_us)
+        else:
+            wheel.runs = state == "alive"
+
+    def _park_next(self, row: int, now_us: int) -> None:
+        self._park(row, now_us)
+
+    def _park(self, operation: int, now_us: int) -> None:
+        line = self._line
+        parked = line.parked
+        broker, place = parked.broker[operation], NOWHERE
+        wheel = self._wheels.get(broker)
+        if wheel is not None:
+            place = self._place(wheel, operation, broker, now_us)
+        line.level[operation], line.bucket[operation] = place
+        self._waiting.setdefault(broker, {})[operation] = None
+        self._event(now_us, PARKED, operation)
+
+    def _place(self, wheel: ReplayedWheel, operation: int, broker: int, now_us: int) -> Place:
+        parked = self._line.parked
+        clock_ms = parked.clock_ms[operation]
+        if clock_ms >= 0:
+            self._advance(broker, clock_ms, now_us)
+        elif wheel.target_ms >= 0:
+            self._advance(broker, wheel.target_ms, now_us)
+            wheel.target_ms = -1
+        due_ms = parked.due_ms[operation]
+        return NOWHERE if due_ms < 0 else wheel.add(operation, due_ms)
+
+    def _settle(self, index: int, now_us: int) -> None:
+        self._event(now_us, SETTLED, index)
+        self._leave(self._line.settled.parked[index])
+
+    def _leave(self, operation: int) -> None:
+        if operation >= 0:
+            self._left[operation] = 1
+            self._waiting.get(self._line.parked.broker[operation], {}).pop(operation, None)
+
+
+_HANDLED = (rows.PARKED, rows.SETTLED, rows.CLOCK, rows.BROKER)

@@ -1,0 +1,169 @@
+"""Serves the view of a traced run: the page, and what it asks for.
+
+    GET view/about | view/state?at_us=T | view/changes?from_us=A&until_us=B&limit=N
+    GET view/journeys?at_us=T&limit=N | view/journey?topic=T&partition=P&offset=O
+    GET view/next?after_us=T | view/previous?before_us=T | view/jumps
+
+Nonsense is answered with 400 and {"error": ...}, what is not there with 404; who may not ask, by
+`access_guard`.
+
+Ground rules: requests are answered on the loop's thread, each within milliseconds, but for what
+reads whole columns: that is computed on another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from purgatory.view.access_guard import access_guard, is_loopback
+from purgatory.view.errors import ViewError
+from purgatory.view.jumps import Jumps
+from purgatory.view.page_routes import add_page
+from purgatory.view.traced_run import TracedRun
+from purgatory.view.wheel_walks import add_wheel_walks
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LATEST_US = 2**53
+"""The largest whole number that a page counts with exactly."""
+_MOST_JOURNEYS = 200
+
+
+class TravelServer:
+    """Serves one traced run.
+
+    Args:
+        run: which.
+        host, port: where; port 0 lets the system choose.
+
+    Beyond the loopback interface each request has to carry ``token``, which is made up.
+    """
+
+    def __init__(self, run: TracedRun, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.port = port
+        self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
+        self._run = run
+        self._host = host
+        self._jumps = Jumps(run)
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is, with the token that it takes from there."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        token = "" if self.token is None else f"#token={self.token}"
+        return f"http://{host}:{self.port}/{token}"
+
+    async def start(self) -> None:
+        """Listen, and begin to look for where to jump.
+
+        Raises:
+            ViewError: it can't listen there.
+        """
+        app = web.Application(middlewares=[access_guard(self._host, self.token), _answer_errors])
+        add_page(app)
+        add_wheel_walks(app)
+        app.add_routes(
+            [
+                web.get("/view/about", self._about),
+                web.get("/view/state", self._state),
+                web.get("/view/changes", self._changes),
+                web.get("/view/journeys", self._journeys),
+                web.get("/view/journey", self._journey),
+                web.get("/view/next", self._next),
+                web.get("/view/previous", self._previous),
+                web.get("/view/jumps", self._jumps_known),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port).start()
+        except OSError as error:
+            await self.stop()
+            raise ViewError(
+                f"the view can't be served at {self._host}:{self.port}: {error.strerror}"
+            ) from None
+        self.port = int(self._runner.addresses[0][1])
+        self._jumps.start()
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _about(self, request: web.Request) -> web.Response:
+        return web.json_response(self._run.about())
+
+    async def _state(self, request: web.Request) -> web.Response:
+        at_us = _moment(request, "at_us")
+        return web.json_response(await asyncio.to_thread(self._run.state, at_us))
+
+    async def _changes(self, request: web.Request) -> web.Response:
+        from_us, until_us = _moment(request, "from_us"), _moment(request, "until_us")
+        if until_us < from_us:
+            raise ViewError(f"until_us={until_us} is before from_us={from_us}")
+        limit = _whole(request, "limit", 5_000, 1, 50_000)
+        changes = await asyncio.to_thread(self._run.changes, from_us, until_us, limit)
+        return web.json_response(changes)
+
+    async def _journeys(self, request: web.Request) -> web.Response:
+        at_us, limit = _moment(request, "at_us"), _whole(request, "limit", 20, 1, _MOST_JOURNEYS)
+
+        def latest() -> list[dict[str, Any]]:
+            return self._run.journeys.latest(at_us, limit)
+
+        return web.json_response({"journeys": await asyncio.to_thread(latest)})
+
+    async def _journey(self, request: web.Request) -> web.Response:
+        topic = request.query.get("topic", "")
+        partition = _whole(request, "partition", None, 0, 2**31 - 1)
+        offset = _whole(request, "offset", None, 0, 2**63 - 1)
+
+        def of_record() -> dict[str, Any]:
+            return self._run.journeys.of_record(topic, partition, offset)
+
+        try:
+            return web.json_response(await asyncio.to_thread(of_record))
+        except ViewError as error:
+            return web.json_response({"error": str(error)}, status=404)
+
+    async def _next(self, request: web.Request) -> web.Response:
+        return web.json_response({"at_us": self._run.next(_moment(request, "after_us"))})
+
+    async def _previous(self, request: web.Request) -> web.Response:
+        return web.json_response({"at_us": self._run.previous(_moment(request, "before_us"))})
+
+    async def _jumps_known(self, request: web.Request) -> web.Response:
+        return web.json_response({"jumps": self._jumps.known()})
+
+
+def _moment(request: web.Request, name: str) -> int:
+    return _whole(request, name, None, 0, _LATEST_US)
+
+
+def _whole(request: web.Request, name: str, usual: int | None, least: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None and usual is not None:
+        return usual
+    # isdecimal: int() takes more than a page ever sends, such as 1_000.
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 19:
+        said = "is missing" if text is None else f"is {text[:40]!r}"
+        raise ViewError(f"{name} {said}: give a whole number from {least} to {most}")
+    if not least <= int(text) <= most:
+        raise ViewError(f"{name}={text}: give a whole number from {least} to {most}")
+    return int(text)
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ViewError as error:
+        return web.json_response({"error": str(error)}, status=400)

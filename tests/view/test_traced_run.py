@@ -1,0 +1,275 @@
+"""Windows of changes, steps, journeys, and traces that are not as they should be."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory.simulation import Simulation, load_scenario, parse_scenario
+from purgatory.view.errors import ViewError
+from purgatory.view.jumps import Jumps
+from purgatory.view.traced_run import TracedRun
+from tests.view.test_rebuilt_state import PAUSES
+
+State = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "trace"
+    text = PAUSES.format(tick_ms=1, wheel_size=20)
+    Simulation(parse_scenario(text, "pauses", Path()), trace_folder=folder).run()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> TracedRun:
+    return TracedRun(folder)
+
+
+def applied(state: State, changes: list[dict[str, Any]]) -> State:
+    """Apply changes to a state as the page does: by what they say alone."""
+    state = json.loads(json.dumps(state))
+    operations = {one[0]: one for one in state["operations"]}
+    brokers = {one["id"]: one for one in state["brokers"]}
+    for given in changes:
+        change = json.loads(json.dumps(given))
+        del change["at_us"]
+        what = change.pop("what")
+        if what == "parked":
+            operation = change["operation"]
+            operations[operation[0]] = operation
+            of_purgatory(brokers, operation[1], operation[2])["pending"] += 1
+        elif what == "moved":
+            operations[change["id"]][7:9] = [change["level"], change["bucket"]]
+        elif what == "settled":
+            purgatory = of_purgatory(brokers, change["broker"], change["purgatory"])
+            purgatory["outcomes"][change["outcome"]] += 1
+            if operations.pop(change["id"], None) is not None:
+                purgatory["pending"] -= 1
+        elif what == "clock":
+            brokers[change.pop("broker")]["wheel"] = change
+        elif what == "broker":
+            broker = brokers[change.pop("broker")]
+            broker.update(change)
+            if not broker["alive"]:
+                broker["wheel"] = None
+        elif what in ("log_end", "high_watermark", "partition"):
+            apply_to_partition(state["topics"], what, change)
+        else:
+            apply_to_list(state, what, change)
+    state["operations"] = list(operations.values())
+    state["pending"] = state["shown"] = len(operations)
+    return state
+
+
+def of_purgatory(brokers: dict[int, Any], broker: int, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        one for one in brokers[broker]["purgatories"] if one["name"] == name
+    )
+    return found
+
+
+def apply_to_partition(topics: list[Any], what: str, change: dict[str, Any]) -> None:
+    name, number = change.pop("topic"), change["partition"]
+    partition = next(
+        one
+        for topic in topics
+        if topic["name"] == name
+        for one in topic["partitions"]
+        if one["partition"] == number
+    )
+    if what == "partition":
+        del change["internal"]
+        partition.update(change)
+    elif what == "log_end":
+        partition["log_end_offsets"][str(change["broker"])] = change["offset"]
+    else:
+        partition["high_watermark"] = change["offset"]
+
+
+def apply_to_list(state: State, what: str, change: dict[str, Any]) -> None:
+    key = {"group": "name", "transaction": "id", "fault": "number"}[what]
+    kept = [one for one in state[f"{what}s"] if one[key] != change[key]]
+    if change.get("state") not in ("Gone", "ended"):
+        kept.append(change)
+    state[f"{what}s"] = kept
+
+
+def in_order(state: State) -> State:
+    """Without the order of what has none."""
+    for part, key in (("groups", "name"), ("transactions", "id"), ("faults", "number")):
+        state[part].sort(key=lambda one: one[key])
+    state["operations"].sort()
+    return state
+
+
+def test_a_state_and_the_changes_after_it_are_the_later_state(run: TracedRun) -> None:
+    chance = random.Random(11)
+    for _ in range(60):
+        from_us, until_us = sorted(chance.randrange(run.end_us) for _ in range(2))
+        got = run.changes(from_us, until_us, 50_000)
+        assert got["from_us"] == from_us and got["until_us"] == until_us
+        later = applied(run.state(from_us), got["changes"])
+        later["at_us"] = until_us
+        assert in_order(later) == in_order(json.loads(json.dumps(run.state(until_us))))
+
+
+def test_a_limit_cuts_no_moment_in_two(run: TracedRun) -> None:
+    for limit in (1, 2, 7):
+        at_us, seen = 0, []
+        while at_us < 40_000:
+            got = run.changes(at_us, 40_000, limit)
+            assert got["until_us"] > at_us or not got["changes"]
+            seen += got["changes"]
+            at_us = got["until_us"]
+        assert seen == run.changes(0, 40_000, 50_000)["changes"]
+
+
+def test_steps_forward_and_back_meet_at_the_same_moments(run: TracedRun) -> None:
+    forward = []
+    at_us = run.next(0)
+    for _ in range(500):
+        assert at_us is not None
+        forward.append(at_us)
+        at_us = run.next(at_us)
+    assert at_us is not None
+    back = []
+    for _ in range(500):
+        at_us = run.previous(at_us)
+        assert at_us is not None
+        back.append(at_us)
+    assert back == forward[::-1]
+    assert run.next(run.end_us) is None and run.previous(0) is None
+
+
+def test_a_journey_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
+    latest = run.journeys.latest(1_400_000, 20)
+    assert len(latest) == 20
+    done = next(one for one in latest if one["outcome"] == "ok")
+    names = [stage["name"] for stage in done["stages"]]
+    assert names[:2] == ["created", "sent"] and names[-1] == "answered"
+    assert names.count("copied") == 2 and "committed" in names and "appended" in names
+    times = [stage["at_us"] for stage in done["stages"]]
+    assert times == sorted(times)
+    found = run.journeys.of_record(done["topic"], done["partition"], done["offset"])
+    assert found["title"] == done["title"]
+    for nonsense in (("nowhere", 0, 1), ("events", 99, 1), ("events", 0, 10**9)):
+        with pytest.raises(ViewError, match="no "):
+            run.journeys.of_record(*nonsense)
+
+
+def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
+    jumps = Jumps(run)
+    assert [one["why_not"] for one in jumps.known()] == ["still looking"] * 2
+    jumps.look()
+    longest, anomaly = jumps.known()
+    ids = [one[0] for one in run.state(longest["at_us"])["operations"]]
+    assert longest["operation"] in ids
+    assert (anomaly["at_us"] is None) == (anomaly["why_not"] is not None)
+
+
+def test_what_goes_wrong_in_the_audit_is_told_as_the_reason(
+    run: TracedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    jumps = Jumps(run)
+    jumps.look()
+    why_not = jumps.known()[1]["why_not"]
+    assert "DuckDB" in why_not and "kafka-purgatory[analysis]" in why_not
+
+
+# Traces that are not as they should be.
+
+
+def changed(folder: Path, to: Path) -> Path:
+    shutil.copytree(folder, to)
+    return to
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_trace_without_changes_shows_operations_and_says_what_it_does_not_tell(
+    folder: Path, tmp_path: Path, version: int
+) -> None:
+    trace = changed(folder, tmp_path / "trace")
+    shutil.rmtree(trace / "changes")
+    head = json.loads((trace / "run.json").read_text())
+    head["schema_version"] = version
+    del head["timer"]
+    (trace / "run.json").write_text(json.dumps(head))
+    run = TracedRun(trace)
+    assert "no table of changes" in run.about()["notes"][-1]
+    state = run.state(1_000_000)
+    assert state["operations"] and {"topics", "groups"} <= set(state["unknown"])
+    assert not state["topics"]
+    later = applied(state, run.changes(1_000_000, 1_200_000, 50_000)["changes"])
+    later["at_us"] = 1_200_000
+    assert in_order(later) == in_order(json.loads(json.dumps(run.state(1_200_000))))
+
+
+def test_a_torn_part_is_left_out_with_a_note(folder: Path, tmp_path: Path) -> None:
+    trace = changed(folder, tmp_path / "trace")
+    part = trace / "operations" / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-100])
+    (trace / "sends" / "part-00009.parquet.part").write_bytes(b"PAR1")
+    run = TracedRun(trace)
+    assert any("part-00000.parquet of operations" in note for note in run.about()["notes"])
+    run.state(run.end_us)
+    assert run.journeys.latest(run.end_us, 5)
+    assert any("never finished" in note for note in run.about()["notes"])
+
+
+def test_an_interrupted_run_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    run = Simulation(load_scenario("slow-follower"), trace_folder=folder)
+    run.engine.at(2_000_000_000, run.interrupt)
+    with pytest.raises(Exception, match="interrupted"):
+        run.run()
+    traced = TracedRun(folder)
+    about = traced.about()
+    assert not about["complete"] and "interrupted" in about["notes"][0]
+    assert traced.state(traced.end_us)["topics"]
+
+
+def test_an_empty_trace_has_a_state(tmp_path: Path) -> None:
+    for table in ("operations", "sends", "reads"):
+        (tmp_path / table).mkdir()
+    (tmp_path / "run.json").write_text('{"schema_version": 3, "run_id": "nothing"}')
+    run = TracedRun(tmp_path)
+    assert run.end_us == 0 and run.state(0)["brokers"] == []
+    assert run.changes(0, 10)["changes"] == [] and run.next(0) is None
+    assert run.journeys.latest(0, 5) == []
+    jumps = Jumps(run)
+    jumps.look()
+    assert all(one["why_not"] for one in jumps.known())
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (None, "there is no run.json"),
+        ("{", "can't be read"),
+        ("[]", "is no JSON object"),
+        ('{"schema_version": 9}', "schema version 9 is not known"),
+        ('{"schema_version": 3}', "has no table of operations"),
+    ],
+)
+def test_what_is_no_trace_is_told_in_one_line(
+    tmp_path: Path, head: str | None, message: str
+) -> None:
+    if head is not None:
+        (tmp_path / "run.json").write_text(head)
+    with pytest.raises(ViewError, match=message) as told:
+        TracedRun(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_lines_of_json_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "operations.jsonl").write_text("{}\n")
+    with pytest.raises(ViewError, match="reads Parquet"):
+        TracedRun(tmp_path)
