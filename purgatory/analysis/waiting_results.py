@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.result_rows import Row
@@ -41,6 +41,8 @@ class WaitResults:
     windows: Sequence[Row]
     slowest: Sequence[Row]
     cut: Sequence[str] = ()
+    heads: Sequence[Row] = ()
+    """Of the runs that are shown: what their heads tell, as a page has it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class OccupancyResults:
     littles_law: Sequence[Row]
     peaks: Sequence[Row]
     hot_keys: Sequence[Row]
+    heads: Sequence[Row] = ()
+    """As of `WaitResults`."""
 
 
 Rows = Callable[[str, str, int], list[Row]]
@@ -89,6 +93,7 @@ def wait_results(traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows)
         windows=windows[:MOST_SHOWN_WINDOWS],
         slowest=rows("slowest", "true", MOST_SHOWN_ROWS),
         cut=[name for name, is_cut in cut.items() if is_cut],
+        heads=_heads(traces),
     )
 
 
@@ -96,8 +101,23 @@ def occupancy_results(
     traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows
 ) -> OccupancyResults:
     """What is shown of the tables `littles_law`, `peaks` and `hot_keys`."""
-    tables = (rows(name, "true", MOST_SHOWN_ROWS) for name in ("littles_law", "peaks", "hot_keys"))
-    return OccupancyResults(*_runs(traces), quarantine, *tables)
+    names = ("littles_law", "peaks", "hot_keys")
+    law, peaks, hot_keys = (rows(name, "true", MOST_SHOWN_ROWS) for name in names)
+    return OccupancyResults(*_runs(traces), quarantine, law, peaks, hot_keys, _heads(traces))
+
+
+def _heads(traces: Sequence[Trace]) -> list[Row]:
+    return [
+        {
+            "run_id": trace.run_id,
+            "scenario": trace.scenario,
+            "seed": trace.seed,
+            "complete": trace.complete,
+            "duration_us": round((trace.duration_ms or 0) * 1000),
+            "faults": [asdict(fault) for fault in trace.faults],
+        }
+        for trace in traces[:MOST_SHOWN_RUNS]
+    ]
 
 
 def _runs(traces: Sequence[Trace]) -> tuple[list[str], list[str]]:

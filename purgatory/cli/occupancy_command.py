@@ -9,12 +9,14 @@ import typer
 from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli.report_file import check_report, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
+    from purgatory.analysis.reports.report_results import Results
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.waiting_results import OccupancyResults
 
@@ -27,6 +29,7 @@ def occupancy(
     out: options.OptionalOutPlace = None,
     from_table: options.FromTable = None,
     to_table: options.ToTable = None,
+    report: options.ReportFile = None,
     partition_by: options.PartitionBy = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
@@ -39,6 +42,7 @@ def occupancy(
     strict: options.Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
+    check_report(report, overwrite)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import occupancy_of_traces
@@ -57,6 +61,19 @@ def occupancy(
             strict=strict,
         )
         _print(results, out or to_table)
+        write_report(report, _page(results))
+
+
+def _page(results: OccupancyResults) -> Results:
+    """What a page shows of it."""
+    from purgatory.analysis.reports.report_results import Results
+
+    return Results(
+        results.heads,
+        littles_law=results.littles_law,
+        peaks=results.peaks,
+        hot_keys=results.hot_keys,
+    )
 
 
 def _print(results: OccupancyResults, out: str | None) -> None:

@@ -57,6 +57,16 @@ OutPlace = Annotated[str, _out]
 
 OptionalOutPlace = Annotated[str | None, _out]
 
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write a page that tells it, with plots, into this file.",
+        show_default=False,
+    ),
+]
+
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run has left in its place.")
 ]

@@ -10,6 +10,7 @@ import typer
 from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli.report_file import check_report, write_report
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from purgatory.analysis.reports.report_results import Results
     from purgatory.analysis.result_rows import Row
     from purgatory.analysis.waiting_results import WaitResults
 
@@ -35,6 +37,7 @@ def waits(
     out: options.OptionalOutPlace = None,
     from_table: options.FromTable = None,
     to_table: options.ToTable = None,
+    report: options.ReportFile = None,
     partition_by: options.PartitionBy = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
@@ -52,6 +55,7 @@ def waits(
     strict: options.Strict = False,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
+    check_report(report, overwrite)
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import waits_of_traces
@@ -72,6 +76,19 @@ def waits(
             strict=strict,
         )
         _print(results, out or to_table)
+        write_report(report, _page(results))
+
+
+def _page(results: WaitResults) -> Results:
+    """What a page shows of it."""
+    from purgatory.analysis.reports.report_results import Results
+
+    return Results(
+        results.heads,
+        waits=results.waits,
+        over_time=[] if "windows" in results.cut else results.windows,
+        slowest=results.slowest,
+    )
 
 
 def _print(results: WaitResults, out: str | None) -> None:

@@ -8,7 +8,7 @@ from purgatory.analysis.reports.page import Column, figure, folded, section, tab
 from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.reports.report_plots import sizes
 from purgatory.analysis.reports.row_links import row_links
-from purgatory.analysis.result_rows import Row, grouped
+from purgatory.analysis.result_rows import Row, grouped, milliseconds
 
 
 def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
@@ -56,3 +56,56 @@ def _sizes_table(occupancy: Sequence[Row]) -> str:
     ]
     caption = "How many operations waited at the same time."
     return table(caption, columns, rows, is_total=lambda row: row["broker"] == "all")
+
+
+def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
+    """When the most were parked, and what stood around it."""
+    if not peaks:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("parked", True, lambda row: f"{row['size']:,}"),
+        ("at, s", True, lambda row: f"{row['at_us'] / 1e6:,.3f}"),
+        ("the oldest for, ms", True, lambda row: milliseconds(row["oldest_us"], digits=1)),
+        ("came before", True, lambda row: f"{row['arrivals_before']:,}"),
+        ("usual", True, lambda row: f"{row['arrivals_usual']:,.1f}"),
+        ("faults", False, lambda row: ", ".join(row["faults"] or ()) or "-"),
+    ]
+    shown = table("The moments at which most were parked in each purgatory.", columns, peaks)
+    rows = row_links(part, "peaks", peaks)
+    return section("Peaks", shown, rows, anchor=part.anchor("peaks"))
+
+
+def law_section(part: PagePart, law: Sequence[Row]) -> str:
+    """Little's law: arrivals times mean wait is what was parked on average."""
+    if not law:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("broker", False, lambda row: "all" if row["broker"] is None else str(row["broker"])),
+        ("entries", True, lambda row: f"{row['entries']:,}"),
+        ("per s", True, lambda row: f"{row['arrivals_per_s']:,.1f}"),
+        ("mean wait, ms", True, lambda row: milliseconds(row["mean_wait_us"], digits=2)),
+        ("product", True, lambda row: f"{row['arrivals_times_wait']:,.3f}"),
+        ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
+        ("pending", True, lambda row: f"{row['pending']:,}"),
+    ]
+    shown = table("Arrivals, times the mean wait, is the mean number parked.", columns, law)
+    return section("How many were parked on average", shown, row_links(part, "littles_law", law))
+
+
+def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
+    """The keys that most operations waited for."""
+    if not keys:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("key", False, lambda row: row["key"]),
+        ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
+        ("entries", True, lambda row: f"{row['entries']:,}"),
+        ("expired", True, lambda row: f"{row['expired']:,}"),
+        ("mean wait, ms", True, lambda row: milliseconds(row["wait_mean_us"], digits=2)),
+        ("max, ms", True, lambda row: milliseconds(row["wait_max_us"], digits=2)),
+    ]
+    shown = table("The keys that most waited for, by the mean number parked.", columns, keys)
+    return section("Hot keys", shown, row_links(part, "hot_keys", keys))

@@ -6,6 +6,7 @@ Beside each plot, a table says in figures what it shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 
 from purgatory.analysis.reports.audit_report import verdict_of
@@ -87,13 +88,19 @@ def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
         ("seed", True, lambda row: "" if row["seed"] is None else str(row["seed"])),
         ("trace", False, lambda row: "complete" if row["complete"] else "incomplete"),
         ("duration, s", True, lambda row: f"{row['duration_us'] / 1e6:,.3f}"),
-        ("operations", True, lambda row: f"{row['operations']:,}"),
-        ("sends", True, lambda row: f"{row['sends']:,}"),
-        ("reads", True, lambda row: f"{row['reads']:,}"),
+        *(
+            (name, True, partial(_counted, name))
+            for name in ("operations", "sends", "reads")
+            if runs and name in runs[0]
+        ),
     ]
     if audit:
         columns.append(("audit", False, lambda row: verdict_of(audit.get(row["run_id"], ()))))
     return section("Runs", table("The traces that were read.", columns, runs), level=2)
+
+
+def _counted(name: str, row: Row) -> str:
+    return f"{row[name]:,}"
 
 
 def _count(number: int, thing: str) -> str:

@@ -27,8 +27,6 @@ class Results:
     expiry: Sequence[Row] = ()
     audit: Sequence[Row] = ()
     witnesses: Sequence[Row] = ()
-    topics: Sequence[Row] = ()
-    windows: Sequence[Row] = ()
     slowest: Sequence[Row] = ()
     littles_law: Sequence[Row] = ()
     peaks: Sequence[Row] = ()

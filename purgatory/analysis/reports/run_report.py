@@ -10,13 +10,19 @@ from purgatory.analysis.reports.fault_words import fault_in_words
 from purgatory.analysis.reports.opening import opening
 from purgatory.analysis.reports.page import folded, section
 from purgatory.analysis.reports.page_part import PagePart
-from purgatory.analysis.reports.parked_sections import sizes_section
+from purgatory.analysis.reports.parked_sections import (
+    keys_section,
+    law_section,
+    peaks_section,
+    sizes_section,
+)
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.wait_sections import (
     distribution_section,
     expiry_section,
     outcomes_section,
     over_time_section,
+    slowest_section,
     waits_section,
 )
 from purgatory.analysis.reports.what_happened import what_happened
@@ -50,7 +56,9 @@ def run_report(part: PagePart, results: Results, *, is_folded: bool = False) -> 
 def _sections(part: PagePart, run: Row, results: Results) -> str:
     waits = shown_waits(results.waits)
     parts = [_facts(waits, results.occupancy) if waits else ""]
-    if not waits and not any((results.audit, results.peaks, results.attempts)):
+    if not waits and not any(
+        (results.audit, results.attempts, results.slowest, results.littles_law)
+    ):
         parts.append('<section><p class="note">This run has no operations.</p></section>')
     parts.append(waits_section(part, run, results.waits, results.latencies, results.attempts))
     if not part.plotted:
@@ -67,6 +75,12 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
         _faults(part, run["faults"]),
     ]
     parts.append(f'<div class="cards">{"".join(cards)}</div>' if any(cards) else "")
+    parts += [
+        peaks_section(part, results.peaks),
+        law_section(part, results.littles_law),
+        keys_section(part, results.hot_keys),
+        slowest_section(part, results.slowest),
+    ]
     parts.append(audit_section(part, results.audit, results.witnesses))
     return "\n".join(filter(None, parts))
 

@@ -222,3 +222,21 @@ def _waits_table(waits: Sequence[Row]) -> str:
         "exact; those of all outcomes are over settled operations, without the pending ones."
     )
     return table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
+
+
+def slowest_section(part: PagePart, slowest: Sequence[Row]) -> str:
+    """The operations that waited longest."""
+    if not slowest:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("kind", False, lambda row: row["kind"]),
+        ("outcome", False, lambda row: row["outcome"]),
+        ("waited for", False, lambda row: ", ".join(row["watch_keys"] or ()) or "-"),
+        ("broker", True, lambda row: str(row["broker"])),
+        ("operation", True, lambda row: str(row["operation"])),
+        ("at, s", True, lambda row: f"{row['start_us'] / 1e6:,.3f}"),
+        ("wait, ms", True, lambda row: milliseconds(row["wait_us"], digits=2)),
+    ]
+    shown = table("The operations that waited longest in each purgatory.", columns, slowest)
+    return section("The slowest", shown, row_links(part, "slowest", slowest))

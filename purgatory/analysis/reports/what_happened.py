@@ -70,7 +70,7 @@ def _nothing(results: Results) -> Iterator[Said]:
         parts.append("no record was lost, doubled or put out of order")
     if parts:
         yield Said(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")
-    elif not any((results.audit, results.latencies, results.attempts, results.peaks)):
+    elif not any((results.audit, results.attempts, results.slowest, results.littles_law)):
         yield Said("Nothing happened: the trace has no operations.", Severity.FINE, "waits")
 
 
@@ -214,13 +214,13 @@ def _mean_and_p99(row: Row) -> str:
 
 def _peaks(run: Row, results: Results) -> Iterator[Said]:
     """The most that waited at once: with the causes, where a job looked for them."""
-    for peak in results.peaks:
-        faults = f" Faults at work: {', '.join(peak['faults'])}." if peak["faults"] else ""
+    for peak in (row for row in results.peaks if row["rank"] == 1):
+        during, _ = faults_during(run, peak["at_us"], peak["at_us"])
         yield Said(
             f"At most {peak['size']:,} operations waited at once in {peak['purgatory']}, at "
-            f"{seconds(run, peak['at_us'])}; {peak['arrivals_before']:,} had come in the "
+            f"{seconds(run, peak['at_us'])}{during}; {peak['arrivals_before']:,} had come in the "
             f"{peak['before_us'] / 1000:,.1f} ms before, where {peak['arrivals_usual']:,.1f} are "
-            f"usual.{faults}",
+            "usual.",
             Severity.NOTE,
             "peaks",
         )

@@ -1,0 +1,101 @@
+"""The pages of `waits` and `occupancy`: by --report, with sentences, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from purgatory.cli.main import main
+from tests.analysis.browsing import Browser, headless_browser
+from tests.analysis.test_report_page import CUT_OFF
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    for name in ("slow-follower", "steady"):
+        assert main(["simulate", name, "--quiet", "--trace", str(folder / name)]) == 0
+    return folder
+
+
+def _paged(job: str, traces: Path, page: Path, *more: str) -> str:
+    options = ["--engine", "duckdb", "--no-progress", "--report", str(page)]
+    assert main([job, str(traces), *options, *more]) == 0
+    return page.read_text(encoding="utf-8")
+
+
+def _said(page: str) -> list[str]:
+    return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", page)
+
+
+def test_the_waits_open_with_what_timed_out(traces: Path, tmp_path: Path) -> None:
+    page = _paged("waits", traces / "slow-follower", tmp_path / "waits.html")
+    assert _said(page) == [
+        "58 of 4,867 produces (1.2 %) timed out.",
+        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit.",
+        "The follower on broker 2 was stalled (4.0 s to 8.0 s).",
+    ]
+    assert "The slowest</h3>" in page
+    assert [one.name for one in tmp_path.iterdir()] == ["waits.html"]
+
+
+def test_windows_of_time_are_drawn_and_a_run_with_them_is_not_called_empty(
+    traces: Path, tmp_path: Path
+) -> None:
+    page = _paged("waits", traces / "steady", tmp_path / "waits.html", "--window", "500ms")
+    assert "When they waited</h3>" in page
+    assert "no operations" not in page
+
+
+def test_the_occupancy_opens_with_its_peaks(traces: Path, tmp_path: Path) -> None:
+    page = _paged("occupancy", traces / "slow-follower", tmp_path / "parked.html")
+    assert _said(page) == [
+        "At most 9 operations waited at once in Fetch, at 0.0 s; 9 had come in the 0.3 ms before, "
+        "where 0.3 are usual.",
+        "At most 42 operations waited at once in Produce, at 6.6 s, while the follower on broker 2 "
+        "was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 are usual.",
+    ]
+
+
+@pytest.mark.parametrize("job", ["waits", "occupancy"])
+def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
+    job: str, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("earlier")
+    assert main([job, str(traces), "--engine", "duckdb", "--report", str(page)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert page.read_text() == "earlier"
+    assert _paged(job, traces, page, "--overwrite").count("<h2 ") == 2
+    assert main([job, str(traces), "--engine", "duckdb", "--report", str(tmp_path / "x/y")]) == 2
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with headless_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("job", ["waits", "occupancy"])
+def test_nothing_is_cut_off_on_any_screen(
+    browser: Browser, job: str, traces: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    _paged(job, traces / "slow-follower", page)
+    for width in (390, 800, 1280, 2560):
+        browser.open(page, width=width)
+        assert browser.evaluate(CUT_OFF) == []
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+        tags = "[...document.querySelectorAll('h1, h2, h3, h4')].map(e => +e.tagName[1])"
+        assert all(after <= before + 1 for before, after in pairwise(browser.evaluate(tags)))
+    # The links lead to what is there.
+    targets = (
+        "[...document.querySelectorAll('a[href^=\"#\"]')].filter("
+        "e => !document.getElementById(e.getAttribute('href').slice(1))).length"
+    )
+    assert browser.evaluate(targets) == 0
