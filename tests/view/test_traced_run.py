@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
 def test_what_goes_wrong_in_the_audit_is_told_as_the_reason(
     run: TracedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     jumps = Jumps(run)
     jumps.look()
     why_not = jumps.known()[1]["why_not"]
