@@ -25,7 +25,7 @@ _EXTRA_OF_COMMAND = {
 }
 _CLIENT = "confluent_kafka"
 _SERVER = "aiohttp"
-"""`purgatory simulate` needs it only with --view."""
+"""`purgatory simulate` and `purgatory wheel` need it only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that DuckDB does, too."""
 _PUBLISHING = ("cluster", "simulate")
@@ -46,9 +46,7 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
     if module == _CLIENT and command in _PUBLISHING:
         extra, modules = "live", {_CLIENT}
-    if (command, module) == ("wheel", "aiohttp"):  # only with --view
-        extra, modules = "cluster", {"aiohttp"}
-    if module == _SERVER and command == "simulate":
+    if module == _SERVER and command in ("simulate", "wheel"):
         extra, modules = "view", {_SERVER}
     module = (module or "").partition(".")[0]
     if module == "duckdb" and command in _WITHOUT_JAVA:

@@ -24,6 +24,8 @@ from purgatory.kafka import (
 )
 
 MOST_KEPT = 200
+MOST_IN_WINDOW = 20
+_WINDOW_US = 100_000
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
@@ -54,6 +56,12 @@ class ProduceJourney:
         """Add a stage."""
         self.stages.append({"name": name, "broker": broker, "at_us": at_us})
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no follower is awaited any more."""
+        followers = set(self.leader.replicas) - {self.broker}
+        return self.outcome != "open" and self.committed and self.copied >= followers
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as the view has it."""
         key = self.leader.topic_partition
@@ -81,6 +89,9 @@ class ProduceJourneys:
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
         self._kept: deque[ProduceJourney] = deque(maxlen=MOST_KEPT)
+        self._under_way: dict[TopicPartition, deque[ProduceJourney]] = {}
+        self._window_us = 0
+        self._begun_in_window = 0
 
     def appended(
         self,
@@ -90,8 +101,13 @@ class ProduceJourneys:
         came_us: int,
         served_us: int,
     ) -> list[ProduceJourney]:
-        """Note a produce that was just appended. O(its partitions)."""
-        begun = []
+        """Note a produce that was just appended; of many a second some. O(its partitions)."""
+        begun: list[ProduceJourney] = []
+        if served_us - self._window_us > _WINDOW_US:
+            self._window_us, self._begun_in_window = served_us, 0
+        self._begun_in_window += 1
+        if self._begun_in_window > MOST_IN_WINDOW:
+            return begun
         for key, batches in entries.items():
             leader = manager.partition(key)
             if leader is None or not leader.is_leader:
@@ -103,21 +119,27 @@ class ProduceJourneys:
             journey.note("served", served_us, manager.broker_id)
             journey.note("appended", self.now_us(), manager.broker_id)
             begun.append(journey)
+            self._under_way.setdefault(key, deque(maxlen=MOST_KEPT)).append(journey)
         self._kept.extend(begun)
         return begun
 
     def copied(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
-        """Note how far a follower has come with these. O(MOST_KEPT)."""
-        now_us = self.now_us()
-        for journey in self._kept:
-            self._look_if_committed(journey)
-            key = journey.leader.topic_partition
-            if key not in keys or follower.broker_id in journey.copied:
+        """Note how far a follower has come with these. O(keys + produces under way there)."""
+        under_way = self._under_way
+        for key in keys:
+            if key not in under_way:
                 continue
             replica = follower.partition(key)
-            if replica is not None and replica.log_end_offset >= journey.end:
-                journey.copied.add(follower.broker_id)
-                journey.note("copied", now_us, follower.broker_id)
+            end = -1 if replica is None else replica.log_end_offset
+            for journey in list(under_way[key]):
+                self._look_if_committed(journey)
+                if journey.end <= end and follower.broker_id not in journey.copied:
+                    journey.copied.add(follower.broker_id)
+                    journey.note("copied", self.now_us(), follower.broker_id)
+                if journey.is_over:
+                    under_way[key].remove(journey)
+            if not under_way[key]:
+                del under_way[key]
 
     def _look_if_committed(self, journey: ProduceJourney) -> None:
         if not journey.committed and journey.leader.high_watermark >= journey.end:

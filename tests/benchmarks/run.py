@@ -39,6 +39,7 @@ BENCHMARKS = (
     "metrics_cost",
     "debug_cost",
     "view_frames",
+    "view_cost",
     "long_poll",
     "cluster_speed",
     "cluster_transactions",

@@ -16,7 +16,7 @@ _NS_PER_US = 1_000
 
 MOST_NEW = 1_000
 """How many parked operations are told of for the first time in a turn; the others in the next."""
-MOST_TOLD = 500
+MOST_TOLD = 250
 """How many settled ones that were not shown a turn tells of one by one; others are counted."""
 
 

@@ -53,7 +53,7 @@ class WatchedPurgatory:
         self._timer = timer
         self._turn = turn
         self._marks: dict[int, tuple[DelayedOperation, Row]] = {}
-        self._held: dict[tuple[int, int], list[TimerTask]] = {}
+        self._held: dict[tuple[int, int], Sequence[TimerTask]] = {}
         self._settled = False
         self.pending = self._core.num_delayed
         self.outcomes = dict(self._core.counters.outcomes)
@@ -146,16 +146,21 @@ class WatchedPurgatory:
 
     def _look_at_wheel(self, most: int) -> None:
         snapshot = self._timer.snapshot(_itself)
-        held: dict[tuple[int, int], list[TimerTask]] = {}
+        held: dict[tuple[int, int], Sequence[TimerTask]] = {}
         for level in snapshot["levels"]:
             for index, bucket in enumerate(level["buckets"]):
                 tasks: list[TimerTask] = bucket["tasks"]
                 if not tasks:
                     continue
                 key = level["level"], index
-                if tasks == self._held.get(key) or self._place_all(
-                    tasks, key, bucket["expiration_ms"], level["tick_ms"], most
-                ):
+                before = self._held.get(key, ())
+                if tasks == before:
+                    held[key] = tasks
+                    continue
+                known = set(map(id, before))  # which are there still, so that no id is another's
+                new = [task for task in tasks if id(task) not in known]
+                span_ms = bucket["expiration_ms"], bucket["expiration_ms"] + level["tick_ms"] - 1
+                if self._place_all(new, key, span_ms, most):
                     held[key] = tasks
         self._held = held
         levels = _levels(snapshot)
@@ -163,7 +168,7 @@ class WatchedPurgatory:
             self.levels = levels
 
     def _place_all(
-        self, tasks: Sequence[TimerTask], place: Place, begin_ms: int, tick_ms: int, most: int
+        self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
     ) -> bool:
         """Note where these are; say whether all are told of now."""
         all_told = True
@@ -172,7 +177,7 @@ class WatchedPurgatory:
                 continue  # a retry; or what is being settled, and is told of then
             found = self._marks.get(id(task))
             if found is None:
-                if not self._begin_mark(task, place, most, (begin_ms, begin_ms + tick_ms - 1)):
+                if not self._begin_mark(task, place, most, span_ms):
                     all_told = False
             elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
                 found[1][_LEVEL:] = place
