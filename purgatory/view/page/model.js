@@ -147,8 +147,8 @@ export class Model {
   toState() {
     return {
       at_us: this.atUs,
-      brokers: [...this.brokers.values()].map(({ id, alive, address, connections, wheel, purgatories }) => ({
-        id, alive, address, connections, wheel, purgatories: [...purgatories.values()],
+      brokers: [...this.brokers.values()].map(({ buckets, marks, purgatories, ...told }) => ({
+        ...told, purgatories: [...purgatories.values()],
       })),
       operations: [...this.operations.values()].map(tupleOf),
       pending: this.pending,
@@ -258,10 +258,11 @@ const APPLIED = {
     sayElected(model, at_us, `${topic}-${partition}`, known, { leader, isr });
     Object.assign(known, { leader, leader_epoch, isr, replicas });
   },
-  broker(model, { at_us, broker, alive, connections }) {
+  broker(model, { at_us, what, broker, ...told }) {
     const found = model.brokers.get(broker);
-    if (found && found.alive !== alive) model.say(`broker ${broker} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", at_us);
-    if (found) Object.assign(found, { alive, connections: connections ?? found.connections });
+    if (!found) return;
+    sayStanding(model, at_us, found, told);
+    Object.assign(found, told);
   },
   group(model, { at_us, what, ...group }) {
     const is = (one) => one.name === group.name;
@@ -280,6 +281,15 @@ const APPLIED = {
   },
   said: (model, { at_us, text, level }) => model.say(text, level, at_us),
 };
+
+function sayStanding(model, atUs, broker, { alive, paused }) {
+  if (broker.alive !== alive) {
+    model.say(`broker ${broker.id} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", atUs);
+  }
+  if (paused !== undefined && paused !== broker.paused) {
+    model.say(`broker ${broker.id} ${paused ? "stands still" : "goes on"}`, paused ? "warning" : "info", atUs);
+  }
+}
 
 function sayUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, outcome }) {
   const on = keys && keys.length ? ` on ${keys[0]}` : "";

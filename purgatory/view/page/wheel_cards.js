@@ -94,7 +94,7 @@ class WheelCard {
   tell() {
     const broker = this.broker;
     this.element.classList.toggle("dead", !broker.alive);
-    tell(this.heading, `Broker ${broker.id}${broker.alive ? "" : " (dead)"}`);
+    tell(this.heading, `Broker ${broker.id}${broker.alive ? broker.paused ? " (paused)" : "" : " (dead)"}`);
     const connections = broker.connections === null ? "" : counted(broker.connections, "connection");
     tell(this.about, [broker.address, connections].filter((text) => text).join(", "));
     const pending = [...broker.purgatories.values()].map((one) => `${one.name} ${one.pending}`);
