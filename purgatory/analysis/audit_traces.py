@@ -19,6 +19,7 @@ def audit_traces(
     engine: Engine = "spark",
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
+    with_witnesses: bool = False,
     master: str = "local[*]",
     partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
@@ -32,6 +33,7 @@ def audit_traces(
             `witnesses`; None writes nothing.
         engine: what computes; only that one is imported.
         expect, witnesses: as `auditing.audit_job.audit` has them.
+        with_witnesses: whether the rows of the witnesses are given too, for a page.
         master: the Spark master; DuckDB has none.
         partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
@@ -47,6 +49,7 @@ def audit_traces(
             out,
             expect=expect,
             witnesses=witnesses,
+            with_witnesses=with_witnesses,
             master=master,
             partition_by=partition_by,
             **how,
@@ -59,5 +62,6 @@ def audit_traces(
         out,
         expect=expect,
         witnesses=witnesses,
+        with_witnesses=with_witnesses,
         **how,
     )

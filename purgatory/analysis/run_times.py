@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.bucket_widths import bucket_width_us
@@ -9,6 +10,7 @@ from purgatory.analysis.bucket_widths import bucket_width_us
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from purgatory.analysis.result_rows import Row
     from purgatory.analysis.traces.survey import Trace
 
 SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
@@ -22,6 +24,21 @@ FAULTS = {
     "until_us": "bigint",
 }
 """The columns of a table of faults, as `peaks_job.peaks` takes it, and their types."""
+
+
+def run_heads(traces: Sequence[Trace]) -> list[Row]:
+    """What the heads of runs tell, as the pages of jobs that count nothing else have it."""
+    return [
+        {
+            "run_id": trace.run_id,
+            "scenario": trace.scenario,
+            "seed": trace.seed,
+            "complete": trace.complete,
+            "duration_us": us(trace.duration_ms),
+            "faults": [asdict(fault) for fault in trace.faults],
+        }
+        for trace in traces
+    ]
 
 
 def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.result_rows import Row
+from purgatory.analysis.run_times import run_heads
 from purgatory.analysis.waiting_words import ALL, ALL_TOPICS
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def wait_results(traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows)
         windows=windows[:MOST_SHOWN_WINDOWS],
         slowest=rows("slowest", "true", MOST_SHOWN_ROWS),
         cut=[name for name, is_cut in cut.items() if is_cut],
-        heads=_heads(traces),
+        heads=run_heads(traces[:MOST_SHOWN_RUNS]),
     )
 
 
@@ -103,21 +104,8 @@ def occupancy_results(
     """What is shown of the tables `littles_law`, `peaks` and `hot_keys`."""
     names = ("littles_law", "peaks", "hot_keys")
     law, peaks, hot_keys = (rows(name, "true", MOST_SHOWN_ROWS) for name in names)
-    return OccupancyResults(*_runs(traces), quarantine, law, peaks, hot_keys, _heads(traces))
-
-
-def _heads(traces: Sequence[Trace]) -> list[Row]:
-    return [
-        {
-            "run_id": trace.run_id,
-            "scenario": trace.scenario,
-            "seed": trace.seed,
-            "complete": trace.complete,
-            "duration_us": round((trace.duration_ms or 0) * 1000),
-            "faults": [asdict(fault) for fault in trace.faults],
-        }
-        for trace in traces[:MOST_SHOWN_RUNS]
-    ]
+    heads = run_heads(traces[:MOST_SHOWN_RUNS])
+    return OccupancyResults(*_runs(traces), quarantine, law, peaks, hot_keys, heads)
 
 
 def _runs(traces: Sequence[Trace]) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ import typer
 from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli.report_file import check_report, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from purgatory.analysis.auditing.audited_traces import AuditedTraces
+    from purgatory.analysis.reports.report_results import Results
     from purgatory.analysis.result_rows import Row
 
 VIOLATIONS_FOUND = 1
@@ -30,6 +32,7 @@ def audit(
     out: options.OptionalOutPlace = None,
     from_table: options.FromTable = None,
     to_table: options.ToTable = None,
+    report: options.ReportFile = None,
     partition_by: options.PartitionBy = None,
     expect: Annotated[
         list[str] | None,
@@ -57,6 +60,7 @@ def audit(
                 f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
                 param_hint="--expect",
             )
+    check_report(report, overwrite)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
         from purgatory.analysis.audit_traces import audit_traces
@@ -71,13 +75,22 @@ def audit(
             overwrite=overwrite,
             expect=expected,
             witnesses=witnesses,
+            with_witnesses=report is not None,
             progress=progress,
             mapping=mapping,
             strict=strict,
         )
         _print(audited, out or to_table)
+        write_report(report, _page(audited))
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
+
+
+def _page(audited: AuditedTraces) -> Results:
+    """What a page shows of it."""
+    from purgatory.analysis.reports.report_results import Results
+
+    return Results(audited.heads, audit=audited.rows, witnesses=audited.witnesses)
 
 
 def _violations(rows: Sequence[Row]) -> int:

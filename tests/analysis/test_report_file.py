@@ -1,8 +1,10 @@
-"""The pages of `waits` and `occupancy`: by --report, with sentences, whole or not at all."""
+"""The pages that --report asks for: with sentences, each case once, whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +63,53 @@ def test_the_occupancy_opens_with_its_peaks(traces: Path, tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("job", ["waits", "occupancy"])
+def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
+    traces: Path, tmp_path: Path
+) -> None:
+    page = _paged("audit", traces / "slow-follower", tmp_path / "audit.html")
+    assert _said(page) == [
+        "40 records are stored more than once, sent again after an answer that did not come. The "
+        "settings permit that (idempotence=false).",
+        "27 times a producer wrote to a partition in which another was not done. The settings "
+        "permit that (single_writer=false).",
+        "The follower on broker 2 was stalled (4.0 s to 8.0 s).",
+    ]
+    assert "duplicate, 40 after a lost answer" in page
+    assert "<h4>Duplicate 1</h4>" in page
+    assert "<h4>Lost ack duplicate" not in page, "the same cases again"
+    assert "no operations" not in page
+    assert "waits" not in "".join(_said(page))
+
+
+def test_the_page_is_there_where_a_violation_ends_the_command(traces: Path, tmp_path: Path) -> None:
+    page = tmp_path / "audit.html"
+    options = ["--engine", "duckdb", "--expect", "once", "--report", str(page)]
+    assert main(["audit", str(traces / "slow-follower"), *options]) == 1
+    assert _said(page.read_text(encoding="utf-8"))[0] == (
+        "40 records are stored more than once, sent again after an answer that did not come. That "
+        "breaks what was promised (once expected, in spite of idempotence=false)."
+    )
+
+
+def test_an_audit_that_found_nothing_says_so(traces: Path, tmp_path: Path) -> None:
+    page = _paged("audit", traces / "steady", tmp_path / "audit.html")
+    assert "Nothing went wrong: no record was lost, doubled or put out of order." in _said(page)
+
+
+def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
+    traces: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(traces / "steady", tmp_path / "steady")
+    head = tmp_path / "steady" / "run.json"
+    head.write_text(json.dumps({**json.loads(head.read_text()), "complete": False}))
+    page = _paged("audit", tmp_path / "steady", tmp_path / "audit.html")
+    assert _said(page)[0] == (
+        "The trace is incomplete: what was sent and read after it broke off is not in it."
+    )
+    assert "Nothing went wrong" not in page
+
+
+@pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
 def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
     job: str, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,7 +129,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("job", ["waits", "occupancy"])
+@pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
 def test_nothing_is_cut_off_on_any_screen(
     browser: Browser, job: str, traces: Path, tmp_path: Path
 ) -> None:

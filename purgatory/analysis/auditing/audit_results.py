@@ -16,6 +16,7 @@ from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import sorted_rows, write_sorted, write_table
+from purgatory.analysis.run_times import run_heads
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
 from purgatory.analysis.traces.trace_rows import read_table
@@ -31,6 +32,7 @@ def audit_traces(
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
+    with_witnesses: bool = False,
     **how: Unpack[Running],
 ) -> AuditedTraces:
     """Audit all traces in some folders, in a Spark session of its own.
@@ -40,6 +42,7 @@ def audit_traces(
             `witnesses`. The run of a row that is set aside is incomplete.
         expect: what is a violation even where a setting permits it, as `audit.audit` has it.
         witnesses: how many cases of each run and anomaly are written with their rows.
+        with_witnesses: as `audit_traces.audit_traces` has it; they cost Spark a job of their own.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
@@ -47,18 +50,20 @@ def audit_traces(
     """
     with opened_traces(roots, out, ("sends", "reads"), results=_RESULTS, **how) as run:
         bad = checked(run.session, run.found, AUDITED, strict=run.strict).by_run()
+        traces, shown = run.found.traces, None
         if run.folder is None:
-            with trace_audit(run.session, run.found.traces, expect=expect, damaged=bad) as audited:
-                return AuditedTraces(sorted_rows(audited.audit, counts_order()).to_pylist(), bad)
-        counts, _ = write_audit(
-            run.session,
-            run.found.traces,
-            run.folder,
-            expect=expect,
-            witnesses=witnesses,
-            damaged=bad,
-        )
-        return AuditedTraces(counts.to_pylist(), bad)
+            with trace_audit(
+                run.session, traces, expect=expect, witnesses=witnesses, damaged=bad
+            ) as audited:
+                counts = sorted_rows(audited.audit, counts_order())
+                if with_witnesses:
+                    shown = sorted_rows(audited.witnesses, witnesses_order())
+        else:
+            counts, shown = write_audit(
+                run.session, traces, run.folder, expect=expect, witnesses=witnesses, damaged=bad
+            )
+        rows = shown.to_pylist() if with_witnesses and shown is not None else ()
+        return AuditedTraces(counts.to_pylist(), bad, rows, run_heads(traces))
 
 
 def write_audit(

@@ -10,7 +10,16 @@ from purgatory.analysis.result_rows import Row
 
 @dataclass(frozen=True)
 class AuditedTraces:
-    """The rows of the table `audit` in its order, and how many bad rows of which run it lacks."""
+    """The tables of an audit, and what a page needs beside them.
+
+    Attributes:
+        rows: those of the table `audit`, in its order.
+        bad_rows: how many bad rows of which run it lacks.
+        witnesses: rows of the table of that name, if they were asked for.
+        heads: what the heads of the runs tell, as a page has it.
+    """
 
     rows: Sequence[Row]
     bad_rows: Mapping[str, int]
+    witnesses: Sequence[Row] = ()
+    heads: Sequence[Row] = ()

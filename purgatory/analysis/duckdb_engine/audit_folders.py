@@ -15,6 +15,7 @@ from purgatory.analysis.duckdb_engine.audit_tables import audit_tables
 from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.findings import Findings, findings_of
+from purgatory.analysis.run_times import run_heads
 from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.uris.places import place
 
@@ -62,6 +63,7 @@ def audit_traces(
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
+    with_witnesses: bool = False,
     **how: Unpack[RunningAnywhere],
 ) -> AuditedTraces:
     """Audit all traces in some folders; `auditing.audit_results.audit_traces` without Spark.
@@ -70,6 +72,7 @@ def audit_traces(
         roots, out, how: as `opened_tables` takes them; `out` gets Parquet in `audit` and
             `witnesses`.
         expect, witnesses: as `auditing.audit_job.audit` has them.
+        with_witnesses: as `audit_traces.audit_traces` has it.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -78,7 +81,9 @@ def audit_traces(
         if run.folder is not None:
             for table, order in _TABLES.items():
                 write_table(run.connection, table, order, run.folder)
-        return AuditedTraces(rows_of(run.connection, "audit", COUNTS_ORDER), bad)
+        counts = rows_of(run.connection, "audit", COUNTS_ORDER)
+        shown = rows_of(run.connection, "witnesses", WITNESSES_ORDER) if with_witnesses else ()
+        return AuditedTraces(counts, bad, shown, run_heads(run.found.traces))
 
 
 @contextmanager

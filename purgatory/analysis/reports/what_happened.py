@@ -28,7 +28,7 @@ def what_happened(results: Results) -> list[Said]:
     """
     (run,) = results.runs
     said = [
-        *_incomplete(run),
+        *_incomplete(run, results),
         *_expired(run, results),
         *_unanswered(run, results.attempts, is_audited=bool(results.audit)),
         *anomalies_said(results.audit, results.attempts),
@@ -42,14 +42,16 @@ def what_happened(results: Results) -> list[Said]:
     return sorted(said, key=lambda one: one.severity)
 
 
-def _incomplete(run: Row) -> Iterator[Said]:
-    if not run["complete"]:
-        yield Said(
-            "The trace is incomplete: what was waiting when it broke off is in no table, so waits "
-            "and sizes near the end are too small.",
-            Severity.INCOMPLETE,
-            "runs",
+def _incomplete(run: Row, results: Results) -> Iterator[Said]:
+    if run["complete"]:
+        return
+    lacking = "what was sent and read after it broke off is not in it."
+    if results.waits or results.littles_law or not results.audit:
+        lacking = (
+            "what was waiting when it broke off is in no table, so waits and sizes near the end "
+            "are too small."
         )
+    yield Said(f"The trace is incomplete: {lacking}", Severity.INCOMPLETE, "runs")
 
 
 def _nothing(results: Results) -> Iterator[Said]:
