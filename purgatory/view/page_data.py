@@ -183,7 +183,7 @@ class PageData:
         line = self._line
         kind, ref, at_us = line.kind[event], line.ref[event], line.at[event]
         if kind == CHANGED:
-            told = self._changed(ref)
+            told = self.changed(ref)
             return None if told is None else {"at_us": at_us, **told}
         if kind == PARKED:
             place = line.level[ref], line.bucket[ref]
@@ -230,7 +230,8 @@ class PageData:
             "keys": keys_at(settled.keys, ref),
         }
 
-    def _changed(self, row: int) -> dict[str, Any] | None:
+    def changed(self, row: int) -> dict[str, Any] | None:
+        """Describe a row of `changes`; None: the page has no use for it. O(1)."""
         line = self._line
         table = line.changes
         assert table is not None, "it has rows"

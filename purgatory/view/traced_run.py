@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from purgatory.trace.change_rows import CHANGES
 from purgatory.view.errors import ViewError
+from purgatory.view.happenings import Happenings
 from purgatory.view.journeys import Journeys
 from purgatory.view.page_data import PageData
 from purgatory.view.parked_operations import guessed, told
@@ -33,6 +35,8 @@ MOST_SHOWN = 10_000
 """Of how many operations a state tells; of more, it tells of a sample."""
 
 MOST_CHANGES = 50_000
+
+_LAST_LINES = 50
 
 _EVENTS_APART = 20_000
 _USUAL_TIMER = {"tick_ms": 1, "wheel_size": 20}
@@ -136,7 +140,8 @@ class TracedRun:
     def state(self, at_us: int) -> dict[str, Any]:
         """Return the state at a moment as plain data."""
         unknown = [] if self.is_told else list(_UNTOLD)
-        return self.page_data.state(self.world(at_us), at_us, MOST_SHOWN, unknown)
+        state = self.page_data.state(self.world(at_us), at_us, MOST_SHOWN, unknown)
+        return {**state, "said": self.happenings.last(at_us, _LAST_LINES)}
 
     def changes(self, from_us: int, until_us: int, limit: int = 5_000) -> dict[str, Any]:
         """Return what changes after one moment and not after another.
@@ -154,12 +159,13 @@ class TracedRun:
             if last <= first:  # one moment has more
                 last = bisect_right(at, at[first])
             until_us = at[last - 1]
-        changes = [self.page_data.change(event) for event in range(first, last)]
-        return {
-            "from_us": from_us,
-            "until_us": max(from_us, until_us),
-            "changes": [change for change in changes if change is not None],
-        }
+        until_us = max(from_us, until_us)
+        told = [self.page_data.change(event) for event in range(first, last)]
+        changes = [change for change in told if change is not None]
+        said = self.happenings.between(from_us, until_us)
+        if said:  # each behind all else of its moment
+            changes = sorted(changes + said, key=itemgetter("at_us"))
+        return {"from_us": from_us, "until_us": until_us, "changes": changes}
 
     def next(self, after_us: int) -> int | None:
         """Return the next moment at which anything changes. O(log events)."""
@@ -171,6 +177,11 @@ class TracedRun:
         """Return the last moment before another at which anything changes. O(log events)."""
         index = bisect_left(self.timeline.at, before_us)
         return self.timeline.at[index - 1] if index else None
+
+    @cached_property
+    def happenings(self) -> Happenings:
+        """What happened, in lines for people."""
+        return Happenings(self.timeline, self.page_data)
 
     @cached_property
     def journeys(self) -> Journeys:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ def applied(state: State, changes: list[dict[str, Any]]) -> State:
     brokers = {one["id"]: one for one in state["brokers"]}
     for given in changes:
         change = json.loads(json.dumps(given))
+        if change["what"] == "said":
+            state["said"] = [*state["said"], change][-50:]
+            continue
         del change["at_us"]
         what = change.pop("what")
         if what == "parked":
@@ -119,6 +124,35 @@ def test_a_state_and_the_changes_after_it_are_the_later_state(run: TracedRun) ->
         later = applied(run.state(from_us), got["changes"])
         later["at_us"] = until_us
         assert in_order(later) == in_order(json.loads(json.dumps(run.state(until_us))))
+
+
+def test_what_happened_is_told_in_words(run: TracedRun) -> None:
+    told = run.happenings.between(0, run.end_us)
+    said = [(line["at_us"], line["text"]) for line in told]
+    assert said == sorted(said, key=itemgetter(0))
+    faults_and_brokers = [
+        one for one in said if re.match(r"fault|broker . (is dead|stands|lives|goes)", one[1])
+    ]
+    assert faults_and_brokers == [
+        (1_500_000, "fault 1: pause 0 for 0.9 s"),
+        (1_500_000, "broker 0 stands still"),
+        (2_000_000, "fault 2: pause 1 for 1.3 s"),
+        (2_000_000, "broker 1 stands still"),
+        (2_400_000, "fault 1 ended: pause 0 for 0.9 s"),
+        (2_400_000, "broker 0 goes on"),
+        (3_300_000, "fault 2 ended: pause 1 for 1.3 s"),
+        (3_300_000, "broker 1 goes on"),
+        (3_500_000, "broker 2 is dead"),
+        (3_500_000, "fault 3: kill 2 for 0.8 s"),
+        (4_300_000, "fault 3 ended: kill 2 for 0.8 s"),
+        (4_300_000, "broker 2 lives"),
+    ]
+    assert (4_300_000, "broker 0 leads events-2, epoch 1") in said
+    assert (4_300_000, "broker 2 left the ISR of events-0") in said
+    assert any(text == "broker 2 is back in the ISR of events-0" for _, text in said)
+    assert any(text == "group c is Stable, with 4 members" for _, text in said)
+    assert run.state(run.end_us)["said"] == told[-50:]
+    assert run.state(0)["said"] == []
 
 
 def test_a_limit_cuts_no_moment_in_two(run: TracedRun) -> None:

@@ -106,6 +106,7 @@ export class Model {
     this.transactions = state.transactions;
     this.faults = state.faults;
     this.unknown = new Set(state.unknown);
+    (state.said || []).forEach((line) => this.say(line.text, line.level, line.at_us));
     this.effects = [];
     this.version += 1;
   }
