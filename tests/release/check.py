@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.documents.documents import README, ROOT, python_of
-from tests.release.extras_alone import ALL, CLUSTER, Alone
+from tests.release.extras_alone import ALL, Alone
 
 _VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _QUICK_S = 10
@@ -203,8 +203,8 @@ def _try_alone(python: str, alone: Alone, source: Path, trace: Path, place: Path
             _faults.append(
                 f"{where}: wanted one line with {extra}: {took_s:.0f} s, {_said(words, ran)}"
             )
-    if alone.starts:
-        _start_and_stop(inside, where)
+    for words in alone.starts:
+        _start_and_stop(inside, [str(trace) if word == "TRACE" else word for word in words], where)
     size_mb = sum(path.stat().st_size for path in place.rglob("*") if path.is_file()) / 1e6
     said = "good" if len(_faults) == before else "WRONG"
     _tell(f"{where}: {size_mb:,.0f} MB, installed in {installed_s:.0f} s: {said}")
@@ -225,25 +225,25 @@ def _said(words: Sequence[str], ran: subprocess.CompletedProcess[str]) -> str:
     return f"purgatory {' '.join(words)} ended with {ran.returncode}: {end}"
 
 
-def _start_and_stop(inside: Path, where: str) -> None:
-    """Start a cluster, wait until it says what clients need, and end it as Ctrl-C does."""
+def _start_and_stop(inside: Path, words: Sequence[str], where: str) -> None:
+    """Start what serves, wait until it says where, and end it as Ctrl-C does."""
     with subprocess.Popen(
-        [inside.parent / "purgatory", *CLUSTER],
+        [inside.parent / "purgatory", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=tempfile.gettempdir(),
-    ) as cluster:
-        assert cluster.stdout is not None
+    ) as server:
+        assert server.stdout is not None
         said = ""
-        for line in cluster.stdout:
+        for line in server.stdout:
             said += line
-            if "control" in line:
+            if "http://" in line:
                 break
-        cluster.send_signal(signal.SIGINT)
-        said += cluster.communicate(timeout=60)[0]
-    if "control" not in said or "Traceback" in said:
-        _faults.append(f"{where}: purgatory cluster said: {said}")
+        server.send_signal(signal.SIGINT)
+        said += server.communicate(timeout=60)[0]
+    if "http://" not in said or "Traceback" in said:
+        _faults.append(f"{where}: purgatory {' '.join(words)} said: {said}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ WAITS = ("waits", "TRACE", "--engine", "duckdb")
 AUDIT = ("audit", "TRACE", "--engine", "duckdb")
 ANALYZE = ("analyze", "TRACE", "--engine", "duckdb", "--out", "OUT")
 SPARK_WAITS = ("waits", "TRACE", "--engine", "spark")
+VIEW = ("view", "TRACE", "--no-open", "--view-port", "0")
 CLUSTER = ("cluster", "--port", "0", "--control-port", "0")
 FAULT = ("fault", "--control", "http://127.0.0.1:9", "list")
 STREAM = ("stream", "--bootstrap", "127.0.0.1:9", "--out", "OUT")
@@ -27,13 +28,13 @@ class Alone:
         extra: its name; empty for the libraries without any.
         works: commands that end well there.
         wants: commands of other extras, each with the extra that it must name in one line.
-        starts: whether `purgatory cluster` starts there, and ends at Ctrl-C.
+        starts: commands that serve something there, say where, and end at Ctrl-C.
     """
 
     extra: str
     works: tuple[tuple[str, ...], ...] = ()
     wants: tuple[tuple[tuple[str, ...], str], ...] = ()
-    starts: bool = False
+    starts: tuple[tuple[str, ...], ...] = ()
 
 
 ALL = (
@@ -46,7 +47,7 @@ ALL = (
     Alone(
         "simulation",
         works=(SIMULATE, ("scenarios",), WHEEL),
-        wants=((WAITS, "[analysis]"), (CLUSTER, "[cluster]"), (CAPTURE, "[live]")),
+        wants=((WAITS, "[analysis]"), (VIEW, "[view]"), (CAPTURE, "[live]")),
     ),
     Alone(
         "analysis",
@@ -60,6 +61,7 @@ ALL = (
         wants=((STREAM, "[live]"), (WAITS, "[analysis]")),
     ),
     Alone("connect", works=(SPARK_WAITS,)),
-    Alone("cluster", works=(SIMULATE,), wants=((SPARK_WAITS, "[spark]"),), starts=True),
-    Alone("live", works=(SIMULATE, SPARK_WAITS), starts=True),
+    Alone("view", works=(SIMULATE,), wants=((CLUSTER, "[cluster]"),), starts=(VIEW,)),
+    Alone("cluster", works=(SIMULATE,), wants=((SPARK_WAITS, "[spark]"),), starts=(CLUSTER, VIEW)),
+    Alone("live", works=(SIMULATE, SPARK_WAITS), starts=(CLUSTER, VIEW)),
 )
