@@ -77,5 +77,5 @@ def opened(
 def told(page: Page, expression: str) -> Any:
     """The value of an expression; `model` is the page's model."""
     return page.evaluate(
-        f"() => {{ const {{ model, drawn }} = purgatoryView; return {expression}; }}"
+        f"() => {{ const {{ model, drawn, circled }} = purgatoryView; return {expression}; }}"
     )

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from purgatory.view.page_routes import add_page
 from purgatory.view.wheel_walks import add_wheel_walks
+from tests.view.own_loop import own_loop
 
 Json: TypeAlias = dict[str, Any]
 
@@ -410,27 +410,14 @@ def served(view: MadeView, token: str | None = None) -> Iterator[Server]:
 @contextmanager
 def running(app: web.Application) -> Iterator[str]:
     """Run an application on a free port in a thread of its own; yields its address."""
-    started = threading.Event()
-    address: list[str] = []
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
 
-    async def run() -> None:
+    @asynccontextmanager
+    async def listening() -> AsyncIterator[str]:
         runner = web.AppRunner(app, shutdown_timeout=0)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        address.append(f"http://127.0.0.1:{runner.addresses[0][1]}/")
-        started.set()
-        await stop.wait()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
         await runner.cleanup()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
-    thread.start()
-    try:
-        assert started.wait(30)
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        loop.close()
+    with own_loop(listening) as address:
+        yield address

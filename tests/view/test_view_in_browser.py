@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from purgatory.view.wheel_walk import walk
 from tests.view.chromium import chromium, opened, told, until
 from tests.view.made_view import MARKUP, MadeTrace, MadeView, Server, served
+from tests.view.shown_state import assert_shows, at
 from tests.view.taught_wheel import runs_of_listing
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -35,29 +35,6 @@ def trace() -> Iterator[Server]:
 def live() -> Iterator[Server]:
     with served(MadeView(300)) as server:
         yield server
-
-
-def in_order(state: dict[str, Any]) -> dict[str, Any]:
-    """A state whose lists have one order."""
-    for broker in state["brokers"]:
-        broker["purgatories"].sort(key=lambda one: one["name"])
-    state["operations"].sort()
-    state["topics"].sort(key=lambda one: one["name"])
-    return state
-
-
-def assert_shows(page: Page, state: dict[str, Any]) -> None:
-    """What the page holds is this state, and as many marks are drawn."""
-    assert in_order(told(page, "model.toState()")) == in_order(state)
-    parked = Counter(str(one[1]) for one in state["operations"])
-    expected = {str(broker["id"]): parked[str(broker["id"])] for broker in state["brokers"]}
-    assert told(page, "model.marks") == expected
-    until(lambda: told(page, "drawn") == expected)
-
-
-def at(page: Page) -> int:
-    """The moment that is shown."""
-    return int(told(page, "Math.floor(model.atUs)"))
 
 
 def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Server) -> None:

@@ -18,7 +18,7 @@ const WORDS_EVERY_MS = 250; // texts change slower than pictures: nobody reads f
 
 const model = new Model();
 const cards = new WheelCards(model);
-window.purgatoryView = { model, get drawn() { return cards.drawn; } };
+window.purgatoryView = { model, get drawn() { return cards.drawn; }, get circled() { return cards.circled; } };
 
 function note(text) {
   tell(byId("note"), text ?? "");
@@ -88,8 +88,10 @@ async function start() {
   const about = await aboutWhat();
   introduce(about);
   const isLive = about.mode === "live";
+  model.isTold = isLive;
   const journeys = new Journeys(model, isLive);
   const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), journeys];
+  byId("keys-of-time").hidden = isLive;
   if (isLive) {
     listenForKeys({});
     run(parts, () => {});

@@ -37,9 +37,8 @@ export class Faults {
     for (const { text, ask: body } of faults) {
       const name = body.broker === undefined ? "the cluster" : `broker ${body.broker}`;
       if (!places.has(name)) places.set(name, made("div", undefined, "row"));
-      places.get(name).append(button(text, () => this.#change("faults", {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
-      }, text)));
+      const press = { method: "POST", body: JSON.stringify(body) };
+      places.get(name).append(button(text, () => this.#change("faults", press, `Done: ${text}`)));
     }
     byId("press-list").replaceChildren(...[...places].map(([name, place], index) => {
       const folded = made("details");
@@ -49,10 +48,11 @@ export class Faults {
     }));
   }
 
-  async #change(path, options, text = "") {
+  async #change(path, options, done = "Healed.") {
     try {
-      await ask(path, {}, options);
-      tell(this.answer, options.method === "DELETE" ? "Healed." : `Done: ${text}`);
+      // JSON, even of nothing: pages of others can't send it, so servers take nothing else.
+      await ask(path, {}, { ...options, headers: { "Content-Type": "application/json" } });
+      tell(this.answer, done);
     } catch (error) {
       tell(this.answer, `Not done: ${error.message}`);
     }
@@ -82,7 +82,7 @@ export class Faults {
   #dead({ id }) {
     const line = made("li", undefined, "row");
     line.append(made("span", `broker ${id} is dead`));
-    line.append(button(`Revive broker ${id}`, () => this.#change(`brokers/${id}/revive`, { method: "POST" }, `broker ${id} was revived`)));
+    line.append(button(`Revive broker ${id}`, () => this.#change(`brokers/${id}/revive`, { method: "POST" }, `Done: broker ${id} was revived`)));
     return line;
   }
 }

@@ -9,6 +9,7 @@ import { duration } from "./units.js";
 const ROW = 34;
 const HEAD = 30;
 const EVERY_MS = 1000;
+const AFTER_FAILURE_MS = 10_000; // who does not know of journeys will hardly know of them soon
 
 const WORDS = {
   created: "the record is made",
@@ -34,8 +35,8 @@ export class Journeys {
     this.journeys = [];
     this.kept = null; // one that was asked for by its record stays
     this.askedAt = -Infinity;
+    this.everyMs = EVERY_MS;
     this.askedUs = null;
-    this.isUntold = false;
     this.choice.addEventListener("change", () => { this.kept = null; this.#draw(); });
     new ResizeObserver(() => this.#draw()).observe(this.place);
   }
@@ -43,18 +44,18 @@ export class Journeys {
   /** Fetch the latest journeys, at most once a second, and only where the moment is another. */
   async tell(nowMs) {
     const atUs = Math.floor(this.model.atUs);
-    if (this.isUntold) return;
-    if (atUs === this.askedUs || nowMs - this.askedAt < EVERY_MS || byId("journey-hold").checked) return;
+    if (atUs === this.askedUs || nowMs - this.askedAt < this.everyMs || byId("journey-hold").checked) return;
     this.askedAt = nowMs;
     this.askedUs = atUs;
     try {
       const asked = this.isLive ? { limit: 20 } : { at_us: atUs, limit: 20 };
       const { journeys } = await ask("view/journeys", asked);
+      this.everyMs = EVERY_MS;
       if (this.kept === null) this.#offer(journeys);
     } catch (error) {
-      // Who does not know of journeys will not know of them a second later.
-      this.isUntold = error.status === 404;
-      tell(this.note, this.isUntold ? "Not told here: a trace tells it." : `No journeys: ${error.message}`);
+      this.everyMs = AFTER_FAILURE_MS;
+      this.askedUs = null;
+      tell(this.note, `No journeys: ${error.message}`);
     }
   }
 

@@ -70,6 +70,9 @@ function operationOf([id, broker, purgatory, kind, keys, startUs, expiresMs, lev
   return { id, broker, purgatory, kind, keys, startUs, expiresMs, level, bucket, slot: 0 };
 }
 
+/** Whether a partition has a leader. */
+export const isLed = ({ leader }) => leader !== null && leader >= 0;
+
 const tupleOf = (one) => [
   one.id, one.broker, one.purgatory, one.kind, one.keys, one.startUs, one.expiresMs, one.level, one.bucket,
 ];
@@ -84,6 +87,7 @@ function replaced(list, is, one) {
 
 export class Model {
   constructor() {
+    this.isTold = false; // whether the server says itself what happened, as a cluster does
     this.framesPerSecond = 0;
     this.said = [];
     this.effects = [];
@@ -208,8 +212,10 @@ export class Model {
     if (!broker) return;
     const told = broker.purgatory(purgatory);
     told.outcomes[outcome] = (told.outcomes[outcome] ?? 0) + 1;
-    // One that was never parked was never pending.
-    if (outcome !== "immediate") told.pending = Math.max(0, told.pending - 1);
+    // One that is not known was never parked, unless it is among those that are left out of a sample.
+    const isLeftOut = !operation && this.unshown > 0 && outcome !== "immediate";
+    if (isLeftOut) this.unshown -= 1;
+    if (operation || isLeftOut) told.pending = Math.max(0, told.pending - 1);
   }
 
   partition(topic, number) {
@@ -218,7 +224,7 @@ export class Model {
     let found = told.partitions.find((one) => one.partition === number);
     if (!found) {
       found = {
-        partition: number, leader: null, leader_epoch: 0, replicas: [], isr: [], high_watermark: 0,
+        partition: number, leader: null, leader_epoch: 0, replicas: [], isr: [], high_watermark: null,
         log_end_offsets: {},
       };
       told.partitions.push(found);
@@ -231,9 +237,9 @@ export class Model {
 const APPLIED = {
   parked: (model, { operation }) => model.parked(operation),
   moved: (model, { id, level, bucket }) => model.moved(id, level, bucket),
-  clock(model, { broker, clock_ms, levels }) {
+  clock(model, { at_us, what, broker, ...told }) {
     const found = model.brokers.get(broker);
-    if (found) found.wheel = { ...found.wheel, clock_ms, levels };
+    if (found) found.wheel = { ...found.wheel, ...told };
   },
   settled(model, change) {
     model.settled(change);
@@ -264,12 +270,13 @@ const APPLIED = {
     if (!found) return;
     sayStanding(model, at_us, found, told);
     Object.assign(found, told);
+    if (!found.alive) found.wheel = null;
   },
   group(model, { at_us, what, ...group }) {
     const is = (one) => one.name === group.name;
     if (group.state === "Gone") model.groups = without(model.groups, is);
     else model.groups = replaced(model.groups, is, group);
-    model.say(`group ${group.name}: ${group.state}, generation ${group.generation}`, "info", at_us);
+    if (!model.isTold) model.say(`group ${group.name}: ${group.state}, generation ${group.generation}`, "info", at_us);
   },
   transaction(model, { at_us, what, ...transaction }) {
     const is = (one) => one.id === transaction.id;
@@ -278,12 +285,14 @@ const APPLIED = {
   },
   fault(model, { at_us, what, ...fault }) {
     model.faults = replaced(model.faults, (one) => one.number === fault.number, fault);
+    if (model.isTold) return;
     model.say(`fault ${fault.active ? "begins" : "has ended"}: ${fault.text}`, fault.active ? "warning" : "info", at_us);
   },
   said: (model, { at_us, text, level }) => model.say(text, level, at_us),
 };
 
 function sayStanding(model, atUs, broker, { alive, paused }) {
+  if (model.isTold) return;
   if (broker.alive !== alive) {
     model.say(`broker ${broker.id} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", atUs);
   }
@@ -299,9 +308,9 @@ function sayUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, o
 }
 
 function sayElected(model, atUs, name, known, { leader, isr }) {
-  if (known.replicas.length === 0) return; // it is new, and nothing was elected before
+  if (model.isTold || known.replicas.length === 0) return; // it is new, and nothing was elected before
   if (known.leader !== leader) {
-    model.say(`${name}: ${leader === null ? "no leader" : `broker ${leader} leads`}`, "warning", atUs);
+    model.say(`${name}: ${isLed({ leader }) ? `broker ${leader} leads` : "no leader"}`, "warning", atUs);
   }
   if (String(known.isr) !== String(isr)) model.say(`${name}: in sync ${isr.join(", ") || "nobody"}`, "info", atUs);
 }

@@ -1,6 +1,7 @@
 // Partitions: who leads, who is in sync, and how far each replica's log reaches.
 
 import { byId, made, tell } from "./elements.js";
+import { isLed } from "./model.js";
 import { number } from "./units.js";
 
 const LEAST_SPAN = 20; // records that a bar shows, if replicas are close to each other
@@ -58,11 +59,12 @@ class PartitionRow {
 
   tell(name, one) {
     tell(this.heading, name);
-    const leader = one.leader === null ? "no leader" : `broker ${one.leader} leads, epoch ${one.leader_epoch}`;
-    tell(this.about, `${leader}; high watermark ${number.format(one.high_watermark)}`);
+    const leader = isLed(one) ? `broker ${one.leader} leads, epoch ${one.leader_epoch}` : "no leader";
+    const watermark = one.high_watermark ?? 0; // nobody knows it where nobody leads
+    tell(this.about, `${leader}; high watermark ${one.high_watermark === null ? "unknown" : number.format(watermark)}`);
     const ends = one.replicas.map((id) => one.log_end_offsets[id] ?? 0);
-    const highest = Math.max(0, one.high_watermark, ...ends);
-    const lowest = Math.min(highest, one.high_watermark, ...ends);
+    const highest = Math.max(0, watermark, ...ends);
+    const lowest = Math.min(highest, watermark, ...ends);
     const span = Math.max(LEAST_SPAN, 1.5 * (highest - lowest));
     const from = Math.max(0, highest - span);
     while (this.replicas.children.length < one.replicas.length) this.replicas.append(replica());
@@ -93,6 +95,6 @@ function tellReplica(row, one, id, share) {
   const offset = one.log_end_offsets[id];
   // Styles are set through the object model, which the content security policy lets pass.
   bar.firstChild.style.width = `${Math.max(0, share(offset ?? 0))}%`;
-  bar.lastChild.style.left = `calc(${Math.max(0, share(one.high_watermark))}% - 3px)`;
+  bar.lastChild.style.left = `calc(${Math.max(0, share(one.high_watermark ?? 0))}% - 3px)`;
   tell(end, offset === undefined ? "-" : number.format(offset));
 }

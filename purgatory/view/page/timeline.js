@@ -4,8 +4,11 @@ import { button, byId, made, tell } from "./elements.js";
 import { ask } from "./requests.js";
 import { moment } from "./units.js";
 
+const STILL_LOOKING = "still looking"; // the server's words
 const SPEEDS = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100];
 const ADDRESS_EVERY_MS = 1000;
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 4000;
 
 export class Timeline {
   constructor(feed, journeys, about) {
@@ -101,14 +104,19 @@ export class Timeline {
     history.replaceState(null, "", `#at=${at}`);
   }
 
-  async #offerJumps() {
+  /** Offer the jumps, and ask again for as long as the server looks for one. */
+  async #offerJumps(pause = FIRST_PAUSE_MS, offered = "") {
     const place = byId("jumps");
+    let now;
     try {
       const { jumps } = await ask("view/jumps");
-      place.replaceChildren(...jumps.map((jump) => this.#jump(jump)));
+      now = JSON.stringify(jumps);
+      if (now !== offered) place.replaceChildren(...jumps.map((jump) => this.#jump(jump)));
+      if (!jumps.some((jump) => jump.why_not === STILL_LOOKING)) return;
     } catch (error) {
       place.replaceChildren(made("span", `No jumps: ${error.message}`, "faint"));
     }
+    setTimeout(() => this.#offerJumps(Math.min(LONGEST_PAUSE_MS, pause * 2), now), pause);
   }
 
   #jump({ name, at_us: at, text, why_not: whyNot }) {

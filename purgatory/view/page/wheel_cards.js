@@ -36,7 +36,9 @@ class WheelCard {
     this.heading = made("h3");
     this.about = made("span", "", "faint");
     this.canvas = made("canvas");
-    this.canvas.setAttribute("role", "img");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "slider");
+    this.canvas.setAttribute("aria-valuemin", 0);
     this.tip = made("div", "", "tip");
     this.tip.hidden = true;
     this.counts = wide(`Counts of broker ${id}`);
@@ -46,6 +48,7 @@ class WheelCard {
     this.#assemble();
     this.drawing = new WheelDrawing(this.canvas);
     this.chosenId = null;
+    this.walked = null; // the mark to which keys have led
     this.#listen();
   }
 
@@ -68,6 +71,31 @@ class WheelCard {
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.canvas.addEventListener("pointerdown", (event) => this.#point(event));
     this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.canvas.addEventListener("keydown", (event) => this.#walk(event));
+    this.canvas.addEventListener("blur", () => { this.tip.hidden = true; });
+  }
+
+  /** Go from mark to mark by keys, in the order in which they are due. O(marks log marks). */
+  #walk(event) {
+    const move = WALKS[event.key];
+    if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const marks = inOrder(this.broker);
+    // What was circled may have been answered: then the walk goes on from where it was due.
+    const at = this.walked === null ? -1 : marks.findIndex((one) => !isBefore(one, this.walked));
+    const isThere = at >= 0 && marks[at].id === this.walked.id;
+    const found = marks[move(at, marks.length, isThere)] ?? null;
+    if (found !== null || event.key === "Escape") this.#circle(found);
+  }
+
+  #circle(operation) {
+    this.walked = operation;
+    this.chosenId = operation?.id ?? null;
+    this.drawing.changed = true;
+    this.tip.hidden = operation === null || operation.x === undefined;
+    if (!this.tip.hidden) this.#showTip(operation, operation.x, operation.y);
+    this.tell();
   }
 
   get broker() {
@@ -77,12 +105,15 @@ class WheelCard {
   #point(event) {
     const found = this.drawing.at(this.broker, event.offsetX, event.offsetY);
     this.tip.hidden = found === null;
-    if (found === null) return;
-    tell(this.tip, described(found, this.model.atUs));
+    if (found !== null) this.#showTip(found, event.offsetX, event.offsetY);
+  }
+
+  #showTip(operation, x, y) {
+    tell(this.tip, described(operation, this.model.atUs));
     const half = this.canvas.clientWidth / 2;
-    this.tip.style.left = event.offsetX < half ? `${event.offsetX + 12}px` : "auto";
-    this.tip.style.right = event.offsetX < half ? "auto" : `${2 * half - event.offsetX + 12}px`;
-    this.tip.style.top = `${event.offsetY + 12}px`;
+    this.tip.style.left = x < half ? `${x + 12}px` : "auto";
+    this.tip.style.right = x < half ? "auto" : `${2 * half - x + 12}px`;
+    this.tip.style.top = `${y + 12}px`;
   }
 
   draw(nowMs, isNew) {
@@ -102,9 +133,19 @@ class WheelCard {
       "aria-label",
       `Timing wheel of broker ${broker.id}: ${counted(broker.marks, "mark")}. Pending: ${pending.join(", ") || "none"}.`,
     );
+    this.#tellWalk(broker);
     this.counts.replaceChildren(countsOf(broker));
     if (this.oldestDetails.open) this.#tellOldest(broker);
     if (this.levelDetails.open) this.levels.replaceChildren(levelsOf(broker));
+  }
+
+  #tellWalk(broker) {
+    const chosen = this.model.operations.get(this.chosenId);
+    const at = chosen ? inOrder(broker).indexOf(chosen) + 1 : 0;
+    this.canvas.setAttribute("aria-valuemax", broker.marks);
+    this.canvas.setAttribute("aria-valuenow", at);
+    this.canvas.setAttribute("aria-valuetext", chosen ? described(chosen, this.model.atUs) : "no mark is circled");
+    if (this.walked && !chosen) this.tip.hidden = true;
   }
 
   #tellOldest(broker) {
@@ -132,6 +173,28 @@ class WheelCard {
   }
 }
 
+/** Where a key leads: from the mark at an index, or before it where that one is gone, of so many. */
+const WALKS = {
+  ArrowRight: (at, count, isThere) => (isThere ? Math.min(at + 1, count - 1) : Math.max(at, 0)),
+  ArrowDown: (at, count, isThere) => WALKS.ArrowRight(at, count, isThere),
+  ArrowLeft: (at, count) => (at < 0 ? count - 1 : Math.max(at - 1, 0)),
+  ArrowUp: (at, count) => WALKS.ArrowLeft(at, count),
+  Home: () => 0,
+  End: (at, count) => count - 1,
+  Escape: () => -1,
+};
+
+const dueOf = (one) => one.expiresMs ?? Infinity;
+
+/** Whether one is due before another; of those due together the one that came first. */
+const isBefore = (one, other) => dueOf(one) < dueOf(other) || (dueOf(one) === dueOf(other) && one.id < other.id);
+
+/** The marks of a broker, the first one due first. O(marks log marks). */
+function inOrder(broker) {
+  const marks = [...broker.buckets.values()].flatMap(({ slots }) => slots.filter((one) => one !== null));
+  return marks.sort((one, other) => (isBefore(one, other) ? -1 : 1));
+}
+
 const isUsed = ({ pending, outcomes }) => pending > 0 || Object.values(outcomes).some((count) => count > 0);
 
 /** What its purgatories count; a broker has a dozen, of which those are left out that nobody came to. */
@@ -149,6 +212,7 @@ function countsOf(broker) {
 
 function levelsOf(broker) {
   const { wheel } = broker;
+  if (wheel === null) return made("p", "Nobody turns it.", "faint");
   const marks = new Map();
   broker.buckets.forEach(({ level, count }) => marks.set(level, (marks.get(level) ?? 0) + count));
   const rows = wheel.levels.map(({ level, tick_ms, covers_ms: [from, until] }) => [
@@ -186,6 +250,11 @@ export class WheelCards {
   /** Marks that were drawn on each broker's wheel in its last frame. */
   get drawn() {
     return Object.fromEntries([...this.cards].map(([id, card]) => [id, card.drawing.drawn]));
+  }
+
+  /** Which mark is circled on each broker's wheel, or null. */
+  get circled() {
+    return Object.fromEntries([...this.cards].map(([id, card]) => [id, card.chosenId]));
   }
 
   /** Another moment is shown: nothing moves there from here. */

@@ -111,11 +111,15 @@ export class WheelDrawing {
   }
 
   #paintLayer(broker) {
-    const forever = broker.buckets.get(0);
-    const { wheel } = broker;
     this.isStale = false;
-    this.geometry = new Geometry(this.side, wheel, forever !== undefined && forever.count > 0);
     this.#begin(this.layer);
+    const { wheel } = broker;
+    if (wheel === null) {
+      this.resting = 0; // of a dead broker nothing is known, and nothing waits there
+      return;
+    }
+    const forever = broker.buckets.get(0);
+    this.geometry = new Geometry(this.side, wheel, forever !== undefined && forever.count > 0);
     this.#rings(wheel);
     this.#marks(broker);
     this.#hands(wheel);
