@@ -88,7 +88,7 @@ async function start() {
   const about = await aboutWhat();
   introduce(about);
   const isLive = about.mode === "live";
-  model.isTold = isLive;
+  model.saysUnanswered = isLive;
   const journeys = new Journeys(model, isLive);
   const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), journeys];
   byId("keys-of-time").hidden = isLive;

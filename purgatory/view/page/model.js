@@ -70,9 +70,6 @@ function operationOf([id, broker, purgatory, kind, keys, startUs, expiresMs, lev
   return { id, broker, purgatory, kind, keys, startUs, expiresMs, level, bucket, slot: 0 };
 }
 
-/** Whether a partition has a leader. */
-export const isLed = ({ leader }) => leader !== null && leader >= 0;
-
 const tupleOf = (one) => [
   one.id, one.broker, one.purgatory, one.kind, one.keys, one.startUs, one.expiresMs, one.level, one.bucket,
 ];
@@ -87,7 +84,7 @@ function replaced(list, is, one) {
 
 export class Model {
   constructor() {
-    this.isTold = false; // whether the server says itself what happened, as a cluster does
+    this.saysUnanswered = false; // a cluster does not say what was not answered in time; a trace does
     this.framesPerSecond = 0;
     this.said = [];
     this.effects = [];
@@ -243,7 +240,7 @@ const APPLIED = {
   },
   settled(model, change) {
     model.settled(change);
-    if (change.outcome === "expired" || change.outcome === "failed") sayUnanswered(model, change);
+    if (model.saysUnanswered) sayUnanswered(model, change);
   },
   settled_many(model, { broker, purgatory, outcomes, pending }) {
     const found = model.brokers.get(broker)?.purgatory(purgatory);
@@ -259,16 +256,14 @@ const APPLIED = {
   high_watermark(model, { topic, partition, offset }) {
     model.partition(topic, partition).high_watermark = offset;
   },
-  partition(model, { at_us, topic, partition, internal, leader, leader_epoch, isr, replicas }) {
+  partition(model, { topic, partition, internal, leader, leader_epoch, isr, replicas }) {
     const known = model.partition(topic, partition);
     if (internal !== undefined) model.topics.get(topic).internal = internal;
-    sayElected(model, at_us, `${topic}-${partition}`, known, { leader, isr });
     Object.assign(known, { leader, leader_epoch, isr, replicas });
   },
   broker(model, { at_us, what, broker, ...told }) {
     const found = model.brokers.get(broker);
     if (!found) return;
-    sayStanding(model, at_us, found, told);
     Object.assign(found, told);
     if (!found.alive) found.wheel = null;
   },
@@ -276,7 +271,6 @@ const APPLIED = {
     const is = (one) => one.name === group.name;
     if (group.state === "Gone") model.groups = without(model.groups, is);
     else model.groups = replaced(model.groups, is, group);
-    if (!model.isTold) model.say(`group ${group.name}: ${group.state}, generation ${group.generation}`, "info", at_us);
   },
   transaction(model, { at_us, what, ...transaction }) {
     const is = (one) => one.id === transaction.id;
@@ -285,32 +279,14 @@ const APPLIED = {
   },
   fault(model, { at_us, what, ...fault }) {
     model.faults = replaced(model.faults, (one) => one.number === fault.number, fault);
-    if (model.isTold) return;
-    model.say(`fault ${fault.active ? "begins" : "has ended"}: ${fault.text}`, fault.active ? "warning" : "info", at_us);
   },
   said: (model, { at_us, text, level }) => model.say(text, level, at_us),
 };
 
-function sayStanding(model, atUs, broker, { alive, paused }) {
-  if (model.isTold) return;
-  if (broker.alive !== alive) {
-    model.say(`broker ${broker.id} ${alive ? "came back" : "died"}`, alive ? "info" : "warning", atUs);
-  }
-  if (paused !== undefined && paused !== broker.paused) {
-    model.say(`broker ${broker.id} ${paused ? "stands still" : "goes on"}`, paused ? "warning" : "info", atUs);
-  }
-}
-
 function sayUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, outcome }) {
+  // A fetch that expires is answered with what there is: nothing is amiss.
+  if (outcome !== "failed" && (outcome !== "expired" || purgatory !== "Produce")) return;
   const on = keys && keys.length ? ` on ${keys[0]}` : "";
   const ms = Number.isFinite(wait_us) ? ` after ${(wait_us / 1000).toFixed(1)} ms` : "";
-  model.say(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "info", at_us);
-}
-
-function sayElected(model, atUs, name, known, { leader, isr }) {
-  if (model.isTold || known.replicas.length === 0) return; // it is new, and nothing was elected before
-  if (known.leader !== leader) {
-    model.say(`${name}: ${isLed({ leader }) ? `broker ${leader} leads` : "no leader"}`, "warning", atUs);
-  }
-  if (String(known.isr) !== String(isr)) model.say(`${name}: in sync ${isr.join(", ") || "nobody"}`, "info", atUs);
+  model.say(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "warning", at_us);
 }

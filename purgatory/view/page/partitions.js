@@ -1,7 +1,6 @@
 // Partitions: who leads, who is in sync, and how far each replica's log reaches.
 
 import { byId, made, tell } from "./elements.js";
-import { isLed } from "./model.js";
 import { number } from "./units.js";
 
 const LEAST_SPAN = 20; // records that a bar shows, if replicas are close to each other
@@ -59,7 +58,7 @@ class PartitionRow {
 
   tell(name, one) {
     tell(this.heading, name);
-    const leader = isLed(one) ? `broker ${one.leader} leads, epoch ${one.leader_epoch}` : "no leader";
+    const leader = one.leader !== null && one.leader >= 0 ? `broker ${one.leader} leads, epoch ${one.leader_epoch}` : "no leader";
     const watermark = one.high_watermark ?? 0; // nobody knows it where nobody leads
     tell(this.about, `${leader}; high watermark ${one.high_watermark === null ? "unknown" : number.format(watermark)}`);
     const ends = one.replicas.map((id) => one.log_end_offsets[id] ?? 0);
