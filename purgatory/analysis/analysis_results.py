@@ -18,7 +18,7 @@ from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.result_folder import REPORT, write_table
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.run_times import SPANS, span_rows
-from purgatory.analysis.uris.places import Uri
+from purgatory.analysis.uris.places import Place, Uri
 from purgatory.analysis.uris.uri_folder import OutputFolder
 
 if TYPE_CHECKING:
@@ -111,7 +111,11 @@ def window_us(run: Row) -> int:
 
 
 def write_report(
-    results: Results, folder: OutputFolder, notes: Sequence[str], quarantine: Sequence[Row]
+    results: Results,
+    folder: OutputFolder,
+    notes: Sequence[str],
+    quarantine: Sequence[Row],
+    roots: Sequence[Place] = (),
 ) -> Analysis:
     """Write the table `runs` and the page into a folder.
 
@@ -120,11 +124,13 @@ def write_report(
         folder: where to.
         notes: sections to stand before those of the runs, as HTML.
         quarantine: what was left out, by table and reason.
+        roots: the folders that were given, as the runs in two of them are compared.
     """
     write_table(_table_of(results.runs), folder / "runs")
     report = folder / REPORT
     assert not isinstance(report, TaskOutput), "a page needs a folder"
-    report.write_text(report_page(results, notes, has_tables=True), encoding="utf-8")
+    shown = report_page(results, notes, roots=[str(root) for root in roots], has_tables=True)
+    report.write_text(shown, encoding="utf-8")
     return Analysis(
         results.runs, results.waits, report, results.latencies, results.audit, quarantine
     )

@@ -66,6 +66,7 @@ def tell_analysis(
             refused=run.found.refused,
             strict=run.strict,
             notes=notes,
+            roots=roots,
         )
 
 
@@ -77,6 +78,7 @@ def write_results(
     refused: Sequence[Refused] = (),
     strict: bool = False,
     notes: Sequence[str] = (),
+    roots: Sequence[Place] = (),
 ) -> Analysis:
     """Compute everything with an open session, and write it into a folder that exists.
 
@@ -86,6 +88,7 @@ def write_results(
         folder: where to.
         strict: stop at a bad row or file.
         notes: sections to stand in the report before those of the runs, as HTML.
+        roots: the folders that were given, as the runs in two of them are compared.
 
     Raises:
         TraceError: strict, and a row or file is bad.
@@ -117,7 +120,7 @@ def write_results(
         witnesses=witnesses.filter(of_plotted).to_pylist(),
         **_write_drawn(operations, plotted, folder),
     )
-    return write_report(results, folder, notes, check.counts())
+    return write_report(results, folder, notes, check.counts(), roots)
 
 
 def _write_drawn(

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
+from purgatory.analysis.confidence import t_quantile
 from purgatory.sweeps.axes import Axis, text
-from purgatory.sweeps.confidence import t_quantile
 from purgatory.sweeps.surfaces import level
 from purgatory.sweeps.sweep_file import Question
 from purgatory.sweeps.sweep_plan import Plan

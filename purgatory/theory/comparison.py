@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from purgatory.analysis.confidence import t_quantile
 from purgatory.simulation import Simulation, with_overrides
-from purgatory.sweeps.confidence import t_quantile
 from purgatory.theory.experiments import EXPERIMENTS, Experiment
 from purgatory.theory.kept_run import run
 

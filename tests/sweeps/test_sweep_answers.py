@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from purgatory.analysis.confidence import t_quantile
 from purgatory.sweeps.answers import Answer, answers
 from purgatory.sweeps.axes import MOST_LEVELS
-from purgatory.sweeps.confidence import t_quantile
 from purgatory.sweeps.surfaces import SURFACES_DDL, surfaces
 from purgatory.sweeps.sweep_plan import Plan, load_plan
 from tests.sweeps.sweeping import grid_plan, write_sweep

@@ -90,7 +90,7 @@ def tell_analysis(
             witnesses=_told(run, "witnesses", WITNESSES_ORDER, _OF_PLOTTED),
             **_told_of_plotted(run),
         )
-        return write_report(results, run.folder, notes, run.read.counts())
+        return write_report(results, run.folder, notes, run.read.counts(), roots)
 
 
 def _good(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int]]:

@@ -10,9 +10,11 @@ from functools import partial
 from html import escape
 
 from purgatory.analysis.reports.audit_report import verdict_of
+from purgatory.analysis.reports.comparison_section import comparison_section
 from purgatory.analysis.reports.page import Column, page, section, table
 from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.reports.report_results import Results
+from purgatory.analysis.reports.run_groups import two_groups
 from purgatory.analysis.reports.run_report import (
     MOST_PLOTTED_RUNS,
     operations_of,
@@ -23,18 +25,25 @@ from purgatory.analysis.result_rows import Row, grouped
 _MOST_UNFOLDED = 1
 
 
-def report_page(results: Results, notes: Sequence[str] = (), *, has_tables: bool = False) -> str:
+def report_page(
+    results: Results,
+    notes: Sequence[str] = (),
+    *,
+    roots: Sequence[str] = (),
+    has_tables: bool = False,
+) -> str:
     """The whole page, as text.
 
     Args:
         results: what it shows.
         notes: sections to stand before those of the runs, as HTML.
+        roots: the folders that were given, as the runs in two of them are compared.
         has_tables: whether the tables are in folders beside the page, for links to them.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
     of_runs = results.by_run()
-    parts = [_heading(title, results), *notes]
+    parts = [_heading(title, results), _compared(runs, roots, of_runs), *notes]
     if len(runs) != 1:
         parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
     for number, run in enumerate(runs):
@@ -44,6 +53,11 @@ def report_page(results: Results, notes: Sequence[str] = (), *, has_tables: bool
         part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, has_tables=has_tables)
         parts.append(run_report(part, of_runs[run_id], is_folded=len(runs) > _MOST_UNFOLDED))
     return page(f"What happened in {title}", parts)
+
+
+def _compared(runs: Sequence[Row], roots: Sequence[str], of_runs: Mapping[str, Results]) -> str:
+    groups = two_groups(runs, roots)
+    return comparison_section(PagePart(len(runs)), groups, of_runs) if groups else ""
 
 
 def _heading(title: str, results: Results) -> str:

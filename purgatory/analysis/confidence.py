@@ -1,12 +1,40 @@
-"""How sure the mean of a few seeds is: Student's t, computed exactly."""
+"""How sure the mean of a few runs is, and the difference of two: Student's t, computed exactly."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, variance
 
 _EXACT_UP_TO = 100
+
+
+def welch_half_width(
+    first: Sequence[float], second: Sequence[float], confidence: float
+) -> float | None:
+    """Half of the interval of confidence around the difference of two means (Welch).
+
+    The degrees of freedom are rounded down, so the interval is at least as wide as it must be.
+
+    Args:
+        first, second: a value of each run.
+        confidence: between 0 and 1.
+
+    Returns:
+        None where nothing tells how much other runs would differ: with one run of a kind, or if
+        all of each kind have the same value.
+    """
+    if min(len(first), len(second)) < 2:
+        return None
+    errors = [variance(values) / len(values) for values in (first, second)]
+    if not any(errors):
+        return None
+    spread = sum(
+        error**2 / (len(values) - 1) for error, values in zip(errors, (first, second), strict=True)
+    )
+    freedom = max(1, math.floor(sum(errors) ** 2 / spread)) if spread else 1
+    return t_quantile((1 + confidence) / 2, freedom) * math.sqrt(sum(errors))
 
 
 @lru_cache(maxsize=1024)
