@@ -94,7 +94,10 @@ def _page(audited: AuditedTraces) -> Results:
 
 
 def _violations(rows: Sequence[Row]) -> int:
-    return sum(row["count"] for row in rows if row["verdict"] == "violation")
+    """How many cases are violations, each counted once."""
+    from purgatory.analysis.reports.cases_once import cases_once
+
+    return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
 
 
 def _print(audited: AuditedTraces, out: str | None) -> None:

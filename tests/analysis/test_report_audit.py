@@ -55,6 +55,16 @@ def test_the_worst_verdict_is_told_with_its_anomalies() -> None:
     assert verdict_line(audit) == "violation: retry reorder 1,201"
 
 
+def test_a_case_of_two_anomalies_is_counted_once() -> None:
+    audit = [
+        _row("duplicate", "permitted", 40, "idempotence=false"),
+        _row("lost_ack_duplicate", "permitted", 38, "idempotence=false"),
+    ]
+    permitted = "permitted: duplicate 40 (38 after a lost answer) (idempotence=false)"
+    assert verdict_line(audit) == permitted
+    assert verdict_line(audit[1:]) == "permitted: lost ack duplicate 38 (idempotence=false)"
+
+
 def test_what_permits_or_is_not_known_is_named_once() -> None:
     unknown = "configuration unknown: "
     audit = [

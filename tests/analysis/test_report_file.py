@@ -81,10 +81,13 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
     assert "waits" not in "".join(_said(page))
 
 
-def test_the_page_is_there_where_a_violation_ends_the_command(traces: Path, tmp_path: Path) -> None:
+def test_the_page_is_there_where_a_violation_ends_the_command(
+    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "audit.html"
     options = ["--engine", "duckdb", "--expect", "once", "--report", str(page)]
     assert main(["audit", str(traces / "slow-follower"), *options]) == 1
+    assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
         "40 records are stored more than once, sent again after an answer that did not come. That "
         "breaks what was promised (once expected, in spite of idempotence=false)."

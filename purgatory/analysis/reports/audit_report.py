@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from purgatory.analysis.reports.cases_once import AFTER_LOST, DUPLICATE, cases_once
 from purgatory.analysis.reports.page import Column, figure, table
 from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.reports.row_links import row_links
@@ -20,7 +21,6 @@ from purgatory.analysis.result_rows import Row, grouped, milliseconds
 MOST_DRAWN_WITNESSES = 4
 """How many witnesses of a run are drawn; the table `witnesses` has the rest."""
 
-_DUPLICATE, _AFTER_LOST = "duplicate", "lost_ack_duplicate"
 _UNKNOWN = "configuration unknown: "
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
@@ -40,10 +40,9 @@ def verdict_line(audit: Sequence[Row]) -> str:
     verdict = verdict_of(audit)
     if verdict == "none":
         return "no anomaly of order or duplicates was found"
-    named = ", ".join(
-        f"{_words(name)} {count:,}" for name, count in counted(audit, verdict).items()
-    )
-    settings = [row["setting"] for row in audit if row["verdict"] == verdict and row["count"]]
+    found = [row for row in cases_once(audit) if row["verdict"] == verdict and row["count"]]
+    named = ", ".join(_counted(name, rows) for name, rows in grouped(found, "anomaly").items())
+    settings = [row["setting"] for row in found]
     because = "" if verdict == "violation" else _settings(settings)
     return f"{verdict}: {named}{because}"
 
@@ -62,13 +61,9 @@ def _settings(settings: Sequence[str | None]) -> str:
     return f" ({'; '.join(said)})" if said else ""
 
 
-def counted(audit: Sequence[Row], verdict: str) -> dict[str, int]:
-    """How many cases of each anomaly have a verdict, of those that have any, in their order."""
-    counts: dict[str, int] = {}
-    for row in audit:
-        if row["verdict"] == verdict and row["count"]:
-            counts[row["anomaly"]] = counts.get(row["anomaly"], 0) + row["count"]
-    return counts
+def _counted(anomaly: str, rows: Sequence[Row]) -> str:
+    count, after = (sum(row.get(name, 0) for row in rows) for name in ("count", "after_lost"))
+    return f"{_words(anomaly)} {count:,}" + (f" ({after:,} after a lost answer)" if after else "")
 
 
 def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]) -> str:
@@ -90,7 +85,7 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
         f"{escape(_promises(verdict))}</p>",
     ]
     if shown:
-        parts.append(table("What was found, and how it is judged.", _columns(), _once(shown)))
+        parts.append(table("What was found, and how it is judged.", _columns(), cases_once(shown)))
     if absent:
         parts.append(f'<p class="note">Looked for and not found: {escape(", ".join(absent))}.</p>')
     parts.append(row_links(part, "audit", audit))
@@ -98,24 +93,6 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
         parts += _witnesses(part.number, witnesses)
     parts.append(row_links(part, "witnesses", witnesses))
     return "".join([*parts, "</section>"])
-
-
-def _once(shown: Sequence[Row]) -> list[Row]:
-    """The rows of a table in which no case comes twice: a duplicate of a lost answer is one."""
-    named = ("group", "verdict", "setting")
-    found = {tuple(row[name] for name in named) for row in shown if row["anomaly"] == _DUPLICATE}
-    after = {
-        tuple(row[name] for name in named): row["count"]
-        for row in shown
-        if row["anomaly"] == _AFTER_LOST
-    }
-    return [
-        {**row, "after_lost": after.get(tuple(row[name] for name in named), 0)}
-        if row["anomaly"] == _DUPLICATE
-        else row
-        for row in shown
-        if row["anomaly"] != _AFTER_LOST or tuple(row[name] for name in named) not in found
-    ]
 
 
 def _anomaly(row: Row) -> str:
@@ -197,8 +174,8 @@ def _chosen(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
 
 def _named(cases: Sequence[Row]) -> Sequence[Row]:
     """What a case is called after: a duplicate is that of a lost answer too, or is not."""
-    if any(one["anomaly"] == _DUPLICATE for one in cases):
-        return [one for one in cases if one["anomaly"] != _AFTER_LOST]
+    if any(one["anomaly"] == DUPLICATE for one in cases):
+        return [one for one in cases if one["anomaly"] != AFTER_LOST]
     return cases
 
 
