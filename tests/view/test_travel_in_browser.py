@@ -5,10 +5,8 @@ The run is a simulation whose brokers stand still and die, with groups and trans
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.view.traced_run import TracedRun
-from purgatory.view.travel_server import TravelServer
 from tests.view.chromium import chromium, opened, told, until
 from tests.view.own_loop import own_loop
+from tests.view.picture import traveling
 from tests.view.shown_state import assert_shows, at
 from tests.view.test_rebuilt_state import PAUSES
 
@@ -58,20 +56,8 @@ def travel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Travel]:
     Simulation(parse_scenario(text, "pauses", Path()), trace_folder=folder).run()
     run = TracedRun(folder)
 
-    @asynccontextmanager
-    async def serve() -> AsyncIterator[Travel]:
-        server = TravelServer(run)
-        await server.start()
-        try:
-            yield Travel(run, server.url)
-        finally:
-            # What looks for jumps is to be over before the process is: it is a thread in an engine.
-            while "still looking" in [jump["why_not"] for jump in server._jumps.known()]:
-                await asyncio.sleep(0.05)
-            await server.stop()
-
-    with own_loop(serve) as served:
-        yield served
+    with own_loop(lambda: traveling(run)) as address:
+        yield Travel(run, address)
 
 
 @pytest.fixture(scope="module")

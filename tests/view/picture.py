@@ -1,0 +1,56 @@
+"""Takes the picture of the view that docs/view.md shows: a simulation in which a follower stalls.
+
+python -m tests.view.picture docs/view.png
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from purgatory.simulation import Simulation, load_scenario
+from purgatory.view.traced_run import TracedRun
+from purgatory.view.travel_server import TravelServer
+from tests.view.chromium import chromium, opened, until
+from tests.view.own_loop import own_loop
+from tests.view.shown_state import at
+
+MOMENT_US = 6_500_000
+WIDTH, HEIGHT = 1_280, 890
+
+
+@asynccontextmanager
+async def traveling(run: TracedRun) -> AsyncIterator[str]:
+    """Serve a traced run; yields the address."""
+    server = TravelServer(run)
+    await server.start()
+    try:
+        yield server.url
+    finally:
+        # What looks for jumps is to be over before the process is: it is a thread in an engine.
+        while "still looking" in [jump["why_not"] for jump in server._jumps.known()]:
+            await asyncio.sleep(0.05)
+        await server.stop()
+
+
+def take(picture: Path) -> None:
+    """Simulate, open the page at a moment, and write what it shows."""
+    with TemporaryDirectory() as folder:
+        Simulation(load_scenario("slow-follower"), trace_folder=Path(folder) / "trace").run()
+        run = TracedRun(Path(folder) / "trace")
+        with (
+            own_loop(lambda: traveling(run)) as address,
+            chromium() as browser,
+            opened(browser, f"{address}#at={MOMENT_US}", width=WIDTH, motion="reduce") as page,
+        ):
+            until(lambda: at(page) == MOMENT_US)
+            page.wait_for_timeout(1_000)  # words follow within a quarter of a second
+            page.screenshot(path=picture, clip={"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT})
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]))
