@@ -12,7 +12,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from purgatory.analysis.reports.page import figure, page
+from purgatory.analysis.reports.opening import opening
+from purgatory.analysis.reports.page import figure, page, section
+from purgatory.analysis.reports.page_part import PagePart
+from purgatory.analysis.reports.row_links import row_links
+from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.result_rows import Row, grouped
 from purgatory.sweeps.axes import text
 
@@ -23,6 +27,7 @@ _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
 _MOST_CELL_TEXTS = 200
 _MOST_ON_EVEN_SCALE = 50
 _ROW_PX = 34
+_PART = PagePart(0)
 
 
 def sweep_page(
@@ -58,11 +63,15 @@ def sweep_sections(
         surfaces, answers, failures: as of `sweep_page`.
         failed: how many scenarios failed in all.
     """
-    parts = [_answers(answers)] if answers else []
-    parts += [_surface(number, rows) for number, rows in grouped(surfaces, "surface").items()]
+    by_number = grouped(surfaces, "surface")
+    parts = [_surface(number, rows) for number, rows in by_number.items()]
     if failed:
         parts.append(_failures(failures, failed))
-    return "\n".join(parts)
+    below = "\n".join(parts)
+    said = [_answer(answer, by_number) for answer in answers]
+    if failed:
+        said.insert(0, Said(_failed(failed), Severity.INCOMPLETE, "failures"))
+    return f"{section('Answers', opening(_PART, said, below))}\n{below}"
 
 
 def surface_plot(rows: Sequence[Row]) -> Figure:
@@ -213,9 +222,18 @@ def _about(head: Mapping[str, Any]) -> str:
     )
 
 
-def _answers(answers: Sequence[Mapping[str, Any]]) -> str:
-    items = "\n".join(f"<li>{escape(answer['words'])}</li>" for answer in answers)
-    return f"<section><h3>Answers</h3><ul>{items}</ul></section>"
+def _answer(answer: Mapping[str, Any], surfaces: Mapping[int, Sequence[Row]]) -> Said:
+    """An answer, with the first surface that shows its measure by the setting asked for."""
+    question = answer["question"]
+    shown = [
+        number
+        for number, (row, *_) in surfaces.items()
+        if row["measure"] == question["measure"]
+        and question["find"] in (row["x_setting"], row["y_setting"])
+    ]
+    doubtful = Severity.DOUBT if answer["value"] is not None else Severity.NOTE
+    severity = doubtful if answer["confirmed"] is None else Severity.FINE
+    return Said(answer["words"], severity, f"surface-{shown[0] if shown else None}")
 
 
 def _surface(number: int, rows: Sequence[Row]) -> str:
@@ -228,7 +246,9 @@ def _surface(number: int, rows: Sequence[Row]) -> str:
     plot = ""
     if any(row["mean"] is not None for row in rows):
         plot = figure(f"surface-{number}", surface_plot(rows), title, caption)
-    return f"<section><h3>{escape(title)}</h3>{plot}{_surface_table(title, rows)}</section>"
+    name = f"surface-{number}"
+    rows_of = row_links(_PART, name, rows)
+    return section(title, plot, _surface_table(title, rows), rows_of, anchor=_PART.anchor(name))
 
 
 def _surface_table(title: str, rows: Sequence[Row]) -> str:
@@ -255,12 +275,15 @@ def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
         [[one["settings"], str(one["seed"]), one["error"]] for one in failures],
         numbers_from=3,
     )
-    scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
-    left = "is" if failed == 1 else "are"
     return (
-        '<section class="warning" role="note"><h3>Failed</h3>'
-        f"<p>{scenarios} failed and {left} in no mean.{more}</p>{table}</section>"
+        f'<section class="warning" role="note" id="{_PART.anchor("failures")}"><h3>Failed</h3>'
+        f"<p>{_failed(failed)}{more}</p>{table}</section>"
     )
+
+
+def _failed(failed: int) -> str:
+    scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+    return f"{scenarios} failed and {'is' if failed == 1 else 'are'} in no mean."
 
 
 def _table(

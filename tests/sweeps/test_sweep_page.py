@@ -50,6 +50,37 @@ def surface(
     ]
 
 
+def answer(words: str, value: str | None = "400", confirmed: str | None = "400") -> dict[str, Any]:
+    """As `Answer.plain` gives it, as far as a page shows it."""
+    question = {"measure": "produce_expiry_ratio", "find": "producers[orders].timeout_ms"}
+    return {"question": question, "words": words, "value": value, "confirmed": confirmed}
+
+
+def test_the_sections_open_with_the_answers_and_what_failed_linked_to_their_rows() -> None:
+    rows = [dict(row, measure="produces") for row in surface([[5.0]])]
+    rows += surface([[0.1, 0.2]], number=1)
+    answers = [answer("400 is it."), answer("So is 200.", "200", None), answer("None.", None, None)]
+    page = sweep_sections(rows, answers, failed=2)
+    said = re.findall(r'<li><span class="mark([^"]*)">(\w+)</span> (.*?) <span', page)
+    assert said == [
+        (" broken", "incomplete", "2 scenarios failed and are in no mean."),
+        ("", "fine", "400 is it."),
+        ("", "unclear", "So is 200."),
+        ("", "note", "None."),
+    ]
+    assert page.index("So is 200.") < page.index("produces by")
+    links = re.findall(r'<a href="#([^"]*)" aria-label="(\w+): 400', page)
+    assert links == [("surface-1-of-0", "plot"), ("rows-of-surface-1-0", "rows")]
+    for place, _ in links:
+        assert page.count(f'id="{place}"') == 1
+    assert page.count('href="data:text/csv;base64,') == 2
+
+
+def test_an_answer_that_no_surface_shows_is_linked_to_none() -> None:
+    rows = [dict(row, measure="produces") for row in surface([[5.0]])]
+    assert 'href="#' not in sweep_sections(rows, [answer("400 is it.")])
+
+
 def test_a_heat_map_has_a_cell_for_each_pair_of_values() -> None:
     figure = surface_plot(surface([[0.1, 0.2, 0.3], [0.4, None, 0.5]]))
     (data,) = figure["data"]
@@ -96,7 +127,7 @@ def test_text_of_others_is_never_markup() -> None:
     for row in rows:
         row["x"] = EVIL
     failures = [{"settings": EVIL, "seed": 1, "error": EVIL}]
-    page = sweep_page(HEAD | {"description": EVIL}, rows, [{"words": EVIL}], failures)
+    page = sweep_page(HEAD | {"description": EVIL}, rows, [answer(EVIL)], failures)
     assert "<script>document" not in page and "<img" not in page.split("<main>")[1]
 
 
@@ -116,7 +147,7 @@ def test_a_browser_draws_the_page_alone(
     words = "400 is the smallest producers[orders].timeout_ms with produce_expiry_ratio below 0.1."
     failures = [{"settings": "topic.partitions = 1", "seed": 3, "error": "a" * 300}]
     page = tmp_path / "sweep.html"
-    page.write_text(sweep_page(HEAD, rows, [{"words": words}], failures), encoding="utf-8")
+    page.write_text(sweep_page(HEAD, rows, [answer(words)], failures), encoding="utf-8")
     browser.console.clear()
     browser.requests.clear()
     browser.open(page, width=width, dark=dark)
