@@ -257,6 +257,7 @@ class Server:
         self.address = ""
         self.drops = 0
         self.connections = 0
+        self.tells_journeys = True
 
     @property
     def is_live(self) -> bool:
@@ -362,6 +363,8 @@ class Server:
         return web.json_response({"jumps": [longest | {"why_not": None}, anomaly | why]})
 
     async def journeys(self, request: web.Request) -> web.Response:
+        if not self.tells_journeys:
+            return web.json_response({"error": "nobody looked"}, status=404)
         at_us = int(request.query.get("at_us", self.view.now_ms * 1000))
         return web.json_response({"journeys": [journey(n, at_us - 5_000) for n in (17, 16)]})
 

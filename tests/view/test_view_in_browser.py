@@ -102,6 +102,16 @@ def test_faults_are_pressed_and_healed_with_the_token(browser: Browser) -> None:
             expect(page.locator("#mode")).to_have_text("live")
 
 
+def test_journeys_that_were_not_there_are_asked_for_again(browser: Browser, live: Server) -> None:
+    live.tells_journeys = False
+    with opened(browser, live.address, expected_errors=("404",)) as page:
+        note = page.locator("#journey-note")
+        expect(note).to_have_text("No journeys: nobody looked", timeout=60_000)
+        live.tells_journeys = True
+        expect(note).to_be_empty(timeout=60_000)
+        expect(page.locator("#journey-drawing svg")).to_be_visible()
+
+
 def test_all_controls_of_a_trace_lead_to_the_state_of_their_moment(
     browser: Browser, trace: Server
 ) -> None:
