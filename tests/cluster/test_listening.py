@@ -56,10 +56,22 @@ def test_a_broker_can_be_killed_at_each_step_of_its_start(steps: int) -> None:
     asyncio.run(main())
 
 
-def test_a_cluster_that_could_not_start_keeps_no_port() -> None:
-    with socket.socket() as taken:
+def _taken_behind_a_free_one() -> socket.socket:
+    """Listen on some port such that nobody has the port before it."""
+    while True:
+        taken = socket.socket()
         taken.bind(("127.0.0.1", 0))
         taken.listen()
+        try:
+            _bind(("127.0.0.1", taken.getsockname()[1] - 1), reuse=1)
+        except OSError:
+            taken.close()  # another program on this machine has it
+        else:
+            return taken
+
+
+def test_a_cluster_that_could_not_start_keeps_no_port() -> None:
+    with _taken_behind_a_free_one() as taken:
         port = taken.getsockname()[1] - 1
         with pytest.raises(ClusterError, match=f"broker 2 can't listen on 127.0.0.1:{port + 1}"):
             ThreadedCluster(ClusterConfig(brokers=2, first_port=port)).start()
