@@ -18,6 +18,8 @@ from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.run_groups import two_groups
 from purgatory.analysis.result_rows import Row
 from purgatory.cli.main import main
+from tests.analysis.browsing import headless_browser
+from tests.analysis.test_report_page import CUT_OFF
 
 
 def _run(scenario: str, seed: int, complete: bool = True) -> Row:
@@ -176,3 +178,14 @@ def test_two_runs_alone_tell_nothing_of_chance(traces: Path, tmp_path: Path) -> 
     said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
     assert said[0].startswith("Whether a difference is more than chance nobody can tell from 1 run")
     assert not [one for one in said if "which is" in one]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_comparison_fits_any_screen(traces: Path, tmp_path: Path) -> None:
+    _compared(traces, tmp_path / "out", "one", "other")
+    with headless_browser(tmp_path / "profile") as browser:
+        for width in (390, 1280):
+            browser.open(tmp_path / "out" / "report.html", width=width)
+            assert browser.evaluate("document.documentElement.scrollWidth") == width
+            assert browser.evaluate(CUT_OFF) == []
