@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import termios
 import time
@@ -84,23 +85,47 @@ def _keys() -> Iterator[Callable[[float | None], str | None]]:
         return
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
+    with _noticed_signals() as signals:
+        try:
+            tty.setcbreak(terminal)
+            yield lambda timeout_s: _pressed(terminal, signals, timeout_s)
+        finally:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _noticed_signals() -> Iterator[int]:
+    """Return a file that can be read when a signal came.
+
+    A Ctrl-C that comes after Python last looked for one and before it waits for a key interrupts
+    no waiting: without this file it would count only after the next key.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        tty.setcbreak(terminal)
-        yield lambda timeout_s: _pressed(terminal, timeout_s)
+        yield reader
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        os.close(reader)
 
 
 def _no_key(timeout_s: float | None) -> None:
     time.sleep(timeout_s or 0)
 
 
-def _pressed(terminal: int, timeout_s: float | None) -> str | None:
+def _pressed(terminal: int, signals: int, timeout_s: float | None) -> str | None:
     until_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-        if not select.select([terminal], [], [], left_s)[0]:
+        ready = select.select([terminal, signals], [], [], left_s)[0]
+        if signals in ready and signal.SIGINT in os.read(signals, _LONGEST_KEY):
+            raise KeyboardInterrupt
+        if not ready:
             return None
+        if terminal not in ready:
+            continue
         read = os.read(terminal, _LONGEST_KEY)
         if not read:
             return "leave"  # the terminal is gone

@@ -15,6 +15,10 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
+
+from purgatory.cli import wheel_player
+
 _TIMEOUT_S = 60
 _LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
 
@@ -100,6 +104,22 @@ def test_the_terminal_is_left_as_it_was_also_by_ctrl_c() -> None:
         played.process.send_signal(signal.SIGINT)
         assert played.process.wait(_TIMEOUT_S) in (1, 130, -signal.SIGINT)
         assert termios.tcgetattr(played.terminal) == before
+
+
+def test_a_ctrl_c_just_before_it_waits_for_a_key_counts() -> None:
+    # What Python's handler does is taken away: as if the signal had interrupted nothing.
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    mine, its = pty.openpty()
+    try:
+        with wheel_player._noticed_signals() as signals:
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                wheel_player._pressed(its, signals, _TIMEOUT_S)
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.signal(signal.SIGINT, before)
+        os.close(mine)
+        os.close(its)
 
 
 def test_in_real_time_it_is_drawn_in_place_too() -> None:
