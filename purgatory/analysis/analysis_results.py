@@ -15,7 +15,7 @@ from purgatory.analysis.bucket_widths import MOST_POINTS, bucket_width_us
 from purgatory.analysis.catalog.task_output import TaskOutput
 from purgatory.analysis.reports.report import report_page
 from purgatory.analysis.reports.report_results import Results
-from purgatory.analysis.result_folder import REPORT, write_table
+from purgatory.analysis.result_folder import PARQUET_FILES, REPORT, write_table
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.run_times import SPANS, span_rows
 from purgatory.analysis.uris.places import Place, Uri
@@ -129,7 +129,7 @@ def write_report(
     write_table(_table_of(results.runs), folder / "runs")
     report = folder / REPORT
     assert not isinstance(report, TaskOutput), "a page needs a folder"
-    shown = report_page(results, notes, roots=[str(root) for root in roots], has_tables=True)
+    shown = report_page(results, notes, roots=[str(root) for root in roots], parquet=PARQUET_FILES)
     report.write_text(shown, encoding="utf-8")
     return Analysis(
         results.runs, results.waits, report, results.latencies, results.audit, quarantine

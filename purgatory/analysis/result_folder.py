@@ -46,6 +46,9 @@ TABLES = (
     "waits_over_time",
     "quarantine",
 )
+PARQUET_FILES = {name: f"{name}/part-00000.parquet" for name in TABLES}
+"""Where in the folder the rows of each table are."""
+
 _OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
 _RESULTS = frozenset({REPORT, COMPLETE, *TABLES, *_OF_OTHER_JOBS})
 

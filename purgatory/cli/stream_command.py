@@ -15,6 +15,7 @@ import typer
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli.report_file import check_stream_report
 from purgatory.cli.whole_number import whole_number
 from purgatory.settings.typed_duration import Duration
 
@@ -31,6 +32,7 @@ def stream(
     prefix: Annotated[
         str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
     ] = "purgatory",
+    report: options.ReportFile = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +73,7 @@ def stream(
 ) -> None:
     """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
     settings = options.client_settings(client)
+    check_stream_report(report)
     options.check_consumer({"bootstrap.servers": bootstrap, **settings})
     with one_line_errors("stream", "what was written is kept"):
         from purgatory.live.live_jobs import LiveJobs
@@ -86,17 +89,23 @@ def stream(
             client=settings,
             once=once,
         )
-        _run(jobs, prefix, most_rows, master, metrics_port)
+        _run(jobs, prefix, most_rows, master, metrics_port, report)
 
 
 def _run(
-    jobs: LiveJobs, prefix: str, most_rows: int, master: str, metrics_port: int | None
+    jobs: LiveJobs,
+    prefix: str,
+    most_rows: int,
+    master: str,
+    metrics_port: int | None,
+    report: Path | None,
 ) -> None:
     from purgatory.analysis.spark.session import spark_session
     from purgatory.live.live_metrics import LiveMetrics
     from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
     from purgatory.live.result_places import check_folders, open_places
     from purgatory.live.stream import run_jobs
+    from purgatory.live.stream_report import StreamReport
     from purgatory.live.topic_records import check_topics, topic_records
 
     if master.startswith("sc://"):
@@ -116,9 +125,12 @@ def _run(
         )
         stop = _stopped_by_signals(stack)
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
+        if report is not None:
+            print(f"report: {report}", file=sys.stderr, flush=True)
         _tell_of_archive()
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
-        run_jobs(session, records, jobs, places, metrics, stop)
+        page = None if report is None else StreamReport(report, prefix, jobs)
+        run_jobs(session, records, jobs, places, metrics, stop, page)
 
 
 def _tell_of_archive() -> None:

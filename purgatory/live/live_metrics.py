@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
+from purgatory.live.watermark import watermark_us
 from purgatory.live.window import OUTCOMES
 
 ADDRESS = "127.0.0.1"
@@ -89,12 +90,9 @@ class LiveMetrics:
         """
         self._batch.labels(query).set(batch)
         self._rows.labels(query).set(progress.get("inputRowsPerSecond") or 0)
-        watermark = (progress.get("eventTime") or {}).get("watermark")
-        if watermark is not None:
-            import datetime
-
-            time = datetime.datetime.fromisoformat(watermark.replace("Z", "+00:00"))
-            self._watermark.labels(query).set(time.timestamp())
+        time_us = watermark_us(progress)
+        if time_us is not None:
+            self._watermark.labels(query).set(time_us / _US_PER_S)
 
     def _add_window(self, row: Mapping[str, Any]) -> None:
         names = (row["purgatory"], row["kind"])

@@ -7,6 +7,7 @@ already, whole, or it isn't there at all.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,10 +47,10 @@ class Parts:
         os.replace(unfinished, path)
         return True
 
-    def read(self) -> pa.Table | None:
-        """Return all rows, or None if there are none."""
-        paths = sorted(self.folder.glob("part-*.parquet"))
-        return pa.concat_tables(pq.read_table(path) for path in paths) if paths else None
+    def read(self) -> Iterator[pa.Table]:
+        """Yield the rows of each batch, in their order; one batch's are in memory."""
+        for path in sorted(self.folder.glob("part-*.parquet")):
+            yield pq.read_table(path)
 
 
 def split(

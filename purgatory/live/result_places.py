@@ -52,10 +52,9 @@ class ResultPlaces:
         return {name: tables[name] for name in tables if new[name]}
 
     def earlier(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield what is in Parquet already, by table."""
+        """Yield what is in Parquet already, by table, a batch at a time."""
         for name, parts in self.parts.items():
-            rows = parts.read()
-            if rows is not None:
+            for rows in parts.read():
                 yield name, rows
 
 

@@ -36,8 +36,7 @@ def run_once(session: SparkSession, records: Records, out: Path, **more: Any) ->
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
     """All rows of a table of results."""
-    table = Parts(folder).read()
-    return [] if table is None else table.to_pylist()
+    return [row for rows in Parts(folder).read() for row in rows.to_pylist()]
 
 
 def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any, Mapping[str, Any]]:

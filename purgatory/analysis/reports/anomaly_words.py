@@ -97,15 +97,16 @@ def anomalies_said(audit: Sequence[Row], attempts: Sequence[Row] = ()) -> Iterat
             detail = ""
             if anomaly == "duplicate":
                 whole = sum(r["count"] for r in audit if r["anomaly"] == anomaly) == count
-                detail = _copies(attempts if whole else ()) + _lost(count, after_lost)
+                detail = _copies(attempts if whole else ()) + after_lost_text(count, after_lost)
             yield Said(
-                f"{_text(anomaly, count)}{detail}{_judged(verdict, rows)}.",
+                f"{anomaly_text(anomaly, count)}{detail}{_judged(verdict, rows)}.",
                 _severity(anomaly, verdict),
                 "audit",
             )
 
 
-def _text(anomaly: str, count: int) -> str:
+def anomaly_text(anomaly: str, count: int) -> str:
+    """So many cases of an anomaly: a sentence without its end."""
     one, many = _FOUND.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
     return one if count == 1 else many.format(n=f"{count:,}")
 
@@ -115,7 +116,8 @@ def _copies(attempts: Sequence[Row]) -> str:
     return f", {copies:,} cop{'y' if copies == 1 else 'ies'} too many" if copies else ""
 
 
-def _lost(count: int, after_lost: int) -> str:
+def after_lost_text(count: int, after_lost: int) -> str:
+    """How many of so many duplicates were sent again after a lost answer; empty for none."""
     if not after_lost:
         return ""
     if after_lost == count:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,12 +13,12 @@ class PagePart:
     Attributes:
         number: the run's, for identifiers, which a page has once.
         plotted: whether the run gets plots.
-        has_tables: whether the tables of results are in folders beside the page.
+        parquet: where the page finds the Parquet of tables, by their names: links, relative to it.
     """
 
     number: int
     plotted: bool = True
-    has_tables: bool = False
+    parquet: Mapping[str, str] = field(default_factory=dict)
 
     def anchor(self, section: str) -> str:
         """The identifier of a section."""

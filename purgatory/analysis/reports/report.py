@@ -30,7 +30,7 @@ def report_page(
     notes: Sequence[str] = (),
     *,
     roots: Sequence[str] = (),
-    has_tables: bool = False,
+    parquet: Mapping[str, str] | None = None,
 ) -> str:
     """The whole page, as text.
 
@@ -38,7 +38,7 @@ def report_page(
         results: what it shows.
         notes: sections to stand before those of the runs, as HTML.
         roots: the folders that were given, as the runs in two of them are compared.
-        has_tables: whether the tables are in folders beside the page, for links to them.
+        parquet: where the page finds the Parquet of tables, by their names.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
@@ -50,7 +50,7 @@ def report_page(
         run_id = run["run_id"]
         heading = "In short" if len(runs) == 1 else run_id
         parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
-        part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, has_tables=has_tables)
+        part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, parquet=parquet or {})
         parts.append(run_report(part, of_runs[run_id], is_folded=len(runs) > _MOST_UNFOLDED))
     return page(f"What happened in {title}", parts)
 

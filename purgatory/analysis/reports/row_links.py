@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Sequence
 from html import escape
+from urllib.parse import quote
 
 from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.result_rows import Row
@@ -16,13 +17,14 @@ MOST_CSV_ROWS = 2_000
 """A table with more rows of a run has no CSV in the page."""
 
 
-def row_links(part: PagePart, table: str, rows: Sequence[Row]) -> str:
+def row_links(part: PagePart, table: str, rows: Sequence[Row], which: str = "Rows") -> str:
     """A line with the links, and the place that sentences link to; nothing without rows.
 
     Args:
         part: where it stands.
         table: the table's name.
         rows: those of one run, with their columns as the table has them.
+        which: what these rows are in words, where they are not all of them.
     """
     if not rows:
         return ""
@@ -32,10 +34,12 @@ def row_links(part: PagePart, table: str, rows: Sequence[Row]) -> str:
         links.append(
             f'<a download="{escape(table)}.csv" href="data:text/csv;base64,{data}">CSV</a>'
         )
-    if part.has_tables:
-        links.append(f'<a href="{escape(table)}/part-00000.parquet">Parquet</a>')
+    if table in part.parquet:
+        links.append(f'<a href="{escape(quote(part.parquet[table]))}">Parquet</a>')
     said = " or ".join(links) or "too many for a page; --out writes them as Parquet"
-    return f'<p class="note" id="{part.rows(table)}">Rows of the table {escape(table)}: {said}</p>'
+    return (
+        f'<p class="note" id="{part.rows(table)}">{which} of the table {escape(table)}: {said}</p>'
+    )
 
 
 def csv_of(rows: Sequence[Row]) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from purgatory.analysis.reports.anomaly_words import anomalies_said
+from purgatory.analysis.reports.expiry_words import expired_severity, expired_text
 from purgatory.analysis.reports.fault_words import faults_during, faults_said, seconds
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.result_rows import Row, grouped
 
 _MOST_ERRORS = 3
-_HARMLESS = {"Fetch"}
-"""Purgatories in which waiting until the limit is nothing bad: no record came."""
 
 
 def what_happened(results: Results) -> list[Said]:
@@ -98,16 +97,8 @@ def _expired(run: Row, results: Results) -> Iterator[Said]:
             when = f" They waited between {seconds(run, from_us)} and {seconds(run, until_us)}"
             when += f"{during}."
             when += f" {why}" if why and purgatory == "Produce" else ""
-        share = f"{expired:,} of {counts['all']:,}"
-        percent = f"({100 * expired / counts['all']:.1f} %)"
-        if purgatory in _HARMLESS:
-            text = f"{share} fetches {percent} got fewer bytes than they asked for, at their limit."
-        elif purgatory == "Produce":
-            text = f"{share} produces {percent} timed out."
-        else:
-            text = f"{share} operations in the purgatory {purgatory} {percent} timed out."
-        severity = Severity.NOTE if purgatory in _HARMLESS else Severity.HARM
-        yield Said(text + when, severity, "expiry" if of else "waits")
+        text = expired_text(purgatory, expired, counts["all"]) + when
+        yield Said(text, expired_severity(purgatory), "expiry" if of else "waits")
 
 
 def _is_total(row: Row, purgatory: str) -> bool:
