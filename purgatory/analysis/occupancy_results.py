@@ -21,6 +21,7 @@ def tell_occupancy(
     out: Place | None = None,
     *,
     number: int = 10,
+    with_sizes: bool = False,
     **how: Unpack[Running],
 ) -> OccupancyResults:
     """Compute what was parked over time in all traces in some folders, and write the tables.
@@ -28,6 +29,7 @@ def tell_occupancy(
     Args:
         roots, out, how: as `opened_traces` takes them.
         number: how many hot keys of each run and purgatory.
+        with_sizes: whether sizes over all brokers are given too, for a page.
 
     Raises:
         PipelineError: the traces, the place for the results or the session are not as they must
@@ -49,4 +51,4 @@ def tell_occupancy(
             "key_occupancy": keys,
         }
         rows = written(run, tables, OCCUPANCY_ORDERS)
-        return occupancy_results(traces, run.quarantine, rows)
+        return occupancy_results(traces, run.quarantine, rows, with_sizes=with_sizes)

@@ -46,7 +46,10 @@ TABLES = (
     "waits_over_time",
     "quarantine",
 )
-PARQUET_FILES = {name: f"{name}/part-00000.parquet" for name in TABLES}
+PARQUET_FILE = "part-00000.parquet"
+"""The one file that has the rows of a table, in its folder."""
+
+PARQUET_FILES = {name: f"{name}/{PARQUET_FILE}" for name in TABLES}
 """Where in the folder the rows of each table are."""
 
 _OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
@@ -160,7 +163,7 @@ def write_table(rows: pa.Table, folder: OutputFolder) -> None:
         folder.save_rows(rows)
         return
     folder.mkdir()
-    file = folder / "part-00000.parquet"
+    file = folder / PARQUET_FILE
     if isinstance(file, Path):
         pq.write_table(rows, file, compression="zstd")
     else:

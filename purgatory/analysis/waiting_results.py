@@ -25,6 +25,9 @@ MOST_SHOWN_WINDOWS = 60
 MOST_SHOWN_TOPICS = 20
 """How many rows of topics are shown, over all runs."""
 
+_MOST_DRAWN_SIZES = 12_000
+"""How many rows of sizes a page gets: of ten runs with three purgatories all."""
+
 
 @dataclass(frozen=True)
 class WaitResults:
@@ -58,6 +61,8 @@ class OccupancyResults:
     hot_keys: Sequence[Row]
     heads: Sequence[Row] = ()
     """As of `WaitResults`."""
+    occupancy: Sequence[Row] = ()
+    """Sizes over all brokers, where they were asked for."""
 
 
 Rows = Callable[[str, str, int], list[Row]]
@@ -99,13 +104,14 @@ def wait_results(traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows)
 
 
 def occupancy_results(
-    traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows
+    traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows, *, with_sizes: bool
 ) -> OccupancyResults:
-    """What is shown of the tables `littles_law`, `peaks` and `hot_keys`."""
+    """What is shown of the tables `littles_law`, `peaks` and `hot_keys`, and drawn of sizes."""
     names = ("littles_law", "peaks", "hot_keys")
     law, peaks, hot_keys = (rows(name, "true", MOST_SHOWN_ROWS) for name in names)
     heads = run_heads(traces[:MOST_SHOWN_RUNS])
-    return OccupancyResults(*_runs(traces), quarantine, law, peaks, hot_keys, heads)
+    sizes = rows("occupancy", "broker IS NULL", _MOST_DRAWN_SIZES) if with_sizes else []
+    return OccupancyResults(*_runs(traces), quarantine, law, peaks, hot_keys, heads, sizes)
 
 
 def _runs(traces: Sequence[Trace]) -> tuple[list[str], list[str]]:

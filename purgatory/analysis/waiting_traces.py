@@ -73,6 +73,7 @@ def occupancy_of_traces(
     *,
     engine: Engine = "spark",
     number: int = 10,
+    with_sizes: bool = False,
     master: str = "local[*]",
     partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
@@ -82,6 +83,7 @@ def occupancy_of_traces(
     Args:
         roots, out, engine, master, how: as `waits_of_traces` has them.
         number: how many hot keys of each run and purgatory.
+        with_sizes: whether sizes over all brokers are given too, for a page.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -90,9 +92,15 @@ def occupancy_of_traces(
         from purgatory.analysis import occupancy_results
 
         return occupancy_results.tell_occupancy(
-            roots, out, number=number, master=master, partition_by=partition_by, **how
+            roots,
+            out,
+            number=number,
+            with_sizes=with_sizes,
+            master=master,
+            partition_by=partition_by,
+            **how,
         )
     require_one_file(partition_by)
     from purgatory.analysis.duckdb_engine import waiting_folders
 
-    return waiting_folders.tell_occupancy(roots, out, number=number, **how)
+    return waiting_folders.tell_occupancy(roots, out, number=number, with_sizes=with_sizes, **how)

@@ -60,7 +60,7 @@ def audit(
                 f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
                 param_hint="--expect",
             )
-    check_report(report, overwrite)
+    check_report(report, out, overwrite)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
         from purgatory.analysis.audit_traces import audit_traces
@@ -81,7 +81,7 @@ def audit(
             strict=strict,
         )
         _print(audited, out or to_table)
-        write_report(report, _page(audited))
+        write_report(report, out, _page(audited))
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
 

@@ -42,7 +42,7 @@ def occupancy(
     strict: options.Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
-    check_report(report, overwrite)
+    check_report(report, out, overwrite)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import occupancy_of_traces
@@ -53,6 +53,7 @@ def occupancy(
             given_output(out, to_table),
             engine=chosen,
             number=hot_keys,
+            with_sizes=report is not None,
             master=master,
             partition_by=partition_by,
             overwrite=overwrite,
@@ -61,7 +62,7 @@ def occupancy(
             strict=strict,
         )
         _print(results, out or to_table)
-        write_report(report, _page(results))
+        write_report(report, out, _page(results))
 
 
 def _page(results: OccupancyResults) -> Results:
@@ -70,6 +71,7 @@ def _page(results: OccupancyResults) -> Results:
 
     return Results(
         results.heads,
+        occupancy=results.occupancy,
         littles_law=results.littles_law,
         peaks=results.peaks,
         hot_keys=results.hot_keys,

@@ -11,18 +11,31 @@ import typer
 from purgatory.cli.said_of_plots import say_of_plots
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from purgatory.analysis.reports.report_results import Results
 
 
-def check_report(file: Path | None, overwrite: bool) -> None:
+def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
     """Refuse a place for the page before anything slow, and say if it will have no plots.
+
+    Args:
+        file: where the page is to be.
+        out: where the results are to be: a folder there is made anew, with the page if it has
+            the name that a page has among results.
+        overwrite: whether a page that is there may be replaced.
 
     Raises:
         typer.BadParameter: a page can't be written there, or something is there that is to be kept.
     """
-    if file is not None:
+    if file is None:
+        return
+    folder = _folder(out)
+    if folder is None or folder not in file.resolve().parents:
         _check_place(file, overwrite, "; allow --overwrite or name another")
-        say_of_plots()
+    elif file.resolve() != folder / _name_among_results():
+        raise _refused(f"{file}: name it {folder / _name_among_results()}, or outside of --out")
+    say_of_plots()
 
 
 def check_stream_report(file: Path | None) -> None:
@@ -36,6 +49,40 @@ def check_stream_report(file: Path | None) -> None:
         _check_place(file, goes_on, ", and is no page of a stream; name another")
 
 
+def write_report(file: Path | None, out: str | None, results: Results) -> None:
+    """Write the page, if one is wanted, with links to the results; it is whole, or as it was.
+
+    Raises:
+        OutputError: it can't be written.
+    """
+    if file is None:
+        return
+    from purgatory.analysis.errors import OutputError
+    from purgatory.analysis.reports.report import report_page
+
+    page = report_page(results, parquet=_parquet(file, _folder(out)))
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        try:
+            beside.write_text(page, encoding="utf-8")
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"--report {file}: can't be written: {error.strerror}") from error
+    typer.echo(f"Report: {file}")
+
+
+def _refused(words: str) -> typer.BadParameter:
+    return typer.BadParameter(words, param_hint="--report")
+
+
+def _name_among_results() -> str:
+    from purgatory.analysis.result_folder import REPORT
+
+    return REPORT
+
+
 def _is_of_stream(file: Path) -> bool:
     from purgatory.live.stream_page import MADE_BY
 
@@ -45,21 +92,36 @@ def _is_of_stream(file: Path) -> bool:
 
 def _check_place(file: Path, overwrite: bool, what_to_do: str) -> None:
     if not file.parent.is_dir() or file.is_dir():
-        raise typer.BadParameter(f"{file}: is no file in a folder", param_hint="--report")
+        raise _refused(f"{file}: is no file in a folder")
     if file.exists() and not overwrite:
-        raise typer.BadParameter(f"{file}: is there already{what_to_do}", param_hint="--report")
+        raise _refused(f"{file}: is there already{what_to_do}")
 
 
-def write_report(file: Path | None, results: Results) -> None:
-    """Write the page, if one is wanted; it is whole at each time, or as it was."""
-    if file is None:
-        return
-    from purgatory.analysis.reports.report import report_page
+def _folder(out: str | None) -> Path | None:
+    """The folder of the results, if it is one of this machine."""
+    if out is None:
+        return None
+    from purgatory.analysis.uris.places import place
 
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        beside.write_text(report_page(results), encoding="utf-8")
-        beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
-    typer.echo(f"Report: {file}")
+    found = place(out)
+    return found.resolve() if isinstance(found, Path) else None
+
+
+def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
+    """The Parquet of the tables that are there, as the page finds it."""
+    if folder is None:
+        return {}
+    from purgatory.analysis.result_folder import PARQUET_FILE
+
+    tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
+    beside = file.resolve().parent
+    found = {
+        # Where Spark's tasks wrote a table, it is in many files.
+        name: os.path.relpath(one, beside)
+        if one.exists()
+        else f"{os.path.relpath(one.parent, beside)}/"
+        for name, one in tables.items()
+    }
+    if "waits" in found:
+        found["waits_over_time"] = found["waits"]
+    return found

@@ -90,7 +90,8 @@ def sweep_all(
     }
     rows = [row.asDict() for row in of_surfaces.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
-    _write(folder / REPORT, sweep_page(head, rows, plain, [dict(vars(one)) for one in failures]))
+    named = [dict(vars(one)) for one in failures]
+    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{SURFACES}/"))
     return Sweep(points, of_surfaces, found, failed, failures, folder / REPORT)
 
 

@@ -35,6 +35,8 @@ def sweep_page(
     surfaces: Sequence[Row],
     answers: Sequence[Mapping[str, Any]],
     failures: Sequence[Mapping[str, Any]] = (),
+    *,
+    parquet: str | None = None,
 ) -> str:
     """A page of its own, as text.
 
@@ -43,10 +45,11 @@ def sweep_page(
         surfaces: rows of the table of that name.
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
+        parquet: where the page finds the Parquet of the surfaces.
     """
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
-    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"])
+    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"], parquet=parquet)
     return page(title, [header, "<h2>What came out</h2>", sections])
 
 
@@ -56,15 +59,16 @@ def sweep_sections(
     failures: Sequence[Mapping[str, Any]] = (),
     *,
     failed: int = 0,
+    parquet: str | None = None,
 ) -> str:
     """The sections of a sweep: answers, surfaces, failures. Needs plotly and the report's style.
 
     Args:
-        surfaces, answers, failures: as of `sweep_page`.
+        surfaces, answers, failures, parquet: as of `sweep_page`.
         failed: how many scenarios failed in all.
     """
     by_number = grouped(surfaces, "surface")
-    parts = [_surface(number, rows) for number, rows in by_number.items()]
+    parts = [_surface(number, rows, parquet) for number, rows in by_number.items()]
     if failed:
         parts.append(_failures(failures, failed))
     below = "\n".join(parts)
@@ -236,7 +240,7 @@ def _answer(answer: Mapping[str, Any], surfaces: Mapping[int, Sequence[Row]]) ->
     return Said(answer["words"], severity, f"surface-{shown[0] if shown else None}")
 
 
-def _surface(number: int, rows: Sequence[Row]) -> str:
+def _surface(number: int, rows: Sequence[Row], parquet: str | None) -> str:
     head = rows[0]
     over = " and ".join(name for name in (head["x_setting"], head["y_setting"]) if name)
     title = f"{head['measure']} by {over}"
@@ -247,7 +251,8 @@ def _surface(number: int, rows: Sequence[Row]) -> str:
     if any(row["mean"] is not None for row in rows):
         plot = figure(f"surface-{number}", surface_plot(rows), title, caption)
     name = f"surface-{number}"
-    rows_of = row_links(_PART, name, rows)
+    part = PagePart(0, parquet={} if parquet is None else {name: parquet})
+    rows_of = row_links(part, name, rows)
     return section(title, plot, _surface_table(title, rows), rows_of, anchor=_PART.anchor(name))
 
 

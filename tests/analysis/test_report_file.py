@@ -8,7 +8,9 @@ import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
+import pyarrow.parquet as pq
 import pytest
 
 from purgatory.cli.main import main
@@ -53,7 +55,7 @@ def test_windows_of_time_are_drawn_and_a_run_with_them_is_not_called_empty(
     assert "no operations" not in page
 
 
-def test_the_occupancy_opens_with_its_peaks(traces: Path, tmp_path: Path) -> None:
+def test_the_occupancy_opens_with_its_peaks_and_draws_them(traces: Path, tmp_path: Path) -> None:
     page = _paged("occupancy", traces / "slow-follower", tmp_path / "parked.html")
     assert _said(page) == [
         "At most 9 operations waited at once in Fetch, at 0.0 s; 9 had come in the 0.3 ms before, "
@@ -61,6 +63,8 @@ def test_the_occupancy_opens_with_its_peaks(traces: Path, tmp_path: Path) -> Non
         "At most 42 operations waited at once in Produce, at 6.6 s, while the follower on broker 2 "
         "was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 are usual.",
     ]
+    assert "How many waited</h3>" in page
+    assert "click on a broker" not in page, "there are rows over all brokers alone"
 
 
 def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
@@ -123,6 +127,33 @@ def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
     assert page.read_text() == "earlier"
     assert _paged(job, traces, page, "--overwrite").count("<h2 ") == 2
     assert main([job, str(traces), "--engine", "duckdb", "--report", str(tmp_path / "x/y")]) == 2
+
+
+@pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
+def test_links_lead_to_the_parquet_that_is_written_and_to_nothing_else(
+    job: str, traces: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a result"
+    beside, within = tmp_path / "page.html", out / "report.html"
+    assert "Parquet</a>" not in _paged(job, traces / "slow-follower", beside)
+    for page in (beside, within):
+        text = _paged(job, traces / "slow-follower", page, "--out", str(out), "--overwrite")
+        links = re.findall(r'href="([^"#:]+)">Parquet</a>', text)
+        assert links
+        for link in links:
+            assert len(pq.read_table(page.parent / unquote(link)))
+        csv = re.findall(r'download="([a-z_]+)\.csv"', text)
+        assert len(csv) == len(links), "each table has both"
+    assert {one.name for one in tmp_path.iterdir()} == {"a result", "page.html"}
+
+
+def test_a_page_among_the_results_has_its_name_there(
+    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for page in ("page.html", "waits/report.html"):
+        options = ["--out", str(tmp_path / "out"), "--report", str(tmp_path / "out" / page)]
+        assert main(["waits", str(traces), "--engine", "duckdb", *options]) == 2
+        assert "out/report.html, or outside of --out" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,7 @@ def tell_occupancy(
     out: Place | None = None,
     *,
     number: int = 10,
+    with_sizes: bool = False,
     **how: Unpack[RunningAnywhere],
 ) -> OccupancyResults:
     """Compute what was parked over time in some traces; `occupancy_results` without Spark.
@@ -73,6 +74,7 @@ def tell_occupancy(
     Args:
         roots, out, how: as `opened_tables` takes them.
         number: how many hot keys of each run and purgatory.
+        with_sizes: whether sizes over all brokers are given too, for a page.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -83,7 +85,9 @@ def tell_occupancy(
         make_table(run.connection, "faults", FAULTS, fault_rows(traces))
         occupancy_table(run.connection)
         cause_tables(run.connection, number)
-        return occupancy_results(traces, quarantine, _written(run, OCCUPANCY_ORDERS))
+        return occupancy_results(
+            traces, quarantine, _written(run, OCCUPANCY_ORDERS), with_sizes=with_sizes
+        )
 
 
 @contextmanager

@@ -16,15 +16,18 @@ def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
     if not occupancy or not part.plotted:
         return ""
     marked = " Bands mark the faults." if run["faults"] else ""
+    width_us = occupancy[0]["bucket_end_us"] - occupancy[0]["bucket_start_us"]
+    by_broker = any(row["broker"] is not None for row in occupancy)
+    click = " A click on a broker in the legend draws it too." if by_broker else ""
     drawn = figure(
         f"sizes-{part.number}",
         sizes(occupancy, run["faults"]),
         f"Size of each purgatory over time in {run['run_id']}",
-        f"In buckets of {run['bucket_width_us'] / 1000:,g} ms: the highest number in the bucket, "
-        f"and the mean over its time.{marked} A click on a broker in the legend draws it too.",
+        f"In buckets of {width_us / 1000:,g} ms: the highest number in the bucket, "
+        f"and the mean over its time.{marked}{click}",
     )
     figures = folded("In figures", _sizes_table(occupancy))
-    rows = row_links(part, "occupancy", occupancy)
+    rows = row_links(part, "occupancy", occupancy, "Rows" if by_broker else "Rows over all brokers")
     return section("How many waited", drawn, figures, rows, anchor=part.anchor("occupancy"))
 
 
