@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,8 @@ from timer.implementation import NATIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.simulation.shipped_runs import ShippedRun
 
 # A shared or throttled machine must not fail a test by being slow: pytest's own limit is enough.
 settings.register_profile("patient", deadline=None)
@@ -52,6 +56,17 @@ def _unconfigured_logs() -> Iterator[None]:
     # What raises in the middle of the library may have raised in the middle of logging: then every
     # other thread that logs, in whatever test, would wait for ever.
     assert not logging._lock._is_owned(), "this test left the lock of logging taken"  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> ShippedRun:
+    """A function that gives the run of a shipped scenario, which is made once for all workers."""
+    from tests.simulation.shipped_runs import Shipped
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shipped"
+    shared.mkdir(exist_ok=True)
+    return cache(lambda name: Shipped(name, shared))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.auditing import RunConfiguration, audit
@@ -118,6 +119,12 @@ _KINDS = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boole
 
 
 Engine = SparkSession | duckdb.DuckDBPyConnection
+
+
+spark_exhaustively = pytest.mark.parametrize(
+    "engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"], indirect=True
+)
+"""Mark a test whose runs Spark, too, audits in each `make test`: those of test_audit_ties."""
 
 
 def tables(spark: SparkSession, traces: Mapping[str, SmallTrace]) -> dict[str, Any]:

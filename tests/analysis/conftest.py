@@ -16,6 +16,7 @@ import pytest
 from tests.analysis.audit_rows import Engine
 from tests.analysis.cluster import Cluster, connect_server, standalone_cluster
 from tests.analysis.reading_engines import ReadingDuckdb, ReadingEngine, ReadingSpark
+from tests.simulation.shipped_runs import ShippedRun
 
 OPERATIONS = pa.schema(
     [
@@ -116,13 +117,9 @@ def reader(request: pytest.FixtureRequest) -> ReadingEngine:
 
 
 @pytest.fixture(scope="session")
-def slow_follower_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def slow_follower_trace(shipped: ShippedRun) -> Path:
     """The trace of the demo, as the simulator writes it."""
-    from purgatory.cli.main import main
-
-    trace = tmp_path_factory.mktemp("slow-follower") / "trace"
-    assert main(["simulate", "slow-follower", "--quiet", "--trace", str(trace)]) == 0
-    return trace
+    return shipped("slow-follower").trace
 
 
 @pytest.fixture(scope="session")

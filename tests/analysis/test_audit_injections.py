@@ -1,6 +1,7 @@
 """Exactly k of each anomaly in runs of random shape: the audit finds these, and judges them right.
 
-All runs go through one job. What configurations permit is a table here, of its own making.
+All runs go through one job. What configurations permit is a table here, of its own making. DuckDB
+is held to it; that Spark tells the same of such runs, cell by cell, is held by test_audit_ties.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from purgatory.analysis.auditing import (
     RunConfiguration,
 )
 from tests.analysis.audit_injections import INJECTIONS, injected
-from tests.analysis.audit_rows import Engine, Found, SmallTrace, audited
+from tests.analysis.audit_rows import Engine, SmallTrace, audited, spark_exhaustively
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -136,7 +137,7 @@ class Case(NamedTuple):
     expected: Counter[tuple[str, str, str | None]]
 
 
-def _case(anomaly: str, k: int, configuration: str, seed: int) -> Case:
+def injected_case(anomaly: str, k: int, configuration: str, seed: int) -> Case:
     settings, acks = CONFIGURATIONS[configuration]
     trace, added = injected(anomaly, k, seed, acks)
     trace.configuration = settings
@@ -157,21 +158,17 @@ def cases() -> dict[str, Case]:
         for k in (1, 2 + number % 3):
             for anomaly in INJECTIONS:
                 name = f"{k} {anomaly}, {configuration}"
-                made[name] = _case(anomaly, k, configuration, number)
-        made[f"clean, {configuration}"] = _case("", 0, configuration, number)
+                made[name] = injected_case(anomaly, k, configuration, number)
+        made[f"clean, {configuration}"] = injected_case("", 0, configuration, number)
     return made
 
 
-@pytest.fixture(scope="module")
-def found(engine: Engine, cases: Mapping[str, Case]) -> dict[str, Found]:
-    return audited(
-        engine, {name: case.trace for name, case in cases.items()}, split=7, split_us=300
-    )
-
-
+@spark_exhaustively
 def test_exactly_what_was_injected_is_found_with_the_right_verdict(
-    found: Mapping[str, Found], cases: Mapping[str, Case]
+    engine: Engine, cases: Mapping[str, Case]
 ) -> None:
+    traces = {name: case.trace for name, case in cases.items()}
+    found = audited(engine, traces, split=7, split_us=300)
     wrong = {}
     for name, case in cases.items():
         counts = Counter[tuple[str, str, str | None]]()

@@ -27,6 +27,7 @@ from tests.analysis.audit_rows import (
     SmallTrace,
     Transaction,
     audited,
+    spark_exhaustively,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -259,6 +260,7 @@ BY_HAND = {
 """What has been told wrong once: both engines tell of it what the oracle does."""
 
 
+@spark_exhaustively
 @pytest.mark.parametrize("split", [2, 10**9], ids=["split and stitched", "not split"])
 @settings(
     max_examples=1,

@@ -1,6 +1,7 @@
 """Rows that tie, in times and in all but what is null: the order of rows decides nothing.
 
-Nor does the engine.
+Nor does the engine: of random runs, and of those with an injection under each configuration, which
+DuckDB is tested with elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from tests.analysis.audit_injections import INJECTIONS, injected
 from tests.analysis.audit_rows import SmallTrace, result_of
-from tests.analysis.test_audit_oracle import random_trace
+from tests.analysis.test_audit_injections import CONFIGURATIONS, injected_case
+from tests.analysis.test_audit_oracle import BY_HAND, random_trace
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,9 +39,13 @@ def _tied(anomaly: str) -> SmallTrace:
 
 
 def test_no_result_depends_on_the_order_of_rows_or_on_the_engine(spark: SparkSession) -> None:
-    """Each cell is the same, also of random traces: in one job, which takes Spark as long."""
+    """Each cell is the same, also of other traces: in one job, which takes Spark as long."""
     tied = {anomaly: _tied(anomaly) for anomaly in INJECTIONS}
-    traces = tied | {f"run-{seed}": random_trace(seed) for seed in range(1_000, 1_100)}
+    traces = tied | {f"run-{seed}": random_trace(seed) for seed in range(1_000, 1_100)} | BY_HAND
+    for number, configuration in enumerate(CONFIGURATIONS):
+        for anomaly in INJECTIONS:
+            case = injected_case(anomaly, 2, configuration, number)
+            traces[f"{anomaly}, {configuration}"] = case.trace
     limits: dict[str, Any] = {"witnesses": 3, "split": 3, "split_us": 20}
     chance = random.Random(3)
     with duckdb.connect() as connection:

@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.analysis.one_session"]
-SHORT_JOBS = ("waits", "occupancy", "sweep")
+SHORT_JOBS = ("waits", "sweep")
+"""What `make test` does on a cluster: by Spark alone, and by its Python workers."""
+
 TIMES = ("computed_s", "elapsed_s")
 ALL_DONE = r"Spark: ([1-9][\d,]*) of \1 stages, ([1-9][\d,]*) of \2 tasks done"
 
@@ -63,8 +65,8 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inp
 
 @pytest.fixture(scope="module")
 def analyzed(spark: SparkSession, inputs: Inputs) -> Inputs:
-    """The same with an analysis, whose audit takes longer than all else."""
-    return with_results_of(["analyze"], inputs, spark)
+    """The same with an occupancy, and an analysis, whose audit takes longer than all else."""
+    return with_results_of(["occupancy", "analyze"], inputs, spark)
 
 
 def with_results_of(jobs: Sequence[str], inputs: Inputs, spark: SparkSession) -> Inputs:
@@ -114,7 +116,7 @@ def run_apart(
 def assert_same_results(out: Path, inputs: Inputs, further: Collection[str] = ()) -> None:
     """Hold tables against those of this machine: of the short jobs, and those `further` ones."""
     found = results_in(out)
-    tables = {"waits/waits", "occupancy/occupancy", *further}
+    tables = {"waits/waits", *further}
     assert {*tables, "sweep/points"} <= found.keys()
     for name, rows in found.items():
         assert rows == inputs.results[name.replace("audit/", "analyze/", 1)], name
@@ -134,15 +136,27 @@ def test_jobs_on_a_cluster_give_what_they_give_on_one_machine(
 
 
 @pytest.mark.exhaustive
+def test_an_occupancy_on_a_cluster_is_what_it_is_on_one_machine(
+    cluster: Cluster, analyzed: Inputs, tmp_path: Path
+) -> None:
+    environment = command_environment(["spark.sql.shuffle.partitions=2"])
+    jobs = [analyzed.command(job, tmp_path) for job in (*SHORT_JOBS, "occupancy")]
+    run_apart(cluster.address, jobs, environment)
+    assert_same_results(tmp_path, analyzed, further={"occupancy/occupancy"})
+
+
+@pytest.mark.exhaustive
 def test_all_jobs_through_connect_give_what_they_give_on_one_machine(
     connect: str, analyzed: Inputs, tmp_path: Path
 ) -> None:
     # A client without a Java, which it does not need.
     environment = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)}
-    jobs = [analyzed.command(job, tmp_path) for job in (*SHORT_JOBS, "audit")]
+    jobs = [analyzed.command(job, tmp_path) for job in (*SHORT_JOBS, "occupancy", "audit")]
     answer = run_apart(connect, jobs, environment)
     assert re.search(ALL_DONE, answer.stderr), answer.stderr
-    assert_same_results(tmp_path, analyzed, further={"audit/audit", "audit/witnesses"})
+    assert_same_results(
+        tmp_path, analyzed, further={"occupancy/occupancy", "audit/audit", "audit/witnesses"}
+    )
 
 
 @pytest.mark.exhaustive

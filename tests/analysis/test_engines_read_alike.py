@@ -23,7 +23,10 @@ from tests.analysis.reading_engines import (
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(("seed", "mapping"), [(1, MAPPING), (2, None)])
+@pytest.mark.parametrize(
+    ("seed", "mapping"),
+    [(1, MAPPING), pytest.param(2, None, marks=pytest.mark.exhaustive)],
+)
 def test_both_engines_read_the_same(
     spark: SparkSession, tmp_path: Path, seed: int, mapping: dict[str, dict[str, Any]] | None
 ) -> None:

@@ -16,13 +16,14 @@ import pytest
 from purgatory.cli.main import main
 from tests.analysis.browsing import Browser, headless_browser
 from tests.analysis.test_report_page import CUT_OFF
+from tests.simulation.shipped_runs import ShippedRun
 
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traces(shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     for name in ("slow-follower", "steady"):
-        assert main(["simulate", name, "--quiet", "--trace", str(folder / name)]) == 0
+        shipped(name).link_to(folder / name)
     return folder
 
 

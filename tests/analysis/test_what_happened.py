@@ -15,7 +15,7 @@ from purgatory.analysis.analyze import analyze
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.reports.what_happened import what_happened
-from purgatory.cli.main import main
+from tests.simulation.shipped_runs import ShippedRun
 
 Row = dict[str, Any]
 
@@ -73,12 +73,11 @@ def _results(folder: Path) -> Results:
     ],
 )
 def analyzed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, list[Said]]:
     """A shipped scenario: its name, its trace, and what is said of it."""
     folder = tmp_path_factory.mktemp(request.param)
-    trace = folder / "trace"
-    assert main(["simulate", request.param, "--trace", str(trace)]) == 0
+    trace = shipped(request.param).trace
     analyze([trace], folder / "out", engine="duckdb")
     return request.param, trace, what_happened(_results(folder / "out"))
 

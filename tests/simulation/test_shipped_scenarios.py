@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
-from purgatory.simulation import Simulation, load_scenario, shipped_scenarios
+from purgatory.simulation import load_scenario, shipped_scenarios
 from purgatory.simulation.operation_recorder import OUTCOMES
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from purgatory.trace.trace_schema import SCHEMA_VERSION
+from tests.simulation.shipped_runs import ShippedRun
 
 NAMES = (
     "leader-failover",
@@ -28,23 +25,6 @@ NAMES = (
 EXACT_BELOW_US = 10_000
 
 
-class Shipped:
-    """A shipped scenario's run: its summary and its trace."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.trace = folder / name
-        self.summary = Simulation(load_scenario(name), trace_folder=self.trace).run()
-        self.groups = {row["group"]: row for row in self.summary["producers"]}
-        self.table = cache(lambda table: pq.read_table(self.trace / table))
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A function that runs a shipped scenario, once."""
-    folder = tmp_path_factory.mktemp("shipped")
-    return cache(lambda name: Shipped(name, folder))
-
-
 def test_six_scenarios_ship_and_each_says_what_it_shows() -> None:
     assert tuple(shipped_scenarios()) == NAMES
     for name, description in shipped_scenarios().items():
@@ -53,7 +33,7 @@ def test_six_scenarios_ship_and_each_says_what_it_shows() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shipped_scenario_settles_everything(name: str, shipped: Any) -> None:
+def test_a_shipped_scenario_settles_everything(name: str, shipped: ShippedRun) -> None:
     summary = shipped(name).summary
     assert summary["drained"]
     for row in summary["producers"]:
@@ -62,7 +42,9 @@ def test_a_shipped_scenario_settles_everything(name: str, shipped: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_purgatories_counts_what_the_trace_holds(name: str, shipped: Any) -> None:
+def test_the_table_of_purgatories_counts_what_the_trace_holds(
+    name: str, shipped: ShippedRun
+) -> None:
     run = shipped(name)
     operations = run.table("operations")
     columns = [operations[column].to_pylist() for column in ("purgatory", "kind", "outcome")]
@@ -85,7 +67,9 @@ def test_the_table_of_purgatories_counts_what_the_trace_holds(name: str, shipped
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_percentiles_are_the_traces_within_the_stated_error(name: str, shipped: Any) -> None:
+def test_its_percentiles_are_the_traces_within_the_stated_error(
+    name: str, shipped: ShippedRun
+) -> None:
     run = shipped(name)
     operations = run.table("operations")
     for row in run.summary["purgatories"]:
@@ -113,7 +97,7 @@ def test_its_percentiles_are_the_traces_within_the_stated_error(name: str, shipp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_producers_is_what_the_trace_says(name: str, shipped: Any) -> None:
+def test_the_table_of_producers_is_what_the_trace_says(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     sends = run.table("sends").select(["group", "value_id", "outcome", "attempt", "acks"])
     acknowledged: defaultdict[str, set[int]] = defaultdict(set)
@@ -143,7 +127,7 @@ def test_the_table_of_producers_is_what_the_trace_says(name: str, shipped: Any) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: Any) -> None:
+def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     head = json.loads((run.trace / "run.json").read_text())
     assert head["complete"] is True
@@ -155,10 +139,10 @@ def test_what_is_written_beside_the_tables_describes_them(name: str, shipped: An
         parts = list((run.trace / table).iterdir())
         assert (len(parts), run.table(table).num_rows) == (told["parts"], told["rows"])
         assert run.table(table)["run_id"].unique().to_pylist() == [f"{name}-1"]
-    assert head["summary"] == json.loads(json.dumps(run.summary))
+    assert head["summary"] == run.summary
 
 
-def test_steady_is_healthy(shipped: Any) -> None:
+def test_steady_is_healthy(shipped: ShippedRun) -> None:
     run = shipped("steady")
     for row in run.groups.values():
         assert row["acknowledged"] == row["records"]
@@ -169,7 +153,7 @@ def test_steady_is_healthy(shipped: Any) -> None:
     assert deletions["completed"] > 0
 
 
-def test_slow_follower_shows_timeouts_and_what_they_lead_to(shipped: Any) -> None:
+def test_slow_follower_shows_timeouts_and_what_they_lead_to(shipped: ShippedRun) -> None:
     run = shipped("slow-follower")
     produce, _, consumer, _ = run.summary["purgatories"]
     assert produce["expired"] > 0 and produce["wait_us"]["max"] >= 1_500_000
@@ -177,7 +161,7 @@ def test_slow_follower_shows_timeouts_and_what_they_lead_to(shipped: Any) -> Non
     assert run.groups["orders"]["duplicates"] > 0 and run.groups["orders"]["lost"] == 0
 
 
-def test_leader_failover_shows_what_each_acks_loses(shipped: Any) -> None:
+def test_leader_failover_shows_what_each_acks_loses(shipped: ShippedRun) -> None:
     run = shipped("leader-failover")
     assert run.summary["elections"] > 0 and run.summary["unclean_elections"] == 0
     assert run.groups["all"]["lost"] == 0
@@ -186,7 +170,7 @@ def test_leader_failover_shows_what_each_acks_loses(shipped: Any) -> None:
     assert run.groups["none"]["lost"] > run.groups["one"]["lost"]
 
 
-def test_retry_reorder_shows_disorder_in_one_of_its_groups_alone(shipped: Any) -> None:
+def test_retry_reorder_shows_disorder_in_one_of_its_groups_alone(shipped: ShippedRun) -> None:
     groups = shipped("retry-reorder").groups
     assert groups["five-in-flight"]["reorderings"] > 0
     assert groups["five-in-flight"]["duplicates"] > 0
@@ -195,7 +179,9 @@ def test_retry_reorder_shows_disorder_in_one_of_its_groups_alone(shipped: Any) -
         assert (groups[name]["reorderings"], groups[name]["duplicates"]) == (0, 0)
 
 
-def test_transactions_shows_zombies_fenced_and_what_is_committed_read_once(shipped: Any) -> None:
+def test_transactions_shows_zombies_fenced_and_what_is_committed_read_once(
+    shipped: ShippedRun,
+) -> None:
     run = shipped("transactions")
     shop, billing = run.summary["transactions"]
     for row in (shop, billing):
