@@ -101,7 +101,7 @@ class Broker:
         self.lost_records = 0
         """How many of the last records of each of its logs are gone when it comes back."""
         self._handler = handler
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in the order in which they came
         self._held = HeldBytes()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self.logs = BrokerLogs(cluster, broker_id, self.setting)
@@ -472,11 +472,11 @@ class Broker:
         if len(self._connections) >= self.limits.connections:
             _log.warning("too_many_connections", broker=self.broker_id, peer=connection.peer)
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def _closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self.alive:
             self.shares.connection_closed(connection)
         if self.cluster.trace is not None:

@@ -87,7 +87,8 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
     """Puts faults into a cluster, and says which are in force."""
 
     def __init__(self, cluster: StruckCluster) -> None:
-        super().__init__(time.time, _call_later, random.Random())
+        # Of random's own chance: who has set its seed gets the same faults again.
+        super().__init__(time.time, _call_later, random.Random(random.getrandbits(64)))
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []
         self._frozen: dict[int, FrozenCluster] = {}

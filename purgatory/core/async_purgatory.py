@@ -67,8 +67,8 @@ class AsyncPurgatory:
         broker_id: tells purgatories of one name apart.
         max_pending: how many operations may wait at the same time; None for any number.
         on_settled: an observer of every outcome; what it raises is logged.
-        clock: the time; the machine's monotonic clock by default. A loop in virtual time brings
-            its own.
+        clock: the time; by default the loop's own ``clock``, which loops in virtual time have, and
+            otherwise the machine's monotonic clock.
 
     Raises:
         RuntimeError: no event loop is running.
@@ -90,6 +90,8 @@ class AsyncPurgatory:
                 f"AsyncPurgatory({name!r}) needs a running event loop: make it in a coroutine"
             ) from None
         self._thread_id = get_ident()
+        if clock is None:
+            clock = getattr(self._loop, "clock", None)
         self._timer = SystemTimer(name, clock=clock, executor=InlineExecutor())
         self.core = DelayedOperationPurgatory(
             name,

@@ -30,7 +30,7 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.logs: set[MemoryLog] = set()
+        self.logs: dict[MemoryLog, None] = {}  # in the order in which they came
 
     def make_room(self, size: int) -> None:
         """Have the oldest records go until ``size`` bytes fit. O(logs) for each segment that goes.
@@ -65,7 +65,7 @@ class MemoryLog(Log):
         super().__init__(config)
         self._budget = budget
         self.held_bytes = 0
-        budget.logs.add(self)
+        budget.logs[self] = None
 
     def append(self, batch: RecordBatch) -> int:
         """Append as any log does.
@@ -114,7 +114,7 @@ class MemoryLog(Log):
 
     def remove(self) -> None:
         """Give the memory back: the replica was deleted."""
-        self._budget.logs.discard(self)
+        self._budget.logs.pop(self, None)
         self._budget.used_bytes -= self.held_bytes
         self.held_bytes = 0
 

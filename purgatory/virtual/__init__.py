@@ -1,0 +1,19 @@
+"""A world in virtual time for asyncio programs and the Kafka cluster they use: see `World`."""
+
+from __future__ import annotations
+
+from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
+from purgatory.virtual.history import Event
+from purgatory.virtual.virtual_network import Partition, VirtualNetwork
+from purgatory.virtual.virtual_world import World
+
+__all__ = [
+    "DeadlockError",
+    "Event",
+    "LeavingWorldError",
+    "Partition",
+    "VirtualNetwork",
+    "World",
+    "WorldError",
+    "WorldTimeoutError",
+]

@@ -1,0 +1,140 @@
+"""A built-in function of C whose place another takes for a while, wherever anybody has a reference.
+
+``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself: to set
+``time.time`` to something else does not reach them. So what is exchanged is the address, in the
+function's own definition, of the C code that it calls.
+
+Ground rules
+------------
+* The interpreter's lock is held while an address is exchanged: each exchange is one store.
+* What takes the place gets every thread's calls. It has to ask whose they are.
+* No exception in it can reach the caller through C: what it can't take it answers with None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from purgatory.virtual.errors import WorldError
+
+VARARGS: Final = 0x01
+KEYWORDS: Final = 0x02
+NOARGS: Final = 0x04
+ONE_ARGUMENT: Final = 0x08
+OF_CLASS: Final = 0x10
+FASTCALL: Final = 0x80
+
+
+class _Definition(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+class _Object(ctypes.Structure):
+    """The beginning of CPython's PyCFunctionObject."""
+
+    _fields_ = (
+        ("references", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("definition", ctypes.POINTER(_Definition)),
+        ("module", ctypes.c_void_p),
+    )
+
+
+_NO_ARGUMENTS = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
+_ONE_OBJECT = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
+_OF_CLASS_ONLY = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_FAST_OF_CLASS = ctypes.PYFUNCTYPE(
+    ctypes.py_object,
+    ctypes.py_object,
+    ctypes.POINTER(ctypes.py_object),
+    ctypes.c_ssize_t,
+    ctypes.c_void_p,
+)
+_SIGNATURES: Final[dict[int, Any]] = {
+    NOARGS: _NO_ARGUMENTS,
+    ONE_ARGUMENT: _ONE_OBJECT,
+    VARARGS: _ONE_OBJECT,  # the one object is the tuple of all of them
+    NOARGS | OF_CLASS: _OF_CLASS_ONLY,
+    FASTCALL | KEYWORDS | OF_CLASS: _FAST_OF_CLASS,
+}
+"""How C calls a function that is defined with these flags."""
+
+
+def can_exchange() -> bool:
+    """Whether this Python is one whose built-in functions can be exchanged."""
+    return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+class BuiltInFunction:
+    """A function of C, and the Python function that takes its place between `exchange` and
+    `restore`.
+
+    Args:
+        function: the built-in function, or the bound class method.
+        stand_in: called with what C passes (see `_SIGNATURES`) but for the function's module, where
+            it has no class: with nothing, the one argument, or the tuple of arguments.
+
+    Raises:
+        WorldError: this Python defines it in a way that is not known here.
+    """
+
+    def __init__(self, function: Any, stand_in: Callable[..., Any]) -> None:
+        if not can_exchange():
+            raise WorldError("a virtual world needs CPython with its global interpreter lock")
+        found = _Object.from_address(id(function))
+        self._definition = found.definition.contents
+        self._module = found.module
+        flags = self._definition.flags
+        signature = _SIGNATURES.get(flags)
+        if signature is None or self._definition.name != function.__name__.encode():
+            raise WorldError(f"{function!r} is not defined as expected: flags {flags:#x}")
+        self.name = function.__name__
+        self._takes_class = bool(flags & OF_CLASS)
+        self._takes_nothing = bool(flags & NOARGS)
+        self._address: int = self._definition.function
+        self._original = signature(self._address)
+        self._called = signature(self._caught(stand_in))
+        self._own_address = ctypes.cast(self._called, ctypes.c_void_p).value
+
+    def original(self, *arguments: Any) -> Any:
+        """Call the code of C itself, with what `_SIGNATURES` says but for the module."""
+        if not self._takes_class:
+            arguments = (self._module, *arguments)
+        if self._takes_nothing:
+            arguments = (*arguments, None)
+        return self._original(*arguments)
+
+    def exchange(self) -> None:
+        """Have every call reach the one that stands in. Again: no effect."""
+        self._definition.function = self._own_address
+
+    def restore(self) -> None:
+        """Have every call reach the code of C. Again: no effect."""
+        self._definition.function = self._address
+
+    def _caught(self, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+        """What C calls, made of what stands in: it takes all that C passes, and never raises."""
+        begin = 0 if self._takes_class else 1
+        end = 1 if self._takes_nothing else None
+
+        def call(*passed: Any) -> Any:
+            with suppress(Exception):
+                return stand_in(*passed[begin:end])
+
+        def call_with_nothing(module: Any, nothing: Any) -> Any:
+            with suppress(Exception):
+                return stand_in()
+
+        return call_with_nothing if self._takes_nothing and begin else call

@@ -1,0 +1,78 @@
+"""What happened in a virtual world: the last of it to be read, and all of it in one hash.
+
+Two runs whose hashes are equal took the same decisions at the same times, and sent the same bytes.
+
+Ground rules: only the world's own thread touches it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from purgatory.virtual.world_clock import US_PER_S, WorldClock
+
+_KEPT = 20_000
+
+
+class Event(NamedTuple):
+    """Something that happened.
+
+    Args:
+        at_us: when, in microseconds since the world began.
+        kind: what.
+        text: to whom, and how.
+        data: what was sent with it.
+    """
+
+    at_us: int
+    kind: str
+    text: str
+    data: bytes
+
+    def __str__(self) -> str:
+        size = f"  {len(self.data)} bytes" if self.data else ""
+        return f"{self.at_us / US_PER_S:14.6f} s  {self.kind:<9} {self.text}{size}"
+
+
+class History:
+    """Takes down what happens.
+
+    Args:
+        clock: the world's.
+    """
+
+    def __init__(self, clock: WorldClock) -> None:
+        self._clock = clock
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._last: deque[Event] = deque(maxlen=_KEPT)
+        self.events = 0
+
+    def note(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
+        """Take down an event.
+
+        Args:
+            kind: what happened.
+            text: to whom, and how.
+            data: what was sent.
+            hashed: False where the data is not the world's to decide, such as what TLS encrypts:
+                only that there was some counts then.
+        """
+        event = Event(self._clock.passed_us, kind, text, data)
+        self.events += 1
+        self._last.append(event)
+        self._hash.update(f"{event.at_us} {kind} {text} {len(data) if hashed else ''}\n".encode())
+        if hashed:
+            self._hash.update(data)
+
+    @property
+    def digest(self) -> str:
+        """The hash of all events so far, in hexadecimal."""
+        return self._hash.hexdigest()
+
+    def last(self, count: int = 40) -> Iterator[Event]:
+        """The last events, the oldest of them first; no more than are kept."""
+        kept = list(self._last)
+        yield from kept[max(0, len(kept) - count) :]

@@ -1,0 +1,488 @@
+"""The event loop of a virtual world: it has no selector, and time jumps to what is due next.
+
+Callbacks run in the order in which they became ready, as asyncio promises. What it does not
+promise is decided by the seed: which of several timers that are due at the same microsecond comes
+first, and when a call on an executor is made.
+
+Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
+then wait for ever: after `_BUSY_TURNS` turns at one moment, each further one takes `_TURN_US`.
+
+Ground rules
+------------
+* Only the thread that entered the world touches the loop, ``call_soon_threadsafe`` included.
+* ``_due`` holds what the wheel has expired, until the turn in which it is put in order.
+* A future's and a task's hash is its number: what iterates over a set of them does so in one order
+  in all processes. By default it would be their address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import random
+import socket
+import ssl
+from asyncio import base_events, events, sslproto
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
+from purgatory.virtual.history import History
+from purgatory.virtual.virtual_network import (
+    ANY_HOST,
+    HERE,
+    NetworkLoop,
+    VirtualNetwork,
+    address_of,
+)
+from purgatory.virtual.virtual_server import VirtualServer
+from purgatory.virtual.virtual_socket import Address, VirtualSocket
+from purgatory.virtual.waiting_stacks import waiting_stacks
+from purgatory.virtual.world_clock import US_PER_S, WheelClock, WorldClock
+from timer import InlineExecutor, SystemTimer
+
+_BUSY_TURNS: Final = 1_000
+_TURN_US: Final = 10
+_WHEEL_SIZE: Final = 256
+_LONGEST_JOB_DELAY_US: Final = 200
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _DueHandle(asyncio.TimerHandle):
+    """A timer's callback, with its place on the wheel."""
+
+    __slots__ = ("due_us", "on_wheel")
+
+    due_us: int
+    on_wheel: Any
+
+
+class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
+    """asyncio's event loop, in virtual time.
+
+    Args:
+        clock: the time, which this loop lets pass.
+        chance: decides what asyncio leaves open.
+        network: carries its connections.
+        history: takes down what is decided.
+    """
+
+    # What the base class has, and does not tell type checkers.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _check_closed: Callable[[], None]
+
+    def __init__(
+        self, clock: WorldClock, chance: random.Random, network: VirtualNetwork, history: History
+    ) -> None:
+        super().__init__()
+        self.clock = clock
+        """The time for purgatories and timers on this loop: see `AsyncPurgatory`."""
+        self.network = network
+        self.turns = 0
+        self.ends_us: int | None = None
+        """When what runs has to be done; None: it may take any time."""
+        self._chance = chance
+        self._history = history
+        self._wheel = SystemTimer(
+            "world", wheel_size=_WHEEL_SIZE, clock=WheelClock(clock), executor=InlineExecutor()
+        )
+        self._wheel_us = clock.now_us
+        self._due: list[_DueHandle] = []
+        self._turns_at_once = 0
+        self._numbered = 0
+        self._signals: dict[int, Callable[[], object]] = {}
+        self._job_slept = False
+        network.loop = self
+
+    # Time.
+
+    def time(self) -> float:
+        return self.clock.now_us / US_PER_S
+
+    def sleep(self, seconds: float) -> None:
+        """Block the loop: time passes, and nothing happens."""
+        self.clock.now_us += math.ceil(seconds * US_PER_S)
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if delay is None:
+            raise TypeError("delay must not be None")
+        due_us = self.clock.now_us + math.ceil(delay * US_PER_S)
+        return self.call_at_us(due_us, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if when is None:
+            raise TypeError("when cannot be None")
+        return self.call_at_us(math.ceil(when * US_PER_S), callback, *args, context=context)
+
+    def call_at_us(
+        self,
+        due_us: int,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As ``call_at``, in whole microseconds. O(1)."""
+        self._check_closed()
+        handle = _DueHandle(due_us / US_PER_S, callback, args, self, context)
+        handle.due_us = due_us
+        # As a handle knows it, it has to tell the loop when it is cancelled.
+        handle._scheduled = True  # type: ignore[attr-defined]
+        delay_us = max(0, due_us - self.clock.now_us)
+        handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        handle.on_wheel.cancel()
+
+    # Turns.
+
+    def _run_once(self) -> None:
+        clock, ready = self.clock, self._ready
+        if ready or self._due or self._stopping:
+            self._turns_at_once += 1
+            if self._turns_at_once > _BUSY_TURNS:
+                clock.now_us += _TURN_US
+        else:
+            self._jump()
+        if clock.now_us != self._wheel_us:
+            self._wheel_us = clock.now_us
+            self._wheel.advance_clock()
+        if self._due:
+            self._bring_due()
+        self.turns += 1
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _jump(self) -> None:
+        """Let time pass until something is due."""
+        self._turns_at_once = 0
+        due_us = self._wheel.next_expiration_ms()
+        if due_us is None:
+            raise DeadlockError(
+                "nothing is ready, and nothing will ever be due. What waits:\n"
+                + waiting_stacks(self)
+            )
+        self.clock.now_us = max(self.clock.now_us, due_us)
+        if self.ends_us is not None and self.clock.now_us > self.ends_us:
+            ends_us, self.ends_us = self.ends_us, None
+            done_by_s = (ends_us - self.clock.now_us + self.clock.passed_us) / US_PER_S
+            raise WorldTimeoutError(
+                f"not done at {done_by_s:g} s of the world's time. What waits:\n"
+                + waiting_stacks(self)
+            )
+
+    def _bring_due(self) -> None:
+        due, self._due[:] = [one for one in self._due if not one.cancelled()], []
+        if len(due) > 1:
+            chance = self._chance.random
+            due.sort(key=lambda one: (one.due_us, chance()))
+        for handle in due:
+            handle._scheduled = False  # type: ignore[attr-defined]
+        self._ready.extend(due)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake: the loop never sleeps."""
+
+    # Futures, tasks, and calls on other threads.
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future = _NumberedFuture(loop=self)
+        self._numbered = future.number = self._numbered + 1
+        return future
+
+    def create_task(  # type: ignore[override]
+        self, coro: Any, *, name: str | None = None, context: Any = None, **more: Any
+    ) -> asyncio.Task[Any]:
+        self._check_closed()
+        if self.get_task_factory() is not None:
+            return super().create_task(coro, name=name, context=context, **more)
+        self._numbered += 1
+        # The number comes first: a task is put into a set while it is made.
+        task = _NumberedTask.__new__(_NumberedTask)
+        task.number = self._numbered
+        task.__init__(coro, loop=self, name=name, context=context, **more)  # type: ignore[misc]
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """Call a function at a moment that the seed decides; the executor is not asked.
+
+        The call blocks nobody else: if it sleeps, its result comes so much later.
+        """
+        self._check_closed()
+        future = self.create_future()
+        delay_us = self._chance.randint(0, _LONGEST_JOB_DELAY_US)
+        self._history.note("job", f"in {delay_us} us")
+        self.call_at_us(self.clock.now_us + delay_us, self._do_job, future, func, args)
+        return future
+
+    def _do_job(
+        self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if future.done():
+            return
+        began_us = self.clock.now_us
+        events._set_running_loop(None)
+        try:
+            result, error = func(*args), None
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as raised:
+            result, error = None, raised
+        finally:
+            events._set_running_loop(self)
+            took_us, self.clock.now_us = self.clock.now_us - began_us, began_us
+        self.call_at_us(began_us + took_us, _settle, future, result, error)
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Have no effect: see `run_in_executor`."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Have no effect: there are no threads."""
+
+    # Names and connections.
+
+    async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
+        return resolved(host, port, hints.get("type", 0))
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
+        return str(sockaddr[0]), str(sockaddr[1])
+
+    async def create_connection(
+        self,
+        protocol_factory: Callable[[], Any],
+        host: Any = None,
+        port: Any = None,
+        *,
+        ssl: Any = None,
+        sock: Any = None,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        **ignored: Any,
+    ) -> tuple[Any, Any]:
+        """Connect within the world.
+
+        Raises:
+            OSError: nobody listens there, or it was not reached.
+            LeavingWorldError: a socket was given.
+        """
+        if sock is not None:
+            raise LeavingWorldError("create_connection(sock=...): give a host and a port instead")
+        if host is None or port is None:
+            raise ValueError("host and port were not specified and no sock specified")
+        if server_hostname is not None and not ssl:
+            raise ValueError("server_hostname is only meaningful with ssl")
+        protocol = protocol_factory()
+        address = (address_of(_text(host)), int(port))
+        if not ssl:
+            transport = await self.network.connect(address, protocol, self._served)
+            protocol.connection_made(transport)
+            return transport, protocol
+        waiter = self.create_future()
+        timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
+        encrypted = self._encrypted(
+            protocol, ssl, waiter, timeouts_s, server_hostname or _text(host), is_server=False
+        )
+        raw = await self.network.connect(address, encrypted, self._served)
+        encrypted.connection_made(raw)
+        try:
+            await waiter
+        except BaseException:
+            raw.close()
+            raise
+        return encrypted._app_transport, protocol
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], Any],
+        host: Any = None,
+        port: Any = None,
+        *,
+        sock: Any = None,
+        ssl: Any = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+        start_serving: bool = True,
+        **ignored: Any,
+    ) -> VirtualServer:
+        """Listen within the world.
+
+        Raises:
+            OSError: an address is taken.
+        """
+        if sock is not None:
+            sock.close()
+            (host, port) = sock.getsockname()
+        hosts = [host] if host is None or isinstance(host, (str, bytes)) else list(host)
+        timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
+        addresses: list[Address] = []
+        server = VirtualServer(
+            self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s
+        )
+        for one in hosts:
+            wanted = ANY_HOST if one in (None, "", b"") else address_of(_text(one))
+            address = self.network.ports.take((wanted, int(port or 0)), server)
+            addresses.append(address)
+            self.network.listens(address)
+        if start_serving:
+            await server.start_serving()
+        return server
+
+    def _served(self, server: VirtualServer) -> asyncio.BaseProtocol:
+        """Make the protocol that serves a connection."""
+        protocol: asyncio.BaseProtocol = server.new_protocol()
+        if server.tls is None:
+            return protocol
+        encrypted: asyncio.BaseProtocol = self._encrypted(
+            protocol, server.tls, None, server.timeouts_s, None, is_server=True
+        )
+        return encrypted
+
+    def _encrypted(
+        self,
+        protocol: asyncio.BaseProtocol,
+        context: Any,
+        waiter: asyncio.Future[Any] | None,
+        timeouts_s: tuple[float | None, float | None],
+        hostname: str | None,
+        is_server: bool,
+    ) -> Any:
+        new_protocol: Any = sslproto.SSLProtocol
+        handshake_s, shutdown_s = timeouts_s
+        if context is True:
+            context = ssl.create_default_context()
+        return new_protocol(
+            self,
+            protocol,
+            context,
+            waiter,
+            is_server,
+            hostname,
+            ssl_handshake_timeout=handshake_s,
+            ssl_shutdown_timeout=shutdown_s,
+        )
+
+    # What a world has not.
+
+    def remove_reader(self, fd: Any) -> bool:
+        """Have a server accept nobody, of whose sockets this is one."""
+        if isinstance(fd, VirtualSocket) and fd.on_removed is not None:
+            fd.on_removed()
+            return True
+        return False
+
+    def remove_writer(self, fd: Any) -> bool:
+        return False
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
+        """Have `World.signal` call something: the world has no process of its own."""
+        self._signals[int(sig)] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.pop(int(sig), None) is not None
+
+    def signal(self, number: int) -> None:
+        """Call what was set for a signal.
+
+        Raises:
+            WorldError: nothing was.
+        """
+        if number not in self._signals:
+            raise WorldError(f"signal {number}: the application has set no handler for it")
+        self.call_soon(self._signals[number])
+
+    def close(self) -> None:
+        if not self.is_closed():
+            super().close()
+            self._wheel.close()
+            self._due.clear()
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(self: VirtualLoop, *args: Any, **more: Any) -> Any:
+        raise LeavingWorldError(
+            f"loop.{name}() would leave the virtual world: connect and listen by "
+            "create_connection and create_server"
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+for _name in (
+    "add_reader",
+    "add_writer",
+    "connect_accepted_socket",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "create_datagram_endpoint",
+    "create_unix_connection",
+    "create_unix_server",
+    "sendfile",
+    "sock_accept",
+    "sock_connect",
+    "sock_recv",
+    "sock_recv_into",
+    "sock_recvfrom",
+    "sock_recvfrom_into",
+    "sock_sendall",
+    "sock_sendfile",
+    "sock_sendto",
+    "subprocess_exec",
+    "subprocess_shell",
+):
+    setattr(VirtualLoop, _name, _refusal(_name))
+
+
+def resolved(host: Any, port: Any, kind: int = 0) -> list[Any]:
+    """Return what ``getaddrinfo`` would, in the world: every name has an address."""
+    address = HERE if host is None else address_of(_text(host))
+    return [(socket.AF_INET, kind or socket.SOCK_STREAM, 6, "", (address, int(port or 0)))]
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, (bytes, bytearray)) else str(name)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,243 @@
+"""One end of a connection in a virtual world, as a transport of asyncio's.
+
+Ground rules
+------------
+* Only the world's own thread touches it.
+* ``_unsent`` holds what the wire has no room for; ``_untaken`` what came while reading is paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from purgatory.virtual.virtual_wire import END, Wire
+
+_HIGH_WATER_BYTES = 64 * 1024
+
+
+class VirtualTransport(asyncio.Transport):
+    """Sends by one wire and receives by another.
+
+    Args:
+        loop: the world's.
+        node: who has this end.
+        protocol: whom it calls.
+        extra: what `get_extra_info` tells.
+        on_lost: called once the connection is gone.
+    """
+
+    _start_tls_compatible = True
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: str,
+        protocol: asyncio.BaseProtocol,
+        extra: Mapping[str, Any],
+        on_lost: Callable[[], None],
+    ) -> None:
+        super().__init__(dict(extra))
+        self.node = node
+        self.out: Wire
+        self.back: Wire
+        self._loop = loop
+        self._protocol: Any = protocol
+        self._on_lost = on_lost
+        self._unsent = bytearray()
+        self._untaken: deque[bytes] = deque()
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._ended = False
+        self._end_wanted = False
+        self._protocol_paused = False
+        self._high_bytes = _HIGH_WATER_BYTES
+        self._low_bytes = _HIGH_WATER_BYTES // 4
+
+    def __repr__(self) -> str:
+        state = "closed" if self._lost else "closing" if self._closing else "open"
+        return f"<VirtualTransport of {self.node} {state}>"
+
+    # Writing.
+
+    def write(self, data: Any) -> None:
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data: a bytes-like object is needed, not {type(data).__name__!r}")
+        if self._end_wanted:
+            raise RuntimeError("write() after write_eof()")
+        if self._closing or not data:
+            return
+        self._unsent += data
+        self.send_more()
+        if len(self._unsent) > self._high_bytes and not self._protocol_paused:
+            self._protocol_paused = True
+            self._call(self._protocol.pause_writing)
+
+    def write_eof(self) -> None:
+        if not self._end_wanted:
+            self._end_wanted = True
+            self.send_more()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def send_more(self) -> None:
+        """Put on the wire what it has room for."""
+        if self._lost:
+            return
+        if self._unsent and (room := self.out.room_bytes):
+            self.out.send(bytes(self._unsent[:room]))
+            del self._unsent[:room]
+        if self._protocol_paused and len(self._unsent) <= self._low_bytes:
+            self._protocol_paused = False
+            self._call(self._protocol.resume_writing)
+        if not self._unsent and (self._end_wanted or self._closing) and not self._ended:
+            self._ended = True
+            self.out.send(END)
+            if self._closing:
+                self._loop.call_soon(self._finish, None)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low_bytes, self._high_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = _HIGH_WATER_BYTES if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not 0 <= low <= high:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high_bytes, self._low_bytes = high, low
+
+    # Reading.
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if self._reading or self._closing:
+            return
+        self._reading = True
+        self._loop.call_soon(self._feed_untaken)
+
+    def receive(self, data: bytes) -> None:
+        """Take what arrived."""
+        if self._closing:
+            if data:  # as a machine does that gets data for a socket that was closed
+                self._break_other()
+            return
+        self._untaken.append(data)
+        if self._reading:
+            self._feed_untaken()
+
+    def _feed_untaken(self) -> None:
+        while self._untaken and self._reading and not self._closing:
+            data = self._untaken.popleft()
+            if data == END:
+                self._take_end()
+            else:
+                self.back.taken(len(data))
+                self._call(self._feed, data)
+
+    def _feed(self, data: bytes) -> None:
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.data_received(data)
+            return
+        while data and not self._closing:
+            room: Any = self._protocol.get_buffer(len(data))
+            count = min(len(room), len(data))
+            if not count:
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            room[:count] = data[:count]
+            self._protocol.buffer_updated(count)
+            data = data[count:]
+
+    def _take_end(self) -> None:
+        if not self._call(self._protocol.eof_received):
+            self.close()
+
+    # Its end.
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its protocol was told that the connection is gone, or is about to be."""
+        return self._lost
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._untaken.clear()
+            if self._ended:
+                self._loop.call_soon(self._finish, None)
+            else:
+                self.send_more()
+
+    def abort(self) -> None:
+        self._abort(None)
+
+    def lose(self, error: Exception) -> None:
+        """Know that the connection is gone, without telling the other end."""
+        if not self._lost:
+            self._closing = True
+            self._unsent.clear()
+            self._loop.call_soon(self._finish, error)
+
+    def _abort(self, error: BaseException | None) -> None:
+        if not self._lost:
+            self._closing = True
+            self._unsent.clear()
+            self._untaken.clear()
+            if not self._ended:
+                self._break_other()
+            self._loop.call_soon(self._finish, error)
+
+    def _break_other(self) -> None:
+        self._ended = True
+        self.out.send(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._untaken.clear()
+        self._on_lost()
+        self._protocol.connection_lost(error)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the protocol; if it raises, the connection breaks, as a selector's does."""
+        try:
+            return function(*arguments)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler(
+                {
+                    "message": f"{function.__qualname__} of a protocol failed",
+                    "exception": error,
+                    "transport": self,
+                    "protocol": self._protocol,
+                }
+            )
+            self._abort(error)
+            return None

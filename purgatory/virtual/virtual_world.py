@@ -1,0 +1,259 @@
+"""A world in which a Kafka cluster and the asyncio programs that use it run in virtual time.
+
+    with World(seed=7) as world:
+        cluster = world.cluster(brokers=3, topics={"orders": 6})
+        world.network.latency("0.2ms..2ms")
+        world.run(application(cluster.bootstrap_servers))
+        assert world.now_s > 3600
+
+One seed decides everything that a real network, a real scheduler and real clocks decide by chance.
+
+Ground rules
+------------
+* One world of a process is entered at a time, and only the thread that entered it touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import random
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.errors import WorldError
+from purgatory.virtual.history import Event, History
+from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
+from purgatory.virtual.seen_time import SeenWorld, Sight
+from purgatory.virtual.virtual_loop import VirtualLoop, resolved
+from purgatory.virtual.virtual_network import NODE, VirtualNetwork
+from purgatory.virtual.virtual_socket import VirtualSocket
+from purgatory.virtual.world_clock import US_PER_S, WorldClock
+
+if TYPE_CHECKING:
+    from purgatory.virtual.world_cluster import WorldCluster
+
+T = TypeVar("T")
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+"""The time of day at which a world begins."""
+
+LONGEST_RUN = "24h"
+"""How long a run may take in the world's time, unless it is told."""
+
+
+class World:
+    """An event loop, a network, clusters and chance, all of one seed. A context manager.
+
+    Args:
+        seed: decides all that asyncio, networks and clocks leave open.
+        start: the time of day at which it begins.
+        allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
+            repeat what comes of it.
+
+    Raises:
+        WorldError: ``allow`` has something else.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        start: datetime.datetime = START,
+        allow: Iterable[str] = (),
+    ) -> None:
+        self.seed = seed
+        self._allowed = checked_kinds(allow)
+        self._clock = WorldClock(round(start.timestamp() * US_PER_S))
+        self._history = History(self._clock)
+        self.network = VirtualNetwork(self._clock, self._chance("network"), self._history)
+        self.random = self._chance("test")
+        """For whoever writes a test: random numbers that the seed decides, too."""
+        self._seen = SeenWorld(
+            Sight(self._clock, self._chance("application"), partial(_sleep, self))
+        )
+        self._loop: VirtualLoop | None = None
+        self._clusters: list[WorldCluster] = []
+        self._socket: Any = None
+        self._getaddrinfo: Any = None
+
+    # Coming and going.
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise WorldError("a world can be entered once: make another one with the same seed")
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise WorldError("a world brings its event loop: enter it where none is running")
+        self._seen.begin()
+        close_border(self._allowed)
+        self._exchange_sockets()
+        self._loop = VirtualLoop(self._clock, self._chance("loop"), self.network, self._history)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._end_all()
+        finally:
+            self.loop.close()
+            socket.socket, socket.getaddrinfo = self._socket, self._getaddrinfo  # type: ignore[misc]
+            open_border()
+            self._seen.end()
+
+    def _exchange_sockets(self) -> None:
+        self._socket, self._getaddrinfo = socket.socket, socket.getaddrinfo
+        if "sockets" in self._allowed:
+            return
+        ports = self.network.ports
+
+        class WorldSocket(VirtualSocket):
+            def __init__(self, *kind: Any, **named: Any) -> None:
+                super().__init__(ports, *kind)
+
+        socket.socket = WorldSocket  # type: ignore[misc,assignment]
+        socket.getaddrinfo = lambda host, port, *more, **named: resolved(host, port)
+
+    def _end_all(self) -> None:
+        """Stop the clusters, and cancel what still runs."""
+        loop = self.loop
+        loop.ends_us = None
+        for cluster in reversed(self._clusters):
+            loop.run_until_complete(cluster.stop())
+        tasks = sorted(asyncio.all_tasks(loop), key=hash)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.ends_us = self._clock.now_us + 60 * US_PER_S
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.network.end()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(asyncio.sleep(0))  # and those who had connections are told
+
+    # Running.
+
+    @property
+    def loop(self) -> VirtualLoop:
+        """Its event loop.
+
+        Raises:
+            WorldError: the world was not entered.
+        """
+        if self._loop is None:
+            raise WorldError("the world was not entered: with World(...) as world:")
+        return self._loop
+
+    def run(self, application: Coroutine[Any, Any, T], timeout: str | None = LONGEST_RUN) -> T:
+        """Run a coroutine, and return what it returns. What it leaves running goes on in the next.
+
+        Args:
+            application: the coroutine.
+            timeout: how long it may take, in the world's time, such as "2h"; None: any time.
+
+        Raises:
+            DeadlockError: it waits for what can't happen.
+            WorldTimeoutError: it was not done in time.
+            WorldError: the loop runs already.
+        """
+        loop = self.loop
+        if loop.is_running():
+            application.close()
+            raise WorldError("world.run() within the world: await the coroutine instead")
+        before_us = loop.ends_us
+        loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        try:
+            return loop.run_until_complete(application)
+        finally:
+            loop.ends_us = before_us
+
+    def pass_time(self, duration: str) -> None:
+        """Let so much time pass, such as "10min", with all that happens in it."""
+        self.run(asyncio.sleep(Duration(duration).seconds), None)
+
+    def at(self, when: str, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function so long after the world began; it may be a coroutine function.
+
+        Raises:
+            ValueError: ``when`` is no duration.
+        """
+        due_us = self._clock.now_us - self._clock.passed_us + Duration(when).us
+        self.loop.call_at_us(due_us, self._call, function, arguments)
+
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        result = function(*arguments)
+        if isinstance(result, Coroutine):
+            self.loop.create_task(result)
+
+    @contextmanager
+    def node(self, name: str) -> Iterator[None]:
+        """Have what begins within the block belong to a node of that name, for the network."""
+        token = NODE.set(name)
+        try:
+            yield
+        finally:
+            NODE.reset(token)
+
+    def signal(self, number: int) -> None:
+        """Call what the application has set by ``loop.add_signal_handler``.
+
+        Raises:
+            WorldError: it has set nothing.
+        """
+        self.loop.signal(number)
+
+    # The cluster.
+
+    def cluster(
+        self, brokers: int = 3, topics: Mapping[str, int] | Iterable[str] = (), **config: Any
+    ) -> WorldCluster:
+        """Start a Kafka cluster.
+
+        Args:
+            brokers: how many.
+            topics: their names, with how many partitions each has.
+            config: whatever else `ClusterConfig` takes.
+
+        Raises:
+            ClusterError: it can't start.
+            TypeError: `ClusterConfig` does not take that.
+        """
+        from purgatory.virtual.world_cluster import WorldCluster, world_config
+
+        cluster = WorldCluster(self.network, world_config(brokers, topics, config))
+        self._clusters.append(cluster)
+        self.run(cluster.start())
+        cluster.name_brokers()
+        return cluster
+
+    # Looking.
+
+    @property
+    def now_s(self) -> float:
+        """How long the world has been, in seconds of its time."""
+        return self._clock.passed_us / US_PER_S
+
+    @property
+    def digest(self) -> str:
+        """The hash of all that was sent and decided so far: equal for equal runs."""
+        return self._history.digest
+
+    def last_events(self, count: int = 40) -> list[Event]:
+        """Return the last things that happened, the oldest of them first."""
+        return list(self._history.last(count))
+
+    def _chance(self, purpose: str) -> random.Random:
+        """Chance of its own for each purpose: more of one changes nothing in another."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+
+def _sleep(world: World, seconds: float) -> None:
+    world.loop.sleep(seconds)

@@ -1,0 +1,111 @@
+"""Time and chance as the application sees them: the world's, and afterwards what they were."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import secrets
+import threading
+import time
+import uuid
+from time import monotonic, time_ns
+
+import pytest
+
+from purgatory.virtual import World
+from purgatory.virtual.virtual_world import START
+
+
+def _told(now: object = time.time) -> tuple[float, ...]:
+    assert callable(now)
+    return (now(), time.time(), time_ns() / 1e9, datetime.datetime.now().timestamp())
+
+
+def test_the_time_of_day_is_the_worlds_for_whoever_holds_the_function() -> None:
+    with World() as world:
+        world.pass_time("10s")
+        assert _told() == pytest.approx([START.timestamp() + 10] * 4)
+        assert datetime.datetime.now(datetime.UTC) == START + datetime.timedelta(seconds=10)
+        assert datetime.datetime.now(tz=datetime.UTC) == START + datetime.timedelta(seconds=10)
+        assert datetime.date.fromtimestamp(time.time()) == datetime.date.today()
+        assert time.gmtime()[:6] == (2026, 1, 1, 0, 0, 10)
+        assert time.strftime("%Y", time.gmtime()) == "2026" == time.strftime("%Y")
+    assert min(_told()) > START.timestamp() + 86_400
+
+
+def test_the_monotonic_clocks_move_with_the_world_alone() -> None:
+    before_s = monotonic()
+    with World() as world:
+        first_s, first_ns = monotonic(), time.perf_counter_ns()
+        for _ in range(1_000):
+            monotonic()
+        assert monotonic() == first_s
+        world.pass_time("1h")
+        assert monotonic() - first_s == pytest.approx(3_600)
+        assert time.perf_counter_ns() - first_ns == 3_600 * 10**9
+        time.sleep(5)
+        assert world.now_s == 3_605
+    assert 0 <= monotonic() - before_s < 600
+
+
+def _drawn() -> list[object]:
+    return [
+        random.random(),
+        random.Random().random(),
+        random.SystemRandom().random(),
+        os.urandom(8),
+        secrets.token_hex(4),
+        uuid.uuid4(),
+        uuid.uuid1(),
+    ]
+
+
+def test_chance_is_of_the_seed() -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        with World(seed):
+            drawn.append(_drawn())
+    assert drawn[0] == drawn[1]
+    assert not set(map(str, drawn[0])) & set(map(str, drawn[2]))
+
+
+def test_what_was_before_goes_on_afterwards() -> None:
+    random.seed(5)
+    expected = [random.random() for _ in range(3)]
+    random.seed(5)
+    seen = [random.random()]
+    with World(9):
+        random.random()
+        random.seed(7)
+    seen += [random.random(), random.random()]
+    assert seen == expected
+    assert os.urandom(8) != os.urandom(8)
+    assert random.Random().random() != random.Random().random()
+
+
+def test_other_threads_see_the_machine() -> None:
+    asked, told = threading.Event(), threading.Event()
+    seen: list[float] = []
+
+    def look() -> None:
+        asked.wait(60)
+        seen.extend((time.time(), monotonic()))
+        told.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    machine_s = time.time()
+    with World():
+        asked.set()
+        told.wait(60)
+        worlds_s = monotonic()
+    thread.join()
+    assert seen[0] == pytest.approx(machine_s, abs=600)
+    assert seen[1] != worlds_s
+
+
+def test_what_breaks_off_a_world_leaves_nothing_of_it() -> None:
+    with pytest.raises(ZeroDivisionError), World():
+        _ = 1 // 0
+    assert min(_told()) > START.timestamp() + 86_400

@@ -1,0 +1,221 @@
+"""The event loop in virtual time: what asyncio promises holds, and time is the world's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from purgatory import AsyncPurgatory
+from purgatory.virtual import DeadlockError, World, WorldError, WorldTimeoutError
+
+
+def test_hours_pass_at_once() -> None:
+    async def application() -> float:
+        before_s = time.monotonic()
+        await asyncio.sleep(3_600)
+        return time.monotonic() - before_s
+
+    with World() as world:
+        assert world.run(application()) == 3_600
+        assert world.now_s == 3_600
+
+
+def test_callbacks_come_in_the_order_in_which_they_became_ready() -> None:
+    seen: list[int] = []
+
+    async def application() -> None:
+        for number in range(100):
+            asyncio.get_running_loop().call_soon(seen.append, number)
+        await asyncio.sleep(0)
+
+    with World() as world:
+        world.run(application())
+    assert seen == list(range(100))
+
+
+def _order_of_equal_timers(seed: int) -> list[int]:
+    seen: list[int] = []
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(20):
+            loop.call_at(loop.time() + 1, seen.append, number)
+        loop.call_at(loop.time() + 0.5, seen.append, -1)
+        await asyncio.sleep(2)
+
+    with World(seed) as world:
+        world.run(application())
+    return seen
+
+
+def test_the_seed_decides_which_of_equal_timers_comes_first() -> None:
+    orders = [_order_of_equal_timers(seed) for seed in range(5)]
+    assert all(order[0] == -1 and sorted(order[1:]) == list(range(20)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 5
+    assert orders == [_order_of_equal_timers(seed) for seed in range(5)]
+
+
+def test_no_timer_comes_early() -> None:
+    came: list[tuple[float, float]] = []
+
+    def note(due_s: float) -> None:
+        came.append((due_s, asyncio.get_running_loop().time()))
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(2_000):
+            due_s = loop.time() + number * 0.000_123_7
+            loop.call_at(due_s, note, due_s)
+        await asyncio.sleep(1)
+
+    with World() as world:
+        world.run(application())
+    assert len(came) == 2_000
+    assert all(due_s <= now_s < due_s + 0.000_002 for due_s, now_s in came)
+
+
+def test_a_timer_that_was_cancelled_never_comes() -> None:
+    async def application() -> list[int]:
+        loop, came = asyncio.get_running_loop(), list[int]()
+        handles = [loop.call_later(1, came.append, number) for number in range(10)]
+        for handle in handles[::2]:
+            handle.cancel()
+        await asyncio.sleep(2)
+        return came
+
+    with World() as world:
+        assert sorted(world.run(application())) == [1, 3, 5, 7, 9]
+
+
+def test_what_waits_for_nothing_is_an_error_with_its_stack() -> None:
+    async def wait_in_vain(never: asyncio.Event) -> None:
+        await never.wait()
+
+    async def application() -> None:
+        await asyncio.gather(wait_in_vain(asyncio.Event()), wait_in_vain(asyncio.Event()))
+
+    with World() as world, pytest.raises(DeadlockError) as raised:
+        world.run(application())
+    assert str(raised.value).count("in wait_in_vain\n    await never.wait()") == 2
+
+
+def test_what_is_not_done_in_time_is_an_error_with_its_stack() -> None:
+    async def tick_for_ever() -> None:
+        while True:
+            await asyncio.sleep(1)
+
+    with World() as world:
+        with pytest.raises(WorldTimeoutError, match=r"not done at 60 s[^$]*in tick_for_ever"):
+            world.run(tick_for_ever(), timeout="1min")
+        assert world.run(asyncio.sleep(0, "goes on")) == "goes on"
+
+
+def test_a_program_that_only_spins_sees_time_pass() -> None:
+    async def spin() -> float:
+        until_s = time.monotonic() + 0.1
+        while time.monotonic() < until_s:
+            await asyncio.sleep(0)
+        return until_s
+
+    with World() as world:
+        world.run(spin())
+        assert world.now_s == pytest.approx(0.1, abs=0.001)
+
+
+def test_a_call_on_an_executor_blocks_nobody() -> None:
+    ticks: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(1)
+            ticks.append(time.monotonic())
+
+    def block() -> tuple[float, bool]:
+        before_s = time.monotonic()
+        time.sleep(5)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return time.monotonic() - before_s, True
+        return time.monotonic() - before_s, False
+
+    async def application() -> tuple[tuple[float, bool], int]:
+        ticking = asyncio.create_task(tick())
+        result = await asyncio.to_thread(block)
+        ticking.cancel()
+        return result, len(ticks)
+
+    with World() as world:
+        (slept_s, has_no_loop), ticked = world.run(application())
+    assert slept_s == pytest.approx(5)
+    assert has_no_loop
+    assert ticked == 5
+
+
+def test_what_an_executor_raises_is_raised() -> None:
+    async def application() -> None:
+        await asyncio.to_thread(lambda: 1 // 0)
+
+    with World() as world, pytest.raises(ZeroDivisionError):
+        world.run(application())
+
+
+def test_a_purgatory_waits_in_the_worlds_time() -> None:
+    async def application() -> str:
+        async with AsyncPurgatory("test") as purgatory:
+            try:
+                return await purgatory.wait(["never"], until=lambda: "", timeout=3_600)
+            except TimeoutError:
+                return "timed out"
+
+    async def answered() -> float:
+        async with AsyncPurgatory("test") as purgatory:
+            answers: list[str] = []
+            asyncio.get_running_loop().call_later(7, answers.append, "here")
+            asyncio.get_running_loop().call_later(8, purgatory.notify, "key")
+            await purgatory.wait(["key"], until=lambda: answers, timeout=60)
+            return asyncio.get_running_loop().time()
+
+    with World() as world:
+        assert world.run(application()) == "timed out"
+        assert 3_600 <= world.now_s < 3_600.002
+        before_s = world.now_s
+        world.run(answered())
+        assert world.now_s - before_s == pytest.approx(8)
+
+
+def test_a_world_is_entered_once_and_left_clean() -> None:
+    async def go_on() -> None:
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            left.append(True)
+
+    async def start() -> None:
+        asyncio.get_running_loop().create_task(go_on())
+        await asyncio.sleep(1)
+
+    left: list[bool] = []
+    with World() as world:
+        world.run(start())
+        with pytest.raises(WorldError, match="another virtual world"), World():
+            pass
+    assert left == [True]
+    with pytest.raises(WorldError, match="entered once"), world:
+        pass
+    with World() as other:
+        assert other.run(asyncio.sleep(0, 1)) == 1
+
+
+def test_a_signal_calls_what_was_set_for_it() -> None:
+    async def serve() -> float:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(15, stop.set)
+        await stop.wait()
+        return world.now_s
+
+    with World() as world:
+        world.at("90s", world.signal, 15)
+        assert world.run(serve()) == 90

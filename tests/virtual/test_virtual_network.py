@@ -1,0 +1,260 @@
+"""The network in memory: what TCP promises holds, and what breaks, breaks as it does there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purgatory.virtual import World
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+_kept: list[object] = []
+"""Ends of connections that are open until their world ends."""
+
+
+@pytest.fixture(autouse=True)
+def _forget_connections() -> Iterator[None]:
+    yield
+    _kept.clear()
+
+
+async def _connect(port: int, tls: ssl.SSLContext | None = None) -> Streams:
+    streams = await asyncio.open_connection("localhost", port, ssl=tls)
+    _kept.append(streams)
+    return streams
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def _echoing(tls: ssl.SSLContext | None = None) -> tuple[asyncio.Server, int]:
+    server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=tls)
+    return server, server.sockets[0].getsockname()[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    chunks=st.lists(st.binary(min_size=1, max_size=300_000), max_size=8),
+    bandwidth=st.sampled_from([None, 100_000.0, 1e9]),
+)
+def test_what_arrives_is_what_was_sent(
+    seed: int, chunks: list[bytes], bandwidth: float | None
+) -> None:
+    async def application() -> bytes:
+        _, port = await _echoing()
+        reader, writer = await _connect(port)
+        for chunk in chunks:
+            writer.write(chunk)
+        writer.write_eof()
+        return await reader.read()
+
+    with World(seed) as world:
+        world.network.latency("0us..50ms")
+        world.network.bandwidth_bytes_per_s(bandwidth)
+        assert world.run(application()) == b"".join(chunks)
+
+
+def test_latency_and_bandwidth_take_their_time() -> None:
+    async def application() -> float:
+        _, port = await _echoing()
+        reader, writer = await _connect(port)
+        before_s = world.now_s
+        writer.write(bytes(100_000))
+        await reader.readexactly(100_000)
+        return world.now_s - before_s
+
+    with World() as world:
+        world.network.latency("10ms")
+        world.network.bandwidth_bytes_per_s(1_000_000)
+        # There and back: ten milliseconds each, and a tenth of a second each for the bytes.
+        assert 0.2 <= world.run(application()) <= 0.3
+
+
+def test_who_does_not_read_stops_the_sender() -> None:
+    async def application() -> tuple[bool, int]:
+        came: list[Streams] = []
+        server = await asyncio.start_server(lambda r, w: came.append((r, w)), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await _connect(port)
+        writer.write(bytes(4_000_000))
+        draining = asyncio.create_task(writer.drain())
+        await asyncio.sleep(60)
+        stopped = not draining.done()
+        data = await came[0][0].readexactly(4_000_000)
+        await draining
+        return stopped, len(data)
+
+    with World() as world:
+        assert world.run(application()) == (True, 4_000_000)
+
+
+def test_nobody_listens() -> None:
+    with World() as world, pytest.raises(ConnectionRefusedError):
+        world.run(_connect(9))
+
+
+def test_an_address_is_taken_once() -> None:
+    async def application() -> None:
+        server, port = await _echoing()
+        with pytest.raises(OSError, match="in use"):
+            await asyncio.start_server(_echo, "127.0.0.1", port)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        server.close()
+        await server.wait_closed()
+        (await asyncio.start_server(_echo, "127.0.0.1", port)).close()
+
+    with World() as world:
+        world.run(application())
+
+
+def test_a_partition_holds_back_what_is_sent() -> None:
+    async def application() -> tuple[bytes, float]:
+        with world.node("server"):
+            _, port = await _echoing()
+        reader, writer = await _connect(port)
+        partition = world.network.partition("client", "server")
+        writer.write(b"late")
+        asyncio.get_running_loop().call_later(100, partition.end)
+        return await reader.readexactly(4), world.now_s
+
+    with World() as world:
+        data, now_s = world.run(application())
+        assert data == b"late"
+        assert 100 < now_s < 101
+
+
+def test_a_partition_that_lasts_breaks_what_is_sent() -> None:
+    async def application() -> float:
+        with world.node("server"):
+            _, port = await _echoing()
+        reader, writer = await _connect(port)
+        with world.network.partition("client", "server"):
+            writer.write(b"never")
+            with pytest.raises(TimeoutError):
+                await reader.read()
+            broken_s = world.now_s
+            with pytest.raises(TimeoutError):
+                await _connect(port)
+        return broken_s
+
+    with World() as world:
+        assert 900 < world.run(application()) < 1_000
+
+
+def test_a_reset_is_seen_by_both_ends() -> None:
+    ends: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read()
+        except ConnectionResetError:
+            ends.append("server")
+
+    async def application() -> None:
+        with world.node("server"):
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        reader, _ = await _connect(server.sockets[0].getsockname()[1])
+        await asyncio.sleep(1)
+        assert world.network.reset("client", "server") == 1
+        assert world.network.reset("client", "nobody") == 0
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        ends.append("client")
+        await asyncio.sleep(1)
+
+    with World() as world:
+        world.run(application())
+    assert sorted(ends) == ["client", "server"]
+
+
+def test_a_half_open_connection_says_nothing() -> None:
+    async def application() -> bool:
+        with world.node("server"):
+            _, port = await _echoing()
+        reader, writer = await _connect(port)
+        await asyncio.sleep(1)
+        assert world.network.forget("server") == 1
+        writer.write(b"anybody there?")
+        try:
+            await asyncio.wait_for(reader.read(1), 60)
+        except TimeoutError:
+            return True
+        return False
+
+    with World() as world:
+        assert world.run(application())
+
+
+def test_loss_breaks_connections() -> None:
+    async def application() -> int:
+        _, port = await _echoing()
+        broken = 0
+        for _ in range(50):
+            reader, writer = await _connect(port)
+            try:
+                for _ in range(20):
+                    writer.write(b"x")
+                    await reader.readexactly(1)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                broken += 1
+            writer.close()
+        return broken
+
+    with World() as world:
+        world.network.loss(0.01)
+        assert 5 < world.run(application()) < 40
+
+
+def _self_signed(folder: Path) -> Path:
+    both = folder / "both.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        "-subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout key.pem -out made.pem"
+    )
+    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    both.write_text((folder / "key.pem").read_text() + (folder / "made.pem").read_text())
+    return both
+
+
+def test_tls_is_spoken(tmp_path: Path) -> None:
+    both = _self_signed(tmp_path)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(both)
+    client_side = ssl.create_default_context(cafile=both)
+
+    async def application() -> tuple[bytes, str]:
+        _, port = await _echoing(server_side)
+        reader, writer = await _connect(port, client_side)
+        writer.write(b"secret")
+        data = await reader.readexactly(6)
+        version = writer.get_extra_info("ssl_object").version()
+        writer.close()
+        await writer.wait_closed()
+        return data, version
+
+    with World() as world:
+        data, version = world.run(application())
+    assert data == b"secret"
+    assert version == "TLSv1.3"
+
+
+@pytest.mark.parametrize("text", ["", "1", "2ms..1ms", "fast", "1ms..", "-1ms"])
+def test_what_is_no_latency_is_refused(text: str) -> None:
+    with World() as world, pytest.raises(ValueError, match=r"duration|short"):
+        world.network.latency(text)

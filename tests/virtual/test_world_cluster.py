@@ -1,0 +1,138 @@
+"""A real Kafka client and the cluster in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import aiokafka
+import pytest
+
+from purgatory.virtual import World
+
+ROOT = Path(__file__).parents[2]
+_RECORDS = 60
+
+
+async def _produce_and_consume(servers: str) -> list[int]:
+    """Send a record every half second, and read each of them."""
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=True)
+    consumer = aiokafka.AIOKafkaConsumer(
+        "orders", bootstrap_servers=servers, group_id="readers", auto_offset_reset="earliest"
+    )
+    read: list[int] = []
+
+    async def consume() -> None:
+        async for record in consumer:
+            read.append(int(record.value))
+            if len(read) == _RECORDS:
+                return
+
+    async with producer, consumer:
+        consuming = asyncio.create_task(consume())
+        for number in range(_RECORDS):
+            await producer.send_and_wait("orders", b"%d" % number, partition=number % 6)
+            await asyncio.sleep(0.5)
+        await consuming
+    return read
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_client_survives_a_broker_that_dies(seed: int) -> None:
+    with World(seed) as world:
+        cluster = world.cluster(brokers=3, topics={"orders": 6})
+        world.at("10s", cluster.kill, 1)
+        world.at("20s", cluster.revive, 1)
+        read = world.run(_produce_and_consume(cluster.bootstrap_servers))
+        assert 30 < world.now_s < 300
+    assert sorted(read) == list(range(_RECORDS))
+    cluster.audit(expect=["no-loss"]).assert_no_violations()
+
+
+def test_the_longest_timeouts_of_kafka_take_no_time() -> None:
+    async def application(servers: str) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            "orders", bootstrap_servers=servers, group_id="g", session_timeout_ms=45_000
+        )
+        async with consumer:
+            await asyncio.wait_for(_until_assigned(consumer), 60)
+            await asyncio.sleep(3_600)
+            assert consumer.assignment()
+
+    with World() as world:
+        cluster = world.cluster(brokers=1, topics=["orders"])
+        world.run(application(cluster.bootstrap_servers))
+        assert world.now_s > 3_600
+
+
+async def _until_assigned(consumer: object) -> None:
+    while not consumer.assignment():  # type: ignore[attr-defined]
+        await asyncio.sleep(0.1)
+
+
+def test_a_partition_from_a_broker_is_survived() -> None:
+    with World(5) as world:
+        cluster = world.cluster(brokers=3, topics={"orders": 6})
+        partitions = []
+        world.at("5s", lambda: partitions.append(world.network.partition("client", "broker 2")))
+        world.at("20s", world.network.heal)
+        read = world.run(_produce_and_consume(cluster.bootstrap_servers))
+    assert sorted(read) == list(range(_RECORDS))
+
+
+_ONE_RUN = """
+import asyncio, json, sys
+from purgatory.virtual import World
+
+async def talk(servers, count):
+    # A client of its own: what it sends depends on no order of a set.
+    import struct
+    host, port = servers.split(",")[0].split(":")
+    answers = 0
+    for number in range(count):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        frame = struct.pack(">hhih", 18, 0, number, -1)
+        writer.write(struct.pack(">i", len(frame)) + frame)
+        size = struct.unpack(">i", await reader.readexactly(4))[0]
+        answers += len(await reader.readexactly(size))
+        writer.close()
+        await asyncio.sleep(1)
+    return answers
+
+digests = []
+for seed in range(int(sys.argv[1])):
+    with World(seed) as world:
+        cluster = world.cluster(brokers=3, topics={"orders": 6, "payments": 3})
+        world.at("3s", cluster.kill, 2)
+        world.at("6s", cluster.revive, 2)
+        world.network.loss(0.005)
+        async def application():
+            tasks = [asyncio.create_task(talk(cluster.bootstrap_servers, 5)) for _ in range(3)]
+            return await asyncio.gather(*tasks, return_exceptions=True)
+        world.run(application())
+        digests.append(world.digest)
+print(json.dumps(digests))
+"""
+
+
+def _digests(seeds: int, hash_seed: int) -> list[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", _ONE_RUN, str(seeds)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def test_a_hundred_seeds_run_alike_in_two_processes() -> None:
+    one, other = _digests(100, 1), _digests(100, 2)
+    assert one == other
+    assert len(set(one)) == 100
