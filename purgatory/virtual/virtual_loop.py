@@ -43,8 +43,11 @@ from purgatory.virtual.waiting_stacks import waiting_stacks
 from purgatory.virtual.world_clock import US_PER_S, WheelClock, WorldClock
 from timer import InlineExecutor, SystemTimer
 
-_BUSY_TURNS: Final = 1_000
+_BUSY_TURNS: Final = 100
 _TURN_US: Final = 10
+_LEAST_DELAY_US: Final = 1
+"""Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
+and find it to be that very moment, would wait again and again for no time at all."""
 _WHEEL_SIZE: Final = 256
 _LONGEST_JOB_DELAY_US: Final = 200
 
@@ -155,7 +158,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         handle.due_us = due_us
         # As a handle knows it, it has to tell the loop when it is cancelled.
         handle._scheduled = True  # type: ignore[attr-defined]
-        delay_us = max(0, due_us - self.clock.now_us)
+        delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
         handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
         return handle
 
