@@ -41,27 +41,29 @@ def read_topic(bootstrap_servers: str, topic: str = "changes") -> list[Captured]
 
 def read_records(bootstrap_servers: str, topic: str = "changes") -> list[Record]:
     """Return all records as they are, of one partition after the other, each in order."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False}
-    )
+    # Each fetch answers at once: by default the last one would wait for more for half a second.
+    settings = {"enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", **settings})
     found: list[Record] = []
     try:
         count = len(consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
-        for partition in range(count):
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=_TIMEOUT_S
-            )
-            consumer.assign([TopicPartition(topic, partition, low)])
-            next_offset = low
-            while next_offset < high:
-                for message in consumer.consume(high - next_offset, _TIMEOUT_S):
-                    assert message.error() is None, message.error()
-                    next_offset = int(message.offset() or 0) + 1
-                    place = (topic, partition, next_offset - 1)
-                    found.append(Record(*place, _bytes(message.key()), _bytes(message.value())))
+        places = [TopicPartition(topic, partition) for partition in range(count)]
+        ends = [consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S) for place in places]
+        left = {partition: high for partition, (low, high) in enumerate(ends) if low < high}
+        consumer.assign([TopicPartition(topic, one, ends[one][0]) for one in left])
+        while left:
+            for message in consumer.consume(1_000, 0.1):
+                assert message.error() is None, message.error()
+                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+                if partition not in left:
+                    continue  # what came meanwhile
+                place = (topic, partition, offset)
+                found.append(Record(*place, _bytes(message.key()), _bytes(message.value())))
+                if offset + 1 >= left[partition]:
+                    del left[partition]
     finally:
         consumer.close()
-    return found
+    return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
 def _bytes(data: Any) -> bytes | None:

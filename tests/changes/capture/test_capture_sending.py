@@ -64,7 +64,8 @@ def sender(
 
 def stored(kafka: ThreadedCluster, topic: str, partitions: int) -> list[list[bytes]]:
     """The values in each partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test"})
+    settings = {"group.id": "test", "fetch.wait.max.ms": 10}  # or each partition waits for the last
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
     found: list[list[bytes]] = []
     for number in range(partitions):
         part = TopicPartition(topic, number, 0)
