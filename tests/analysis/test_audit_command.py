@@ -102,7 +102,7 @@ def test_what_is_permitted_is_status_0(trace: Path, capsys: pytest.CaptureFixtur
     assert "No violations in 1 runs" in printed.out
 
 
-@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
 def test_what_is_permitted_is_a_violation_if_it_is_against_what_is_expected(
     engine: str, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

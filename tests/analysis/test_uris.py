@@ -107,8 +107,7 @@ def test_commands_tell_of_a_store_what_they_tell_of_a_folder(
     assert _names(store.folder / "results") == {job}  # and nothing that was in the making
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.exhaustive
 def test_analyze_writes_its_page_at_a_uri(
     spark: SparkSession, store: Bucket, write_trace: WriteTrace, hand_operations: list[Any]
 ) -> None:

@@ -51,7 +51,10 @@ def test_slowest(spark: SparkSession, number: int) -> None:
     assert_same(by_duckdb, slowest_of(spark, operations, number))
 
 
-@pytest.mark.parametrize(("number", "width_us"), [(0, 50), (900, 7), (900, 500)])
+@pytest.mark.parametrize(
+    ("number", "width_us"),
+    [(0, 50), (900, 7), pytest.param(900, 500, marks=pytest.mark.exhaustive)],
+)
 def test_occupancy(spark: SparkSession, number: int, width_us: int) -> None:
     operations = random_operations(number, number)
     runs = ["run-1", "run-2", "run-3"]

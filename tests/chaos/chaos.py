@@ -103,7 +103,7 @@ def _run_all(scenarios: Iterator[tuple[int, float]], first_seed: int, folder: Pa
 def _audit(folder: Path) -> int:
     """Audit all traces at once; return 1 if anything in them is a violation."""
     traces = sorted(map(str, folder.iterdir()))
-    command = [sys.executable, "-m", "purgatory", "audit", *traces]
+    command = [sys.executable, "-m", "purgatory", "audit", "--engine", "duckdb", *traces]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         print(ran.stdout, ran.stderr, sep="\n")

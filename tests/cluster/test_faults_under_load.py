@@ -27,9 +27,12 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     acknowledged = run(SECONDS, SEED, folder / "trace")
     assert acknowledged.keys() == PRODUCERS.keys()
     assert min(acknowledged.values()) > 100, "clients got through between the faults"
-    command = [sys.executable, "-m", "purgatory", "audit", str(folder / "trace")]
+    command = [sys.executable, "-m", "purgatory", "audit", "--engine", "duckdb"]
     audited = subprocess.run(
-        [*command, "--out", str(folder / "audit")], capture_output=True, text=True, check=False
+        [*command, str(folder / "trace"), "--out", str(folder / "audit")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert audited.returncode == 0, audited.stdout + audited.stderr
     head = json.loads((folder / "trace" / "run.json").read_text())
