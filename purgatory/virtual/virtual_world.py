@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import random
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,13 +25,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
+from purgatory.virtual.seen_sockets import SeenSockets
 from purgatory.virtual.seen_time import SeenWorld, Sight
-from purgatory.virtual.virtual_loop import VirtualLoop, resolved
+from purgatory.virtual.virtual_loop import VirtualLoop
 from purgatory.virtual.virtual_network import NODE, VirtualNetwork
-from purgatory.virtual.virtual_socket import VirtualSocket
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class World:
         self._seen = SeenWorld(
             Sight(self._clock, self._chance("application"), partial(_sleep, self))
         )
+        self._timed_records = TimedRecords()
+        self._sockets = SeenSockets(self.network.ports)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
-        self._socket: Any = None
-        self._getaddrinfo: Any = None
 
     # Coming and going.
 
@@ -92,7 +92,8 @@ class World:
             raise WorldError("a world brings its event loop: enter it where none is running")
         self._seen.begin()
         close_border(self._allowed)
-        self._exchange_sockets()
+        if "sockets" not in self._allowed:
+            self._sockets.begin()
         self._loop = VirtualLoop(self._clock, self._chance("loop"), self.network, self._history)
         return self
 
@@ -106,22 +107,10 @@ class World:
             self._end_all()
         finally:
             self.loop.close()
-            socket.socket, socket.getaddrinfo = self._socket, self._getaddrinfo  # type: ignore[misc]
+            self._sockets.end()
+            self._timed_records.end()
             open_border()
             self._seen.end()
-
-    def _exchange_sockets(self) -> None:
-        self._socket, self._getaddrinfo = socket.socket, socket.getaddrinfo
-        if "sockets" in self._allowed:
-            return
-        ports = self.network.ports
-
-        class WorldSocket(VirtualSocket):
-            def __init__(self, *kind: Any, **named: Any) -> None:
-                super().__init__(ports, *kind)
-
-        socket.socket = WorldSocket  # type: ignore[misc,assignment]
-        socket.getaddrinfo = lambda host, port, *more, **named: resolved(host, port)
 
     def _end_all(self) -> None:
         """Stop the clusters, and cancel what still runs."""
@@ -168,6 +157,7 @@ class World:
         if loop.is_running():
             application.close()
             raise WorldError("world.run() within the world: await the coroutine instead")
+        self._timed_records.begin()
         before_us = loop.ends_us
         loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -47,6 +48,13 @@ def _connect_socket() -> None:
 def test_it_is_refused_with_what_to_do_instead(leave: Callable[[], object], instead: str) -> None:
     with World(), pytest.raises(LeavingWorldError, match=instead):
         leave()
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*BaseEventLoop")
+def test_an_event_loop_of_its_own_is_refused() -> None:
+    with World(), pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
+        asyncio.new_event_loop()
+    gc.collect()  # the loop that was half made complains of that
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import aiokafka
 import pytest
 
 from purgatory.virtual import World
+from purgatory.virtual.virtual_world import START
 
 ROOT = Path(__file__).parents[2]
 _RECORDS = 60
@@ -53,6 +54,23 @@ def test_a_client_survives_a_broker_that_dies(seed: int) -> None:
     cluster.audit(expect=["no-loss"]).assert_no_violations()
 
 
+def test_records_have_the_worlds_time() -> None:
+    async def application(servers: str) -> list[int]:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            times = []
+            for _ in range(3):
+                sent = await producer.send_and_wait("orders", b"x")
+                times.append(sent.timestamp)
+                await asyncio.sleep(60)
+        return times
+
+    with World() as world:
+        cluster = world.cluster(brokers=1, topics=["orders"])
+        times = world.run(application(cluster.bootstrap_servers))
+    began_ms = round(START.timestamp() * 1_000)
+    assert [round((one - began_ms) / 60_000) for one in times] == [0, 1, 2]
+
+
 def test_the_longest_timeouts_of_kafka_take_no_time() -> None:
     async def application(servers: str) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
@@ -87,6 +105,7 @@ def test_a_partition_from_a_broker_is_survived() -> None:
 _ONE_RUN = """
 import asyncio, json, sys
 from purgatory.virtual import World
+from purgatory.virtual.virtual_world import START
 
 async def talk(servers, count):
     # A client of its own: what it sends depends on no order of a set.
