@@ -304,7 +304,7 @@ def _table(
 
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">'
         f"<table><thead><tr>{cells('th', head)}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 

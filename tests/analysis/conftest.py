@@ -217,3 +217,12 @@ def _write_part(
 ) -> None:
     table = pa.Table.from_pylist(list(rows), schema=schema)
     pq.write_table(table, folder / f"part-{number:05}.parquet", compression="zstd")
+
+
+@pytest.fixture(scope="session")
+def simulated(shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the traces of two shipped scenarios."""
+    folder = tmp_path_factory.mktemp("simulated")
+    for name in ("slow-follower", "steady"):
+        shipped(name).link_to(folder / name)
+    return folder

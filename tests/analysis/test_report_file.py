@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,17 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.cli.main import main
-from tests.analysis.browsing import Browser, headless_browser
-from tests.analysis.test_report_page import CUT_OFF
-from tests.simulation.shipped_runs import ShippedRun
-
-
-@pytest.fixture(scope="module")
-def traces(shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("traces")
-    for name in ("slow-follower", "steady"):
-        shipped(name).link_to(folder / name)
-    return folder
 
 
 def _paged(job: str, traces: Path, page: Path, *more: str) -> str:
@@ -37,8 +24,8 @@ def _said(page: str) -> list[str]:
     return re.findall(r"<li><span class=\"mark[^>]*>[^<]*</span> ([^<]*?) *<span", page)
 
 
-def test_the_waits_open_with_what_timed_out(traces: Path, tmp_path: Path) -> None:
-    page = _paged("waits", traces / "slow-follower", tmp_path / "waits.html")
+def test_the_waits_open_with_what_timed_out(simulated: Path, tmp_path: Path) -> None:
+    page = _paged("waits", simulated / "slow-follower", tmp_path / "waits.html")
     assert _said(page) == [
         "58 of 4,867 produces (1.2 %) timed out.",
         "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit.",
@@ -49,15 +36,15 @@ def test_the_waits_open_with_what_timed_out(traces: Path, tmp_path: Path) -> Non
 
 
 def test_windows_of_time_are_drawn_and_a_run_with_them_is_not_called_empty(
-    traces: Path, tmp_path: Path
+    simulated: Path, tmp_path: Path
 ) -> None:
-    page = _paged("waits", traces / "steady", tmp_path / "waits.html", "--window", "500ms")
+    page = _paged("waits", simulated / "steady", tmp_path / "waits.html", "--window", "500ms")
     assert "When they waited</h3>" in page
     assert "no operations" not in page
 
 
-def test_the_occupancy_opens_with_its_peaks_and_draws_them(traces: Path, tmp_path: Path) -> None:
-    page = _paged("occupancy", traces / "slow-follower", tmp_path / "parked.html")
+def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_path: Path) -> None:
+    page = _paged("occupancy", simulated / "slow-follower", tmp_path / "parked.html")
     assert _said(page) == [
         "At most 9 operations waited at once in Fetch, at 0.0 s; 9 had come in the 0.3 ms before, "
         "where 0.3 are usual.",
@@ -69,9 +56,9 @@ def test_the_occupancy_opens_with_its_peaks_and_draws_them(traces: Path, tmp_pat
 
 
 def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
-    traces: Path, tmp_path: Path
+    simulated: Path, tmp_path: Path
 ) -> None:
-    page = _paged("audit", traces / "slow-follower", tmp_path / "audit.html")
+    page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
         "40 records are stored more than once, sent again after an answer that did not come. The "
         "settings permit that (idempotence=false).",
@@ -87,11 +74,11 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
 
 
 def test_the_page_is_there_where_a_violation_ends_the_command(
-    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "audit.html"
     options = ["--engine", "duckdb", "--expect", "once", "--report", str(page)]
-    assert main(["audit", str(traces / "slow-follower"), *options]) == 1
+    assert main(["audit", str(simulated / "slow-follower"), *options]) == 1
     assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
         "40 records are stored more than once, sent again after an answer that did not come. That "
@@ -99,15 +86,15 @@ def test_the_page_is_there_where_a_violation_ends_the_command(
     )
 
 
-def test_an_audit_that_found_nothing_says_so(traces: Path, tmp_path: Path) -> None:
-    page = _paged("audit", traces / "steady", tmp_path / "audit.html")
+def test_an_audit_that_found_nothing_says_so(simulated: Path, tmp_path: Path) -> None:
+    page = _paged("audit", simulated / "steady", tmp_path / "audit.html")
     assert "Nothing went wrong: no record was lost, doubled or put out of order." in _said(page)
 
 
 def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
-    traces: Path, tmp_path: Path
+    simulated: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(traces / "steady", tmp_path / "steady")
+    shutil.copytree(simulated / "steady", tmp_path / "steady")
     head = tmp_path / "steady" / "run.json"
     head.write_text(json.dumps({**json.loads(head.read_text()), "complete": False}))
     page = _paged("audit", tmp_path / "steady", tmp_path / "audit.html")
@@ -119,26 +106,26 @@ def test_the_audit_of_what_broke_off_speaks_of_sends_and_not_of_waits(
 
 @pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
 def test_a_page_that_is_there_is_kept_unless_it_may_be_replaced(
-    job: str, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: str, simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
     page.write_text("earlier")
-    assert main([job, str(traces), "--engine", "duckdb", "--report", str(page)]) == 2
+    assert main([job, str(simulated), "--engine", "duckdb", "--report", str(page)]) == 2
     assert "is there already" in capsys.readouterr().err
     assert page.read_text() == "earlier"
-    assert _paged(job, traces, page, "--overwrite").count("<h2 ") == 2
-    assert main([job, str(traces), "--engine", "duckdb", "--report", str(tmp_path / "x/y")]) == 2
+    assert _paged(job, simulated, page, "--overwrite").count("<h2 ") == 2
+    assert main([job, str(simulated), "--engine", "duckdb", "--report", str(tmp_path / "x/y")]) == 2
 
 
 @pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
 def test_links_lead_to_the_parquet_that_is_written_and_to_nothing_else(
-    job: str, traces: Path, tmp_path: Path
+    job: str, simulated: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "a result"
     beside, within = tmp_path / "page.html", out / "report.html"
-    assert "Parquet</a>" not in _paged(job, traces / "slow-follower", beside)
+    assert "Parquet</a>" not in _paged(job, simulated / "slow-follower", beside)
     for page in (beside, within):
-        text = _paged(job, traces / "slow-follower", page, "--out", str(out), "--overwrite")
+        text = _paged(job, simulated / "slow-follower", page, "--out", str(out), "--overwrite")
         links = re.findall(r'href="([^"#:]+)">Parquet</a>', text)
         assert links
         for link in links:
@@ -149,36 +136,9 @@ def test_links_lead_to_the_parquet_that_is_written_and_to_nothing_else(
 
 
 def test_a_page_among_the_results_has_its_name_there(
-    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for page in ("page.html", "waits/report.html"):
         options = ["--out", str(tmp_path / "out"), "--report", str(tmp_path / "out" / page)]
-        assert main(["waits", str(traces), "--engine", "duckdb", *options]) == 2
+        assert main(["waits", str(simulated), "--engine", "duckdb", *options]) == 2
         assert "out/report.html, or outside of --out" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with headless_browser(tmp_path_factory.mktemp("profile")) as started:
-        yield started
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
-def test_nothing_is_cut_off_on_any_screen(
-    browser: Browser, job: str, traces: Path, tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    _paged(job, traces / "slow-follower", page)
-    for width in (390, 800, 1280, 2560):
-        browser.open(page, width=width)
-        assert browser.evaluate(CUT_OFF) == []
-        assert browser.evaluate("document.documentElement.scrollWidth") == width
-        tags = "[...document.querySelectorAll('h1, h2, h3, h4')].map(e => +e.tagName[1])"
-        assert all(after <= before + 1 for before, after in pairwise(browser.evaluate(tags)))
-    # The links lead to what is there.
-    targets = (
-        "[...document.querySelectorAll('a[href^=\"#\"]')].filter("
-        "e => !document.getElementById(e.getAttribute('href').slice(1))).length"
-    )
-    assert browser.evaluate(targets) == 0

@@ -108,7 +108,7 @@ def table(
     )
     return (
         f'<p class="note">{escape(caption)}</p>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}">'
         f'<table aria-label="{escape(caption)}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )
