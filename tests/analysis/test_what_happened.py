@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.analysis.analyze import analyze
+from purgatory.analysis.reports.expiry_words import expired_severity, expired_text
 from purgatory.analysis.reports.report_results import Results
 from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.reports.what_happened import what_happened
@@ -26,7 +27,7 @@ EXPECTED = {
         "58 of 4,867 produces (1.2 %) timed out. They waited between 4.0 s and 8.0 s, while the "
         "follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for in-sync replicas "
         "alone: the follower still counted as one.",
-        "Producers of orders got no certain answer to 138 attempts (100 DISCONNECTED, 38 "
+        "Producers of group orders got no certain answer to 138 attempts (100 DISCONNECTED, 38 "
         "REQUEST_TIMED_OUT) between 4.0 s and 8.0 s, while the follower on broker 2 was stalled "
         "(4.0 s to 8.0 s). They had 100 records: all of them are stored.",
         "40 records are stored more than once, 58 copies too many, sent again after an answer that "
@@ -35,8 +36,8 @@ EXPECTED = {
         "waited between 4.0 s and 8.0 s, while the follower on broker 2 was stalled (4.0 s to "
         "8.0 s).",
         f"27 {NOBODY_DONE} {PERMITTED}",
-        "Producers of orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though their "
-        "requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued behind "
+        "Producers of group orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though "
+        "their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued behind "
         "others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
     ],
     "steady": [
@@ -45,7 +46,7 @@ EXPECTED = {
         "60 of 28,410 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
         "waited between 0.0 s and 10.1 s.",
         f"174 {NOBODY_DONE} {PERMITTED}",
-        "The slowest producers, those of orders, got an answer after 6.1 ms on average (p99 "
+        "The slowest producers, those of group orders, got an answer after 6.1 ms on average (p99 "
         "27.3 ms).",
     ],
 }
@@ -105,7 +106,12 @@ def _recount_expired(operations: Sequence[Row], texts: Sequence[str]) -> None:
     for purgatory, total in totals.items():
         of = [r for r in operations if (r["purgatory"], r["outcome"]) == (purgatory, "expired")]
         start = re.escape(f"{len(of):,} of {total:,} ")
-        named = {"Produce": "produces", "Fetch": "fetches"}
+        named = {
+            "Produce": "produces",
+            "Fetch": "fetches",
+            "Rebalance": "rebalances",
+            "TransactionTimeout": "waits of transactions",
+        }
         what = named.get(purgatory, f"operations in the purgatory {purgatory}")
         found = [text for text in texts if re.match(f"{start}{what} ", text)]
         assert len(found) == bool(of), purgatory
@@ -125,7 +131,7 @@ def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Seque
         places.setdefault(row["value_id"], set()).add(place)
     for group in {row["group"] for row in sends}:
         of = [r for r in sends if (r["group"], r["outcome"]) == (group, "unknown") and r["error"]]
-        start = f"Producers of {group} got no certain answer to "
+        start = f"Producers of group {group} got no certain answer to "
         found = [text for text in texts if text.startswith(start)]
         assert len(found) == bool(of), group
         if of:
@@ -190,8 +196,8 @@ def test_what_nobody_read_is_not_called_stored() -> None:
     row |= {"outcome": "unknown", "from_us": 0, "until_us": 1_000_000}
     attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
     assert _texts(runs=[_run()], attempts=attempts) == [
-        "Producers of g got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s and "
-        "1.0 s; nobody read them, so whether they are stored the trace does not tell."
+        "Producers of group g got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s "
+        "and 1.0 s; nobody read them, so whether they are stored the trace does not tell."
     ]
 
 
@@ -200,3 +206,13 @@ def test_acks_of_none_are_no_harm() -> None:
     row |= {"stored": 9, "doubled": 0, "copies": 0, "from_us": 0, "until_us": 5}
     said = what_happened(Results([_run()], attempts=[row]))
     assert [one.severity for one in said] == [Severity.NOTE]
+
+
+def test_what_is_rare_is_not_told_as_nothing() -> None:
+    assert expired_text("Produce", 3, 12_409) == "3 of 12,409 produces (0.02 %) timed out."
+    assert expired_text("Sync", 1, 4).startswith("1 of 4 syncs (25.0 %) waited until their limit")
+    assert expired_severity("Sync") == Severity.HARM
+    assert expired_severity("ShareFetch") == expired_severity("Rebalance") == Severity.NOTE
+    assert expired_text("Of mine", 1, 2) == (
+        "1 of 2 operations in the purgatory Of mine (50.0 %) timed out."
+    )

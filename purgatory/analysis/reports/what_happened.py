@@ -108,7 +108,10 @@ def _is_total(row: Row, purgatory: str) -> bool:
 def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Iterator[Said]:
     """Attempts whose fate the producer was not told, or that were refused."""
     for group, rows in grouped(attempts, "group").items():
-        for outcome, what in (("unknown", "got no certain answer to"), ("fail", "had refused")):
+        for outcome, got, refused in (
+            ("unknown", "got no certain answer to", ""),
+            ("fail", "had", " refused"),
+        ):
             of = {row["error"]: row for row in rows if row["outcome"] == outcome}
             if "*" not in of:
                 continue
@@ -119,8 +122,8 @@ def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Itera
             during, _ = faults_during(run, row["from_us"], row["until_us"])
             when = f"between {seconds(run, row['from_us'])} and {seconds(run, row['until_us'])}"
             text = (
-                f"Producers of {group} {what} {_attempts(row['attempts'])}{_errors(of)} {when}"
-                f"{during}"
+                f"Producers of group {group} {got} {_attempts(row['attempts'])}{refused}"
+                f"{_errors(of)} {when}{during}"
             )
             if outcome == "unknown":
                 text += _stored(row, attempts, with_copies=not is_audited)
@@ -130,8 +133,8 @@ def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Itera
 def _not_asked(group: str, row: Row) -> Said:
     """Attempts of which no error is known either: nothing that went wrong."""
     return Said(
-        f"Producers of {group} know no answer to {_attempts(row['attempts'])}: they asked for none "
-        "(acks=0), or the run ended first.",
+        f"Producers of group {group} know no answer to {_attempts(row['attempts'])}: they asked "
+        "for none (acks=0), or the run ended first.",
         Severity.NOTE,
         "latencies",
         "attempts",
@@ -185,9 +188,9 @@ def _latencies(latencies: Sequence[Row]) -> Iterator[Said]:
         answered.items(), key=lambda one: (one[1]["attempt"]["latency_p99_us"], one[0])
     )
     of = (
-        f"Producers of {group}"
+        f"Producers of group {group}"
         if len(answered) == 1
-        else f"The slowest producers, those of {group},"
+        else f"The slowest producers, those of group {group},"
     )
     text = f"{of} got an answer after {_mean_and_p99(rows['attempt'])}"
     queue, wait = rows.get("queue"), rows.get("wait")
@@ -210,10 +213,11 @@ def _peaks(run: Row, results: Results) -> Iterator[Said]:
     for peak in (row for row in results.peaks if row["rank"] == 1):
         during, _ = faults_during(run, peak["at_us"], peak["at_us"])
         yield Said(
-            f"At most {peak['size']:,} operations waited at once in {peak['purgatory']}, at "
+            f"At most {peak['size']:,} operation{'' if peak['size'] == 1 else 's'} waited at once in {peak['purgatory']}, at "
             f"{seconds(run, peak['at_us'])}{during}; {peak['arrivals_before']:,} had come in the "
             f"{peak['before_us'] / 1000:,.1f} ms before, where {peak['arrivals_usual']:,.1f} are "
             "usual.",
             Severity.NOTE,
+            "occupancy",
             "peaks",
         )
