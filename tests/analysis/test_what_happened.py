@@ -37,8 +37,8 @@ EXPECTED = {
         "8.0 s).",
         f"27 {NOBODY_DONE} {PERMITTED}",
         "Producers of group orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though "
-        "their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued behind "
-        "others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
+        "their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued "
+        "behind others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
     ],
     "steady": [
         "Nothing went wrong: all 4,978 produces were answered in time, and no record was lost, "

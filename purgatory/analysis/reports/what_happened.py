@@ -212,8 +212,9 @@ def _peaks(run: Row, results: Results) -> Iterator[Said]:
     """The most that waited at once: with the causes, where a job looked for them."""
     for peak in (row for row in results.peaks if row["rank"] == 1):
         during, _ = faults_during(run, peak["at_us"], peak["at_us"])
+        operations = f"{peak['size']:,} operation{'' if peak['size'] == 1 else 's'}"
         yield Said(
-            f"At most {peak['size']:,} operation{'' if peak['size'] == 1 else 's'} waited at once in {peak['purgatory']}, at "
+            f"At most {operations} waited at once in {peak['purgatory']}, at "
             f"{seconds(run, peak['at_us'])}{during}; {peak['arrivals_before']:,} had come in the "
             f"{peak['before_us'] / 1000:,.1f} ms before, where {peak['arrivals_usual']:,.1f} are "
             "usual.",
