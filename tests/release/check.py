@@ -3,7 +3,7 @@
 A wheel and a source distribution are built from a tree that can't be written, and looked at by
 twine. The source distribution is compared with what is under version control. Then, for each Python
 from 3.11 on that this machine has and for each extra by itself, a fresh environment is made from
-it, in which `extras_alone` says what has to work, and the README's Python runs.
+its wheel, in which `extras_alone` says what has to work, and the README's Python runs.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def main() -> int:
         _compare_with_version_control(source)
         trace = _trace(folder, source)
         for python in asked.python or list(_pythons()):
+            wheel = _wheel(python, source, folder)
             for alone in ALL:
                 if asked.extra is None or alone.extra in asked.extra:
-                    _try_alone(python, alone, source, trace, folder / "environment")
+                    _try_alone(python, alone, wheel, trace, folder / "environment")
     for fault in _faults:
         print(f"WRONG: {fault}")
     print(f"{len(_faults)} things are wrong" if _faults else "A release can be made.")
@@ -159,12 +160,24 @@ def _trace(folder: Path, source: Path) -> Path:
     return trace
 
 
-def _environment(python: str, extra: str, source: Path, place: Path) -> Path:
+def _wheel(python: str, source: Path, folder: Path) -> Path:
+    """Make a wheel for a Python of the source distribution, as pip does: once for all extras."""
+    place = Path(tempfile.mkdtemp(prefix="wheel-", dir=folder))
+    maker = folder / "environment"
+    shutil.rmtree(maker, ignore_errors=True)
+    _must(_run([python, "-m", "venv", maker]), f"{python} -m venv")
+    pip: list[str | Path] = [maker / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    _must(_run([*pip, "--wheel-dir", place, source]), f"pip wheel {source}")
+    [wheel] = place.glob("*.whl")
+    return wheel
+
+
+def _environment(python: str, extra: str, package: Path, place: Path) -> Path:
     """Make a fresh environment with one extra, and return its Python."""
     shutil.rmtree(place, ignore_errors=True)
     _must(_run([python, "-m", "venv", place]), f"{python} -m venv")
     inside = place / "bin/python"
-    wanted = f"kafka-purgatory[{extra}] @ {source.as_uri()}" if extra else str(source)
+    wanted = f"kafka-purgatory[{extra}] @ {package.as_uri()}" if extra else str(package)
     pins = ROOT / "constraints.txt"
     pip: list[str | Path] = [
         inside,
@@ -180,9 +193,9 @@ def _environment(python: str, extra: str, source: Path, place: Path) -> Path:
     return inside
 
 
-def _try_alone(python: str, alone: Alone, source: Path, trace: Path, place: Path) -> None:
+def _try_alone(python: str, alone: Alone, wheel: Path, trace: Path, place: Path) -> None:
     began_s = time.monotonic()
-    inside = _environment(python, alone.extra, source, place)
+    inside = _environment(python, alone.extra, wheel, place)
     version = _run([inside, "--version"]).stdout.strip()
     where = f"{version}, [{alone.extra}]"
     installed_s = time.monotonic() - began_s
