@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ class StreamReport:
         try:
             yield
         except PipelineError as error:
-            self._write(f"failed: {error}")
+            with suppress(OutputError):  # the first failure is told
+                self._write(f"failed: {error}")
             raise
         self._write("stopped" if stop.is_set() else "ended: all is read that was there")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -252,6 +253,14 @@ def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
     report = StreamReport(tmp_path / "no" / "live.html", "live", LiveJobs(tmp_path, tmp_path))
     with pytest.raises(OutputError, match=r"--report .*live\.html: can't be written: .*No such"):
         report.refresh()
+
+
+def test_a_failure_is_told_though_the_page_can_not_be_written_any_more(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    report = StreamReport(tmp_path / "gone" / "live.html", "live", LiveJobs(tmp_path, tmp_path))
+    with pytest.raises(PipelineError, match="the query"), report.kept(threading.Event()):
+        shutil.rmtree(tmp_path / "gone")
+        raise PipelineError("the query order failed")
 
 
 def test_only_the_page_of_a_stream_is_replaced(
