@@ -19,7 +19,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python
 .DEFAULT_GOAL := help
 .PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos suites docs release-check sanitize test-debug wheel pins clean FORCE
 
-IN_PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# How many workers: two have enough to do for two cores, but where tests of clusters and databases wait.
+IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -81,17 +82,17 @@ format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 test: $(READY) ## the tests, but for some that take a minute or so each
-	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL)
+	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3
 
 test-all: $(READY) ## all tests: with all interleavings, a Spark Connect server, clusters that lose workers
-	$(BIN)/python -m pytest -q $(IN_PARALLEL)
+	$(BIN)/python -m pytest -q $(IN_PARALLEL) 3
 
 # With few packages, in an environment of its own for each version, so that any Python is quickly tried.
 test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
 test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
 	@$(PYTHON) -m venv $(CORE_VENV)
 	@$(subst $(BIN),$(CORE_VENV)/bin,$(PIP)) install --constraint constraints.txt --editable '.[core-tests]'
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) $(CORE_TESTS)
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) 2 $(CORE_TESTS)
 
 demo: $(DEMO_READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)
@@ -134,12 +135,12 @@ sanitize: ## the native parts under the sanitizers of addresses and undefined be
 	    --constraint constraints.txt --editable '.[core-tests]'
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc venv/bin/python -m pytest -q \
-	    -m 'not exhaustive and not once and not pure' --timeout 600 $(IN_PARALLEL) \
+	    -m 'not exhaustive and not once and not pure' --timeout 600 $(IN_PARALLEL) 2 \
 	    --ignore tests/core/test_memory.py --deselect tests/core/test_fork.py tests/timer tests/core tests/event_loop
 
 # test_memory counts what the debugging allocators add to each object.
 test-debug: $(READY) ## the core's tests and the model's with Python's debugging allocators and -X dev
-	PYTHONMALLOC=debug PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) \
+	PYTHONMALLOC=debug PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -m 'not exhaustive and not once' $(IN_PARALLEL) 2 \
 	    --timeout 400 --ignore tests/core/test_memory.py $(CORE_TESTS) tests/metrics tests/kafka
 
 wheel: $(READY) ## a wheel and a source distribution, in dist/

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,12 +30,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the long proofs ten minutes, unless they say themselves how long they may take.
 
     What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
+    Workers take the files of Spark, which need a core, among the others, which wait more.
     """
     for item in items:
         if NATIVE and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip("of the core in pure Python: see PURGATORY_PURE"))
         if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(600))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _with_spark_among_the_others(items)
+
+
+def _with_spark_among_the_others(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order the files so that those of Spark come at even distances, none of them last."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    heavy = [file for file in files if any(one.get_closest_marker("spark") for one in files[file])]
+    light = [file for file in files if file not in heavy]
+    place = {file: (number + 0.5) / len(light) for number, file in enumerate(light)}
+    place |= {file: 0.9 * number / len(heavy) for number, file in enumerate(heavy)}
+    return [item for file in sorted(files, key=place.__getitem__) for item in files[file]]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -57,7 +57,7 @@ class Daemon:
     def stop(self) -> None:
         """End it, if it has not ended."""
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(_TIMEOUT_S)
         self._reader.join(30)
         if self.process.stdout is not None:
             self.process.stdout.close()
