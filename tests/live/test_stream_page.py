@@ -258,9 +258,13 @@ def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
 def test_a_failure_is_told_though_the_page_can_not_be_written_any_more(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     report = StreamReport(tmp_path / "gone" / "live.html", "live", LiveJobs(tmp_path, tmp_path))
-    with pytest.raises(PipelineError, match="the query"), report.kept(threading.Event()):
+
+    def fail() -> None:
         shutil.rmtree(tmp_path / "gone")
         raise PipelineError("the query order failed")
+
+    with pytest.raises(PipelineError, match="the query"), report.kept(threading.Event()):
+        fail()
 
 
 def test_only_the_page_of_a_stream_is_replaced(
