@@ -394,7 +394,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     tables = takers[0] if len(takers) == 1 else AllOf(takers)
     if publisher is not None:
         tables = WithoutTopics(tables, publisher.topics.values())
-    written = ClusterTrace(tables)
+    written = ClusterTrace(tables, None if writer is None else writer.change)
     beside = None if publisher is None else partial(publishing, written, publisher)
     try:
         uvloop.run(serve(dataclasses.replace(serving, trace=written, beside=beside)))

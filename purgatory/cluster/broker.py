@@ -156,6 +156,8 @@ class Broker:
         assert not self.alive
         self._start_process()
         self.alive = True
+        if self.cluster.trace is not None:
+            self.cluster.trace.lives(self.broker_id)
         self.tier.start()
         self.cluster.controller.broker_up(self.broker_id, self)
         try:
@@ -311,6 +313,8 @@ class Broker:
             await fetcher.stop()
         await self.peer_calls.stop()
         await self.tier.stop()
+        if self.cluster.trace is not None:
+            self.cluster.trace.left(self.broker_id, self.purgatories, not self.cluster.stopped)
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.

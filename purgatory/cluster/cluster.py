@@ -59,7 +59,7 @@ class Cluster(ClusterMetadata):
         self._chores: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
-        self._stopped = False
+        self.stopped = False
         self._reviving: dict[int, asyncio.Event] = {}
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
@@ -123,7 +123,7 @@ class Cluster(ClusterMetadata):
 
     async def stop(self) -> None:
         """Stop everything."""
-        self._stopped = True
+        self.stopped = True
         for chore in self._chores:
             chore.cancel()
         if self._chores and self.config.data_dir is not None and self._note_committed():
@@ -198,7 +198,7 @@ class Cluster(ClusterMetadata):
         try:
             broker = self.brokers[broker_id]
             await broker.load_logs()
-            if self._stopped:
+            if self.stopped:
                 raise ClusterError("the cluster was stopped")
             self._take_stock([broker_id])
             await broker.start(self._tls)

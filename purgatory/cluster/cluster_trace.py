@@ -16,13 +16,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from purgatory.cluster.record_contents import records_of
 from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
+from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.handing_over import submitted_ns
 from purgatory.kafka import (
     DelayedFetch,
     ErrorCode,
@@ -37,6 +39,8 @@ from purgatory.kafka.seen_batches import seen_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.share_groups.share_waits import DelayedAcquisitionLock
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
+from purgatory.trace import change_rows
+from purgatory.trace.change_rows import ChangeRow, due_ms
 from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from purgatory.cluster.protocol.wire import Request
 
 _NS_PER_US = 1_000
+_NS_PER_MS = 1_000_000
 _ON_THE_WAY_US = 1_000_000
 """How long an answer may be on its way: cut before, a connection may have lost it."""
 _SENT_AGAIN_US = 10_000_000
@@ -68,11 +73,14 @@ class ClusterTrace:
 
     Args:
         tables: where rows go.
+        change: where rows of the table `changes` go, for the view; None: nowhere.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, change: Callable[[ChangeRow], object] | None = None) -> None:
         self._tables = tables
-        self._start_ns = time.monotonic_ns()
+        self.change = change
+        # A whole millisecond, as the timers count: so what is due lies in the bucket it lay in.
+        self.start_ns = time.monotonic_ns() // _NS_PER_MS * _NS_PER_MS
         self._operations = 0
         self._sent: dict[_Value, Sent] = {}
         self._known: deque[tuple[int, _Value]] = deque()
@@ -86,7 +94,7 @@ class ClusterTrace:
     @property
     def duration_ms(self) -> int:
         """How long it has been written."""
-        return (time.monotonic_ns() - self._start_ns) // 1_000_000
+        return (time.monotonic_ns() - self.start_ns) // 1_000_000
 
     # ---- operations
 
@@ -113,6 +121,42 @@ class ClusterTrace:
                 keys,
             )
         )
+
+    # ---- brokers
+
+    def lives(self, broker: int) -> None:
+        """Note that a broker has begun to live."""
+        if self.change is not None:
+            self.change(ChangeRow(self._now_us(), change_rows.BROKER, broker, state="alive"))
+
+    def left(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool = True) -> None:
+        """Note what waits at a broker that ends, which nobody settles. O(what waits).
+
+        Args:
+            broker: its number.
+            purgatories: its own.
+            died: whether it is dead then; else that is the end of all, and they wait at the end.
+        """
+        if self.change is None:
+            return
+        for purgatory in purgatories:
+            for operation in purgatory.core.pending_ends(purgatory.core.num_delayed)[0]:
+                self._operations += 1
+                start_us = max(0, (submitted_ns(operation) - self.start_ns) // _NS_PER_US)
+                self.change(
+                    ChangeRow(
+                        start_us,
+                        change_rows.PARKED,
+                        broker,
+                        purgatory.name,
+                        number=self._operations,
+                        state=kind_of(purgatory.name, operation),
+                        due_ms=due_ms(start_us, operation.delay_ms),
+                        names=keys_of(operation),
+                    )
+                )
+        if died:
+            self.change(ChangeRow(self._now_us(), change_rows.BROKER, broker, state="dead"))
 
     # ---- sends
 
@@ -358,7 +402,7 @@ class ClusterTrace:
         return self._now_us()
 
     def _now_us(self) -> int:
-        return (time.monotonic_ns() - self._start_ns) // _NS_PER_US
+        return (time.monotonic_ns() - self.start_ns) // _NS_PER_US
 
 
 _Value: TypeAlias = tuple[int, TopicPartition, int | None]
@@ -399,7 +443,7 @@ def start_trace(
         ValueError: the folder can't be made, or holds something.
     """
     writer = trace_writer(folder, name, producers, consumers)
-    return ClusterTrace(writer), writer
+    return ClusterTrace(writer, writer.change), writer
 
 
 def trace_writer(

@@ -25,6 +25,7 @@ from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.kafka.begun_fault import BegunFault, Endable
 from purgatory.kafka.errors import ClusterError, KafkaError
@@ -243,8 +244,9 @@ class ThreadedCluster:
         self._cluster = Cluster(self.config, self._trace)
         try:
             await self._cluster.start(self._tls)
-            self._started.set()
-            await self._stopping.wait()
+            async with TracedParts.of(self._cluster):
+                self._started.set()
+                await self._stopping.wait()
         finally:
             await self._cluster.stop()
 

@@ -46,6 +46,17 @@ ENDED = "ended"
 """The state of a transaction, or a fault, that is over."""
 
 
+_LONGEST_MS = 2**53
+
+
+def due_ms(start_us: int, timeout_ms: int) -> int | None:
+    """Return when an operation of a real broker is due, since the trace's begin; None: never.
+
+    None also for one that no wheel takes, as it is due at once.
+    """
+    return -(-start_us // 1_000) + timeout_ms if 0 < timeout_ms < _LONGEST_MS else None
+
+
 class ChangeRow(NamedTuple):
     """One change. Rows come in the order in which things happened."""
 

@@ -237,14 +237,16 @@ class PageData:
         assert table is not None, "it has rows"
         what = table.change.at(row)
         broker, name, partition, number, state = line.changed(row)
-        place = {"what": what, "topic": name, "partition": partition, "offset": number}
+        offset = None if number < 0 else number
+        place = {"what": what, "topic": name, "partition": partition, "offset": offset}
         match what:
             case rows.LOG_END:
                 return {**place, "broker": broker}
             case rows.HIGH_WATERMARK:
                 return place
             case rows.PARTITION:
-                return {"what": what, **self._partition(row)}
+                gone = {"gone": True} if state == rows.GONE else {}
+                return {"what": what, **self._partition(row), **gone}
             case rows.SETTLED:
                 operation = line.of_operation[row]
                 return None if operation < 0 else self._left(operation, state, table.time_us[row])

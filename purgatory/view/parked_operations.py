@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from purgatory.trace import change_rows as rows
+from purgatory.trace.change_rows import due_ms
 from purgatory.view.trace_columns import Ints, Names, ints, names
 
 Keys: TypeAlias = Any
@@ -77,6 +78,43 @@ def told(
     return waiting, _settled(settled, settled.column("operation"), ints(found)), ints(which)
 
 
+def with_parked(operations: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the table `changes` of a cluster in real time, with a row of each that waited.
+
+    There only what was never settled has one: of all others `operations` tells as much.
+    """
+    waited = operations.filter(_has_waited(operations))
+    start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))
+    due = [due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)]
+    nothing = pa.nulls(waited.num_rows)
+    columns = {
+        "time_us": waited.column("start_us"),
+        "change": pa.array([rows.PARKED] * waited.num_rows, pa.string()),
+        "broker": waited.column("broker"),
+        "name": waited.column("purgatory"),
+        "number": waited.column("operation"),
+        "state": waited.column("kind"),
+        "due_ms": pa.array(due, pa.int64()),
+        "names": waited.column("watch_keys"),
+    }
+    parked = pa.table(
+        {
+            field.name: pa.chunked_array([columns.get(field.name, nothing)])
+            if not isinstance(columns.get(field.name), pa.ChunkedArray)
+            else columns[field.name]
+            for field in changes.schema
+        }
+    ).cast(changes.schema)
+    return _by(pa.concat_tables([changes, parked]), "time_us")
+
+
+def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(
+        pc.not_equal(operations.column("outcome"), "immediate"),
+        pc.greater(operations.column("end_us"), operations.column("start_us")),
+    )
+
+
 def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
     """Return what waited and what was settled, where the operations alone are known.
 
@@ -84,15 +122,11 @@ def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
     """
     row_numbers = pa.chunked_array([pa.array(range(operations.num_rows), pa.int64())])
     operations = operations.append_column("row", row_numbers)
-    waited = pc.and_(
-        pc.not_equal(operations.column("outcome"), "immediate"),
-        pc.greater(operations.column("end_us"), operations.column("start_us")),
-    )
-    parked = operations.filter(waited)
+    parked = operations.filter(_has_waited(operations))
     parked = parked.take(pc.sort_indices(parked, [("start_us", "ascending")]))
     start_us = ints(parked.column("start_us"))
     timeout_ms = ints(parked.column("timeout_ms"))
-    due_ms = array(
+    due = array(
         "q",
         (min(-(-s // 1000) + max(t, 0), 2**62) for s, t in zip(start_us, timeout_ms, strict=True)),
     )
@@ -103,7 +137,7 @@ def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
         names(parked.column("purgatory")),
         names(parked.column("kind")),
         parked.column("watch_keys").combine_chunks(),
-        due_ms,
+        due,
         array("q", [-1]) * len(start_us),
     )
     settled = _in_order(operations)
@@ -113,11 +147,15 @@ def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
 
 def _in_order(operations: pa.Table) -> pa.Table:
     settled = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
-    # Rows of one moment stay in their order.
-    rank = pa.array(range(settled.num_rows), pa.int64())
-    keyed = settled.append_column("rank", pa.chunked_array([rank]))
-    order = pc.sort_indices(keyed, [("end_us", "ascending"), ("rank", "ascending")])
-    return settled.take(order)
+    return _by(settled, "end_us")
+
+
+def _by(table: pa.Table, column: str) -> pa.Table:
+    """Return a table in the order of a column; rows of one moment stay in theirs."""
+    rank = pa.array(range(table.num_rows), pa.int64())
+    keyed = table.append_column("rank", pa.chunked_array([rank]))
+    order = pc.sort_indices(keyed, [(column, "ascending"), ("rank", "ascending")])
+    return table.take(order)
 
 
 def _settled(settled: pa.Table, ids: pa.ChunkedArray, parked: Ints) -> SettledOperations:

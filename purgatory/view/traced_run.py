@@ -26,7 +26,7 @@ from purgatory.view.errors import ViewError
 from purgatory.view.happenings import Happenings
 from purgatory.view.journeys import Journeys
 from purgatory.view.page_data import PageData
-from purgatory.view.parked_operations import guessed, told
+from purgatory.view.parked_operations import guessed, told, with_parked
 from purgatory.view.timeline import ChangeColumns, Timeline
 from purgatory.view.trace_columns import TraceFolder, ints
 from purgatory.view.world import World
@@ -60,6 +60,13 @@ class TracedRun:
         changes = self.trace.table(CHANGES)
         self.is_told = changes is not None and changes.num_rows > 0
         if self.is_told:
+            if "timer" not in self.trace.head:
+                changes = with_parked(operations, changes)
+                self.trace.notes.append(
+                    "This is a cluster in real time: of partitions, groups, transactions and "
+                    "faults it was told ten times a second, and where operations lie on the wheels "
+                    "is computed from when they came and their timeouts."
+                )
             parked, settled, of_operation = told(operations, changes)
             columns = ChangeColumns(changes)
         else:

@@ -77,9 +77,14 @@ class World:
         broker, name, partition, number, state = line.changed(row)
         match table.change.at(row):
             case rows.LOG_END:
-                self.log_ends[name, partition, broker] = number
+                _keep(self.log_ends, (name, partition, broker), number, number < 0)
             case rows.HIGH_WATERMARK:
-                self.watermarks[name, partition] = number
+                _keep(self.watermarks, (name, partition), number, number < 0)
+            case rows.PARTITION if state == rows.GONE:
+                self.partitions.pop((name, partition), None)
+                self.watermarks.pop((name, partition), None)
+                for key in [key for key in self.log_ends if key[:2] == (name, partition)]:
+                    del self.log_ends[key]
             case rows.PARTITION:
                 self.partitions[name, partition] = row
             case rows.SETTLED:
@@ -99,8 +104,8 @@ class World:
                 self.faults[number] = (began, row) if state == rows.ENDED else (row, -1)
 
 
-def _keep(kept: dict[str, Any], name: str, row: int, is_over: bool) -> None:
+def _keep(kept: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
     if is_over:
-        kept.pop(name, None)
+        kept.pop(key, None)
     else:
-        kept[name] = row
+        kept[key] = value

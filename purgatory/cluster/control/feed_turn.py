@@ -21,12 +21,18 @@ MOST_TOLD = 250
 
 
 class FeedClock:
-    """Tells the time since the feed was made, as the page counts it."""
+    """Tells the time since the feed, or a trace, was begun, as the page counts it.
 
-    def __init__(self) -> None:
-        self.start_ms = time.monotonic_ns() // _NS_PER_MS
+    Args:
+        start_ns: what the monotonic clock showed then; None: that is now.
+    """
+
+    def __init__(self, start_ns: int | None = None) -> None:
+        now_ns = time.monotonic_ns()
+        self.start_ms = (now_ns if start_ns is None else start_ns) // _NS_PER_MS
         """What the timers' clocks showed then."""
-        self._start_wall_s = time.time()
+        since_s = 0.0 if start_ns is None else (now_ns - start_ns) / 1_000_000_000
+        self._start_wall_s = time.time() - since_s
 
     def now_us(self) -> int:
         """Return the time now, in microseconds."""

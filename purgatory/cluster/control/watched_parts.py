@@ -40,17 +40,18 @@ class WatchedParts:
     Args:
         cluster: which.
         turn: takes the changes.
+        told: whether what there is now counts as told; else the first look tells of it.
     """
 
-    def __init__(self, cluster: Cluster, turn: FeedTurn) -> None:
+    def __init__(self, cluster: Cluster, turn: FeedTurn, told: bool = True) -> None:
         self._cluster = cluster
         self._turn = turn
-        self._counts = self._partition_counts()
+        self._counts = self._partition_counts() if told else {}
         self._partitions = {key: self._state_of(key) for key in self._keys()}
         self._next = 0
-        self._groups = self._groups_now()
-        self._transactions = self._transactions_now()
-        self._faults = self._faults_now()
+        self._groups = self._groups_now() if told else {}
+        self._transactions = self._transactions_now() if told else {}
+        self._faults = self._faults_now() if told else {}
         self.gone = False
         """Whether a partition or a replica has gone, so that all is to be told anew."""
 
@@ -78,6 +79,16 @@ class WatchedParts:
             ("fault", self._faults, self._faults_now()),
         ):
             self._compare(what, told, now)
+
+    def forget_gone(self) -> list[TopicPartition]:
+        """Forget the partitions that are there no more, and return them. O(partitions) if any."""
+        if not self.gone:
+            return []
+        self.gone = False
+        gone = list(self._partitions.keys() - set(self._keys()))
+        for key in gone:
+            del self._partitions[key]
+        return gone
 
     # Partitions.
 
@@ -125,8 +136,9 @@ class WatchedParts:
         if now["high_watermark"] != told_offset:
             self._turn.add(at_us, "high_watermark", **place, offset=now["high_watermark"])
         ends: Mapping[str, int] = {} if told is None else told["log_end_offsets"]
-        if ends.keys() - now["log_end_offsets"].keys():
+        for broker in ends.keys() - now["log_end_offsets"].keys():
             self.gone = True
+            self._turn.add(at_us, "log_end", **place, broker=int(broker), offset=None)
         for broker, offset in now["log_end_offsets"].items():
             if ends.get(broker) != offset:
                 self._turn.add(at_us, "log_end", **place, broker=int(broker), offset=offset)

@@ -215,6 +215,13 @@ export class Model {
     if (operation || isLeftOut) told.pending = Math.max(0, told.pending - 1);
   }
 
+  forgetPartition(topic, number) {
+    const told = this.topics.get(topic);
+    if (!told) return;
+    told.partitions = told.partitions.filter((one) => one.partition !== number);
+    if (told.partitions.length === 0) this.topics.delete(topic);
+  }
+
   partition(topic, number) {
     let told = this.topics.get(topic);
     if (!told) this.topics.set(topic, (told = { name: topic, internal: topic.startsWith("__"), partitions: [] }));
@@ -251,12 +258,18 @@ const APPLIED = {
     if (pending !== undefined) found.pending = pending;
   },
   log_end(model, { topic, partition, broker, offset }) {
-    model.partition(topic, partition).log_end_offsets[broker] = offset;
+    const ends = model.partition(topic, partition).log_end_offsets;
+    if (offset === null) delete ends[broker];
+    else ends[broker] = offset;
   },
   high_watermark(model, { topic, partition, offset }) {
     model.partition(topic, partition).high_watermark = offset;
   },
-  partition(model, { topic, partition, internal, leader, leader_epoch, isr, replicas }) {
+  partition(model, { topic, partition, internal, leader, leader_epoch, isr, replicas, gone }) {
+    if (gone) {
+      model.forgetPartition(topic, partition);
+      return;
+    }
     const known = model.partition(topic, partition);
     if (internal !== undefined) model.topics.get(topic).internal = internal;
     Object.assign(known, { leader, leader_epoch, isr, replicas });
