@@ -13,9 +13,7 @@ import os
 import select
 import signal
 import sys
-import termios
 import time
-import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -80,6 +78,12 @@ def _frame(steps: Sequence[Step], at: int, start_ms: int, goes_on: bool) -> Rend
 @contextmanager
 def _keys() -> Iterator[Callable[[float | None], str | None]]:
     """Return a function that waits so many seconds for a key, without end if None; None: none."""
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows: it plays to its end, without keys
+        yield _no_key
+        return
     if not sys.stdin.isatty():
         yield _no_key
         return

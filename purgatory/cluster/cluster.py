@@ -59,7 +59,6 @@ class Cluster(ClusterMetadata):
         self._chores: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
-        self.stopped = False
         self._reviving: dict[int, asyncio.Event] = {}
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:

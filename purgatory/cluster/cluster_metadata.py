@@ -83,6 +83,7 @@ class ClusterMetadata:
     def __init__(self, config: ClusterConfig, trace: ClusterTrace | None = None) -> None:
         self.config = config
         self.trace = trace
+        self.stopped = False
         self.journeys: ProduceJourneys | None = None
         """Follows produces while somebody looks."""
         self.brokers: Mapping[int, Peer] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import re
@@ -149,3 +150,15 @@ def test_the_page_is_served_until_it_is_left() -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(_TIMEOUT_S) == 0
     process.stdout.close()
+
+
+def test_where_there_are_no_terminal_settings_it_plays_without_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("termios", "tty"):
+        monkeypatch.setitem(sys.modules, name, None)  # as on Windows: its import fails
+    monkeypatch.delitem(sys.modules, wheel_player.__name__)
+    monkeypatch.setattr(sys, "stdin", None)  # nobody may ask it anything
+    player = importlib.import_module(wheel_player.__name__)
+    with player._keys() as key:
+        assert key(0) is None
