@@ -1,4 +1,4 @@
-"""The pytest fixture ``kafka_cluster``: a cluster for the tests of Kafka clients.
+"""The pytest fixtures ``kafka_cluster`` and ``world``: for the tests of Kafka clients.
 
     def test_my_producer(kafka_cluster):
         with kafka_cluster.fault.lose_answers(broker=1, count=1):
@@ -11,18 +11,28 @@
 Three brokers on ports that the system chooses, one cluster for each test. A test, class or module
 that wants another kind overrides ``kafka_cluster_config``; one that floods its cluster, and audits
 nothing, has ``kafka_cluster_recorded`` return False.
+
+    @pytest.mark.virtual(seeds=50)
+    async def test_in_virtual_time(world):
+        ...
+
+A test that takes `world` runs in virtual time, with ``@pytest.mark.virtual`` once for each of some
+seeds; a coroutine function runs on the world's loop. ``--virtual-seeds N`` says how many seeds,
+``--virtual-seed S`` which one. A failure tells its seed, what happened last, and how to repeat it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
 
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterConfig, ThreadedCluster
+    from purgatory.virtual import World
 
 
 @pytest.fixture
@@ -55,6 +65,94 @@ def kafka_cluster(
         from purgatory.cluster import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
         yield cluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of virtual worlds."""
+    group = parser.getgroup("purgatory", "Kafka clients in virtual time")
+    group.addoption(
+        "--virtual-seeds", type=_at_least_one, metavar="N", help="run marked tests with N seeds"
+    )
+    group.addoption(
+        "--virtual-seed", type=int, metavar="S", help="run tests in a world with this seed alone"
+    )
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        "virtual(seeds=20): run the test, which takes the fixture `world`, with so many seeds",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a marked test its seeds."""
+    mark = metafunc.definition.get_closest_marker("virtual")
+    if mark is None:
+        return
+    name = metafunc.definition.nodeid
+    if "world" not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{name}: a test marked as virtual takes the fixture `world`")
+    if mark.args or set(mark.kwargs) - {"seeds"}:
+        raise pytest.UsageError(f"{name}: the mark is virtual(seeds=50), with nothing else")
+    from purgatory.virtual.seeded_tests import seeds_of
+
+    option = metafunc.config.getoption
+    try:
+        seeds = seeds_of(
+            mark.kwargs.get("seeds"), option("--virtual-seeds"), option("--virtual-seed")
+        )
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"{name}: {error}") from None
+    metafunc.parametrize("world", seeds, indirect=True, ids=[f"seed{one}" for one in seeds])
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """A virtual world that is entered while the test runs."""
+    from purgatory.virtual.seeded_tests import keep_pytests_times
+    from purgatory.virtual.virtual_world import World
+
+    keep_pytests_times()
+    seed = getattr(request, "param", request.config.getoption("--virtual-seed") or 0)
+    with World(seed) as world:
+        yield world
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in its world."""
+    world = pyfuncitem.funcargs.get("world")
+    if not _is_world(world):
+        return None
+    from purgatory.virtual.seeded_tests import run_in_world
+
+    return run_in_world(world, pyfuncitem.obj, pyfuncitem.funcargs) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
+    """Tell of a failure in a world how to repeat it."""
+    report = yield
+    world = getattr(item, "funcargs", {}).get("world")
+    if report.failed and call.when == "call" and _is_world(world):
+        from purgatory.virtual.seeded_tests import told_of
+
+        report.sections.append(("virtual world", told_of(world, item.nodeid)))
+    return report
+
+
+def _is_world(found: object) -> TypeGuard[World]:
+    """Whether that is a world of ours; asked of every test, so nothing is imported for it."""
+    module = sys.modules.get("purgatory.virtual.virtual_world")
+    return module is not None and isinstance(found, module.World)
 
 
 @contextmanager

@@ -208,6 +208,19 @@ def real_monotonic_ns() -> int:
     return now_ns
 
 
+def real_time() -> float:
+    """The machine's own time of day, also in a world."""
+    now_s: float = _TIME.original()
+    return now_s
+
+
+def real_perf_counter() -> float:
+    """The machine's own performance counter, also in a world."""
+    now_s: float = _REAL_PERF_COUNTER.original()
+    return now_s
+
+
+_REAL_PERF_COUNTER = next(one for one in _FUNCTIONS if one.name == "perf_counter")
 _REAL_MONOTONIC_NS = next(one for one in _FUNCTIONS if one.name == "monotonic_ns")
 
 
