@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from urllib.parse import quote
 
 import pymysql
 import pytest
+
+from tests.changes.lasting_port import lasting_port
 
 _START_S = 60.0
 PASSWORD = "pass/w:rd@1"
@@ -60,9 +61,7 @@ class MariaDb:
         self._settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="purgatory-mariadb-"))
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = lasting_port()
 
     @property
     def url(self) -> str:

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.changes.lasting_port import lasting_port
 
 _USER = "postgres"
 
@@ -39,9 +40,7 @@ class Postgres:
             user = pwd.getpwnam(_USER)
             os.chown(folder, user.pw_uid, user.pw_gid)
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = lasting_port()
         self._run("initdb", "-D", "data", "-U", _USER, "--auth=trust", "--no-sync", "-E", "UTF8")
 
     def url(self) -> str:
