@@ -63,6 +63,32 @@ def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Se
         assert MARKUP in page.locator("#partitions").inner_text()
 
 
+def test_any_partition_is_found(browser: Browser, live: Server) -> None:
+    more = """{
+        const topic = [...model.topics.values()].find((one) => !one.internal);
+        const [first] = topic.partitions;
+        for (let number = 100; number < 200; number += 1) {
+            topic.partitions.push({...first, partition: number});
+        }
+    }"""
+    live.rate_per_s = 0
+    with opened(browser, live.address) as page:
+        until(lambda: told(page, "model.topics.size") > 0)
+        told(page, f"(() => {more})()")
+        name = told(page, "[...model.topics.values()].find((one) => !one.internal).name")
+        note, shown = page.locator("#partitions-note"), page.locator("#partitions h3")
+        page.get_by_label("with internal topics").check()
+        expect(note).to_contain_text("The first 40 of 1")
+        expect(shown).to_have_count(40)
+        page.get_by_role("searchbox", name="Only with").fill(f"{name}-17")
+        expect(shown).to_have_count(10)
+        expect(note).to_have_text("")
+        assert all(f"{name}-17" in one for one in shown.all_inner_texts())
+        page.get_by_role("searchbox").fill("none of them")
+        expect(note).to_have_text("None with this in its name.")
+        expect(shown).to_have_count(0)
+
+
 def test_a_sample_says_so(browser: Browser) -> None:
     class Sampled(MadeView):
         def shown(self) -> int:

@@ -13,13 +13,16 @@ export class Partitions {
     this.note = byId("partitions-note");
     this.internal = byId("internal");
     this.internal.addEventListener("change", () => this.tell());
+    this.filter = byId("partition-filter");
+    this.filter.addEventListener("input", () => this.tell());
     this.rows = new Map();
   }
 
   tell() {
     const all = [...this.model.topics.values()]
       .filter((topic) => this.internal.checked || !topic.internal)
-      .flatMap((topic) => topic.partitions.map((one) => [`${topic.name}-${one.partition}`, one]));
+      .flatMap((topic) => topic.partitions.map((one) => [`${topic.name}-${one.partition}`, one]))
+      .filter(([name]) => name.includes(this.filter.value));
     const shown = all.slice(0, MOST_SHOWN);
     tell(this.note, this.#noteOn(all.length));
     this.#match(shown);
@@ -28,8 +31,8 @@ export class Partitions {
 
   #noteOn(count) {
     if (this.model.unknown.has("topics")) return "Not in this trace.";
-    if (count === 0) return "None.";
-    return count > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${number.format(count)}.` : "";
+    if (count === 0) return this.filter.value ? "None with this in its name." : "None.";
+    return count > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${number.format(count)}: say what is in the name to see others.` : "";
   }
 
   #match(shown) {
