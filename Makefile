@@ -17,7 +17,7 @@ SHORT ?=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos suites docs release-check sanitize test-debug wheel pins clean FORCE
+.PHONY: help setup demo sql test test-all test-core model lint format bench soak chaos chaos-wire suites docs release-check sanitize test-debug wheel pins clean FORCE
 
 # How many workers: two have enough to do for two cores, but where tests of clusters and databases wait.
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
@@ -118,6 +118,9 @@ soak: $(READY) ## everything at once for 15 minutes, then see that it adds up (m
 
 chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
 	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
+
+chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random faults (make chaos-wire SEED=7 HOURS=10)
+	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
 
 suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests against a cluster (make suites SHORT=1)
 	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import random
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -29,6 +29,7 @@ from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
+from purgatory.virtual.planned_fault import PlannedFault
 from purgatory.virtual.seen_sockets import SeenSockets
 from purgatory.virtual.seen_time import SeenWorld, Sight
 from purgatory.virtual.virtual_loop import VirtualLoop
@@ -53,6 +54,7 @@ class World:
     Args:
         seed: decides all that asyncio, networks and clocks leave open.
         start: the time of day at which it begins.
+        without: the numbers of faults that are left out: see `faults`.
         allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
             repeat what comes of it.
 
@@ -65,6 +67,7 @@ class World:
         seed: int = 0,
         *,
         start: datetime.datetime = START,
+        without: Iterable[int] = (),
         allow: Iterable[str] = (),
     ) -> None:
         self.seed = seed
@@ -81,6 +84,9 @@ class World:
         self._sockets = SeenSockets(self.network.ports)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
+        self._without = frozenset(without)
+        self.faults: list[PlannedFault] = []
+        """What goes wrong by `at` and `chaos`, each with the number by which it can be left out."""
 
     # Coming and going.
 
@@ -175,11 +181,61 @@ class World:
         Raises:
             ValueError: ``when`` is no duration.
         """
-        due_us = self._clock.now_us - self._clock.passed_us + Duration(when).us
-        self.loop.call_at_us(due_us, self._call, function, arguments)
+        name = getattr(function, "__qualname__", repr(function))
+        text = f"{name}({', '.join(map(repr, arguments))})"
+        self._plan(Duration(when).us, text, partial(function, *arguments))
 
-    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        result = function(*arguments)
+    def chaos(
+        self,
+        cluster: WorldCluster,
+        per_min: float = 4,
+        kinds: Iterable[str] | None = None,
+        begin: str = "0s",
+        end: str = "10min",
+        longest: str = "10s",
+    ) -> Sequence[PlannedFault]:
+        """Have things go wrong at random, and return what will.
+
+        Args:
+            cluster: in which, and in the network to it.
+            per_min: how many faults begin in a minute, on average.
+            kinds: which ones; None: all of `ChaosPlan`.
+            begin, end: when the first may begin, and the last, after the world began.
+            longest: how long one lasts at most.
+
+        Raises:
+            WorldError: a kind is none, or the end is not after the beginning.
+            ValueError: a duration is none.
+        """
+        from purgatory.virtual.chaos_plan import ChaosPlan
+
+        begin_us, end_us, longest_s = (
+            Duration(begin).us,
+            Duration(end).us,
+            Duration(longest).seconds,
+        )
+        if end_us <= begin_us:
+            raise WorldError(f"chaos from {begin} to {end}: the end has to be after the beginning")
+        chance = self._chance(f"chaos {len(self.faults)}")
+        count = round(per_min * (end_us - begin_us) / (60 * US_PER_S))
+        times_us = sorted(chance.randint(begin_us, end_us) for _ in range(count))
+        drawn = ChaosPlan(chance, cluster, self.network, longest_s).draw(count, kinds)
+        return [
+            self._plan(at_us, one.text, one.begin)
+            for at_us, one in zip(times_us, drawn, strict=True)
+        ]
+
+    def _plan(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
+        fault = PlannedFault(len(self.faults), at_us, text, begin)
+        self.faults.append(fault)
+        if fault.number not in self._without:
+            due_us = self._clock.now_us - self._clock.passed_us + at_us
+            self.loop.call_at_us(due_us, self._begin, fault)
+        return fault
+
+    def _begin(self, fault: PlannedFault) -> None:
+        self._history.note("fault", fault.text)
+        result = fault.begin()
         if isinstance(result, Coroutine):
             self.loop.create_task(result)
 
@@ -235,6 +291,11 @@ class World:
     def digest(self) -> str:
         """The hash of all that was sent and decided so far: equal for equal runs."""
         return self._history.digest
+
+    @property
+    def events(self) -> int:
+        """How many things have happened."""
+        return self._history.events
 
     def last_events(self, count: int = 40) -> list[Event]:
         """Return the last things that happened, the oldest of them first."""
