@@ -141,10 +141,12 @@ class World:
         """Its event loop.
 
         Raises:
-            WorldError: the world was not entered.
+            WorldError: the world was not entered, or was left.
         """
         if self._loop is None:
             raise WorldError("the world was not entered: with World(...) as world:")
+        if self._loop.is_closed():
+            raise WorldError("the world was left: do this within its block")
         return self._loop
 
     def run(self, application: Coroutine[Any, Any, T], timeout: str | None = LONGEST_RUN) -> T:

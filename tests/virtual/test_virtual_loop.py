@@ -205,6 +205,8 @@ def test_a_world_is_entered_once_and_left_clean() -> None:
     assert left == [True]
     with pytest.raises(WorldError, match="entered once"), world:
         pass
+    with pytest.raises(WorldError, match="was left"):
+        world.at("1s", print)
     with World() as other:
         assert other.run(asyncio.sleep(0, 1)) == 1
 
