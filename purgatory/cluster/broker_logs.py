@@ -9,7 +9,6 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from purgatory.cluster.storage import (
     load_logs,
     replica_folders,
 )
+from purgatory.cluster.storage.disk_files import remove_folder
 from purgatory.kafka import Log, LogConfig, TopicPartition
 from purgatory.kafka.topic_settings import log_config
 
@@ -47,6 +47,7 @@ class BrokerLogs:
         self._setting = setting
         data_dir = cluster.config.data_dir
         self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
+        self._disk = cluster.disk
         self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.at_rest: Mapping[TopicPartition, Log] = {}
         self._deleted_topics: set[str] = set()  # since it died
@@ -67,9 +68,9 @@ class BrokerLogs:
             log.truncate_to(max(log.local_start_offset, log.end_offset - lost_records))
 
     async def _read(self, folder: Path, unsaved_epochs: int) -> None:
-        for topic_partition, place in replica_folders(folder):
+        for topic_partition, place in replica_folders(folder, self._disk):
             if not self._is_here(topic_partition):
-                shutil.rmtree(place, ignore_errors=True)
+                remove_folder(self._disk, place)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
             None,
@@ -78,6 +79,7 @@ class BrokerLogs:
             self.config_of,
             partial(self._noted_of, unsaved_epochs),
             self._cluster.config.fsync,
+            self._disk,
         )
         for topic in self._deleted_topics:  # while they were read
             self._remove_folders(topic)
@@ -122,9 +124,11 @@ class BrokerLogs:
         self.at_rest = {key: log for key, log in self.at_rest.items() if key.topic != topic}
 
     def _remove_folders(self, topic: str) -> None:
-        for topic_partition, place in replica_folders(self.folder) if self.folder else ():
+        if self.folder is None:
+            return
+        for topic_partition, place in replica_folders(self.folder, self._disk):
             if topic_partition.topic == topic:
-                shutil.rmtree(place, ignore_errors=True)
+                remove_folder(self._disk, place)
 
     def config_of(self, topic_partition: TopicPartition) -> LogConfig:
         """Return how a partition's log is kept here."""
@@ -140,4 +144,5 @@ class BrokerLogs:
         config = self.config_of(topic_partition)
         if self.folder is None:
             return MemoryLog(config, self.memory)
-        return StoredLog(self.folder / str(topic_partition), config, self._cluster.config.fsync)
+        folder, fsync = self.folder / str(topic_partition), self._cluster.config.fsync
+        return StoredLog(folder, config, fsync, disk=self._disk)

@@ -20,6 +20,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.remote_storage import RemoteStorage
+from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY
@@ -42,17 +43,21 @@ class Cluster(ClusterMetadata):
     Args:
         config: what it is to be.
         trace: takes down what happens.
+        disk: on which the data folder is, and that of the remote tier.
     """
 
     def __init__(
-        self, config: ClusterConfig | None = None, trace: ClusterTrace | None = None
+        self,
+        config: ClusterConfig | None = None,
+        trace: ClusterTrace | None = None,
+        disk: Disk = REAL_DISK,
     ) -> None:
-        super().__init__(config or ClusterConfig(), trace)
+        super().__init__(config or ClusterConfig(), trace, disk)
         self.brokers: Mapping[int, Broker] = {
             broker_id: Broker(self, broker_id, answer) for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
-        self.remote = RemoteStorage(self.config.remote, self.controller, self.fault)
+        self.remote = RemoteStorage(self.config.remote, self.controller, self.fault, disk)
         self.controller.bars_from_isr = self.fault.bars_from_isr
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic

@@ -20,7 +20,13 @@ from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.rounds import Rounds
 from purgatory.cluster.remote_storage import RemoteStorage
-from purgatory.cluster.storage import FolderLock, load_metadata, save_metadata
+from purgatory.cluster.storage import (
+    REAL_DISK,
+    Disk,
+    FolderLock,
+    load_metadata,
+    save_metadata,
+)
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
     OFFSETS_TOPIC,
@@ -78,10 +84,17 @@ class ClusterMetadata:
     Args:
         config: what it is to be.
         trace: takes down what happens.
+        disk: on which the data folder is, and that of the remote tier.
     """
 
-    def __init__(self, config: ClusterConfig, trace: ClusterTrace | None = None) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        trace: ClusterTrace | None = None,
+        disk: Disk = REAL_DISK,
+    ) -> None:
         self.config = config
+        self.disk = disk
         self.trace = trace
         self.stopped = False
         self.journeys: ProduceJourneys | None = None
@@ -116,11 +129,12 @@ class ClusterMetadata:
     def _load_metadata(self) -> None:
         folder = self.config.data_dir
         if folder is not None:
-            self._lock = FolderLock(folder)
-        self.security.load(folder)
+            self._lock = FolderLock(folder, self.disk)
+        self.security.load(folder, self.disk)
         if folder is None:
             return
-        self._next_producer_id = max(self._next_producer_id, load_metadata(folder, self.controller))
+        saved_id = load_metadata(folder, self.controller, self.disk)
+        self._next_producer_id = max(self._next_producer_id, saved_id)
         self.controller.on_change = self._save_metadata
 
     def _save_metadata(self) -> bool:
@@ -131,7 +145,7 @@ class ClusterMetadata:
         folder = self.config.data_dir
         assert folder is not None
         try:
-            save_metadata(folder, self.controller, self._next_producer_id)
+            save_metadata(folder, self.controller, self._next_producer_id, self.disk)
         except OSError as error:
             if not self._unsaved:
                 _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)

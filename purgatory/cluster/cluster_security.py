@@ -16,6 +16,7 @@ from pathlib import Path
 
 from purgatory.cluster.authorization import Authorization
 from purgatory.cluster.cluster_config import ClusterConfig
+from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.storage.security_file import load_security, save_security
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.acl import Acl
@@ -41,22 +42,24 @@ class ClusterSecurity:
         """Counts the changes of the access control lists."""
         self.on_acls_changed: Callable[[], object] = lambda: None
         self._folder: Path | None = None
+        self._disk = REAL_DISK
 
-    def load(self, folder: Path | None) -> None:
+    def load(self, folder: Path | None, disk: Disk = REAL_DISK) -> None:
         """Take up what was saved, and the entries that are there from the start.
 
         Args:
             folder: where changes are saved; None keeps them in memory.
+            disk: on which the folder is.
 
         Raises:
             ClusterError: what was saved can't be read.
         """
-        self._folder = folder
+        self._folder, self._disk = folder, disk
         given = [one.acl for one in self.authorization.acls]
         if folder is None:
             self.acls = dict.fromkeys(given)
             return
-        saved = load_security(folder)
+        saved = load_security(folder, disk)
         self.acls = dict.fromkeys([*saved.acls, *given])
         self.credentials.altered.update(saved.credentials)
 
@@ -96,6 +99,6 @@ class ClusterSecurity:
         if self._folder is None:
             return
         try:
-            save_security(self._folder, acls, altered)
+            save_security(self._folder, acls, altered, self._disk)
         except OSError as error:
             raise ClusterError(f"{self._folder} can't be written to: {error.strerror}") from error

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.remote_config import RemoteConfig
+from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.storage.folder_lock import FolderLock
 from purgatory.cluster.storage.remote_folder import RemoteFolder, RemotePlace
 from purgatory.kafka.controller import Controller
@@ -37,13 +38,21 @@ class RemoteStorage:
         config: of the tier.
         controller: knows the topics.
         faults: what goes wrong there.
+        disk: on which its folder is.
     """
 
-    def __init__(self, config: RemoteConfig, controller: Controller, faults: Faults) -> None:
+    def __init__(
+        self,
+        config: RemoteConfig,
+        controller: Controller,
+        faults: Faults,
+        disk: Disk = REAL_DISK,
+    ) -> None:
         self.config = config
         self._controller = controller
         self._faults = faults
-        self.folder = None if config.dir is None else RemoteFolder(config.dir)
+        self._disk = disk
+        self.folder = None if config.dir is None else RemoteFolder(config.dir, disk)
         self._logs: dict[RemotePlace, RemoteLog] = {}
         self._locks: defaultdict[RemotePlace, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._lock: FolderLock | None = None
@@ -62,7 +71,7 @@ class RemoteStorage:
                         f"topic {topic.name} is in a remote tier, and none is given: remote.dir"
                     )
             return
-        self._lock = FolderLock(self.folder.folder)
+        self._lock = FolderLock(self.folder.folder, self._disk)
         try:
             found = await asyncio.get_running_loop().run_in_executor(None, self.folder.load)
         except OSError as error:

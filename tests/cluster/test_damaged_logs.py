@@ -21,6 +21,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.storage.real_disk import RealDisk
 from purgatory.kafka import LogConfig, TopicPartition
 from tests.cluster.conftest import eventually, isr_of, leader_of
 from tests.cluster.raw_client import RawClient
@@ -577,7 +578,7 @@ def test_nothing_is_acknowledged_by_an_isr_that_could_not_be_saved(
                 assert partition is not None
                 await eventually(lambda: partition.log_end_offset == 11)
                 with monkeypatch.context() as patch, capture_logs() as logs:
-                    patch.setattr(os, "replace", no_space)
+                    patch.setattr(RealDisk, "replace", staticmethod(no_space))
                     await cluster.kill(follower)
                     # The ISR is smaller now, and the record replicated: but a restart would find
                     # the former ISR, with the broker that lacks it.

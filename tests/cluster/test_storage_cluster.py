@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.storage.real_disk import RealDisk
 from purgatory.kafka import TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch
@@ -79,8 +80,8 @@ def test_a_full_disk_is_told_to_the_producer_and_its_next_try_succeeds(
         async with Cluster(_config(tmp_path)) as cluster:
             assert await _append(cluster, [b"one"]) == (0, 0)
             with monkeypatch.context() as patch:
-                patch.setattr(os, "pwrite", no_space)
-                patch.setattr(os, "replace", no_space)
+                patch.setattr(RealDisk, "pwrite", staticmethod(no_space))
+                patch.setattr(RealDisk, "replace", staticmethod(no_space))
                 assert (await _append(cluster, [b"two"]))[0] == 56
                 async with await RawClient.to(cluster) as client:
                     assert (await client.ask(22, 4)).error_code == 56

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.cluster.storage import Fsync, Noted, StoredLog
+from purgatory.cluster.storage.real_disk import RealDisk
 from purgatory.cluster.storage.recovery import load_log
 from purgatory.cluster.storage.stored_log import saved_bounds
 from purgatory.kafka import (
@@ -232,8 +233,8 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return stepped
 
     with monkeypatch.context() as patched:
-        for owner, name in ((os, "replace"), (os, "pwrite"), (Path, "unlink"), (Path, "open")):
-            patched.setattr(owner, name, before(getattr(owner, name)))
+        for name in ("replace", "pwrite", "unlink", "open"):
+            patched.setattr(RealDisk, name, staticmethod(before(getattr(RealDisk, name))))
         yield
 
 
@@ -314,7 +315,7 @@ def test_what_a_topic_has_forced_is_forced_before_the_append_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", forced.append)
+    monkeypatch.setattr(RealDisk, "fdatasync", forced.append)
     with _folder() as folder:
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         for _ in range(10):
@@ -349,7 +350,8 @@ def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
             return written(descriptor, data[: len(data) // 2], at)
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", some_bytes if when == "after some bytes" else _no_space)
+            refuses = some_bytes if when == "after some bytes" else _no_space
+            patch.setattr(RealDisk, "pwrite", staticmethod(refuses))
             for _ in range(3):
                 with pytest.raises(KafkaError, match="No space left") as refused:
                     log.append(_numbered(log.end_offset).with_offset(log.end_offset, 0))
@@ -370,7 +372,7 @@ def test_a_log_that_rolled_when_the_disk_was_full_is_read_back_whole(
         log.append(_batch(3, log))
         for _ in range(3):
             with monkeypatch.context() as patch:
-                patch.setattr(os, "pwrite", _no_space)
+                patch.setattr(RealDisk, "pwrite", staticmethod(_no_space))
                 large = record_batch([bytes(500)])
                 with pytest.raises(KafkaError):
                     log.append(RecordBatch.from_bytes(large).with_offset(log.end_offset, 0))
@@ -395,7 +397,7 @@ def test_of_several_batches_none_is_kept_when_the_disk_is_full_at_the_second(
             return written(descriptor, data, at) if len(calls) == 1 else _no_space()
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", one_write)
+            patch.setattr(RealDisk, "pwrite", staticmethod(one_write))
             with pytest.raises(KafkaError):
                 partition.append_as_leader([_batch(0, log), _batch(1, log)])
         assert len(calls) == 2
@@ -438,7 +440,7 @@ def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
         for _ in range(2):
             log.append(_batch(0, log))
             with monkeypatch.context() as patch:
-                patch.setattr(os, "pwrite", _no_space)
+                patch.setattr(RealDisk, "pwrite", staticmethod(_no_space))
                 for _ in range(3):
                     with pytest.raises(KafkaError):
                         log.append(_batch(0, log))

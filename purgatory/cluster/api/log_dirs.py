@@ -5,7 +5,6 @@ AlterReplicaLogDirs: a broker has one folder, to which a replica moves by stayin
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 from purgatory.cluster.api.access import asked_by
@@ -103,5 +102,4 @@ def _room(broker: Broker) -> tuple[int, int]:
         memory = broker.logs.memory
         return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
     assert broker.cluster.config.data_dir is not None
-    usage = shutil.disk_usage(broker.cluster.config.data_dir)
-    return usage.total, usage.free
+    return broker.cluster.disk.room_at(broker.cluster.config.data_dir)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import make_folder
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 
 _FILE = ".lock"
@@ -18,14 +20,15 @@ class FolderLock:
         ClusterError: another process has it, or it can't be written to.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk = REAL_DISK) -> None:
+        self._disk = disk
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(folder / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            make_folder(disk, folder)
+            self._descriptor = disk.open(folder / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ClusterError(f"{folder} can't be written to: {error.strerror}") from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            disk.lock(self._descriptor)
         except OSError:
             self.close()
             raise ClusterError(
@@ -36,4 +39,4 @@ class FolderLock:
         """Let others have it. Closing twice has no effect."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            self._disk.close(descriptor)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import paths_in, read_file, replace_file
+from purgatory.cluster.storage.real_disk import REAL_DISK
+from purgatory.cluster.storage.segment_file import SUFFIX
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.topic_state import NO_LEADER, PartitionState, Topic
@@ -16,7 +19,9 @@ _FILE = "cluster.json"
 _VERSION = 1
 
 
-def save_metadata(folder: Path, controller: Controller, next_producer_id: int) -> None:
+def save_metadata(
+    folder: Path, controller: Controller, next_producer_id: int, disk: Disk = REAL_DISK
+) -> None:
     """Write topics, settings, leader epochs, in-sync replicas, what they acknowledged, and the
     producer ids given out."""
     values = {
@@ -48,15 +53,11 @@ def save_metadata(folder: Path, controller: Controller, next_producer_id: int) -
             for topic in controller.topics.values()
         ],
     }
-    new = folder / f"{_FILE}.new"
-    with new.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(values))  # json.dump is several times slower
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, folder / _FILE)
+    text = json.dumps(values)  # json.dump is several times slower
+    replace_file(disk, folder / _FILE, text.encode(), True)
 
 
-def load_metadata(folder: Path, controller: Controller) -> int:
+def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) -> int:
     """Fill the controller with what was saved; return the next producer id, 0 for none saved.
 
     Raises:
@@ -64,14 +65,18 @@ def load_metadata(folder: Path, controller: Controller) -> int:
             brokers.
     """
     path = folder / _FILE
-    if not path.exists():
-        if any(folder.glob("broker-*/*/*.log")):
+    try:
+        data = read_file(disk, path)
+    except FileNotFoundError:
+        if _has_logs(disk, folder):
             raise ClusterError(
                 f"{path} is missing, but there are logs beside it: put it back, or move them away"
-            )
+            ) from None
         return 0
+    except OSError as error:
+        raise ClusterError(f"{path} can't be read: {error.strerror}") from error
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads(data.decode("utf-8"))
         brokers = tuple(values["brokers"])
         topics = [_topic(topic) for topic in values["topics"]]
         next_producer_id = int(values["next_producer_id"])
@@ -79,7 +84,7 @@ def load_metadata(folder: Path, controller: Controller) -> int:
         of_brokers = values.get("broker_settings", {}).items()
         broker_settings = {int(broker): dict(settings) for broker, settings in of_brokers}
         group_settings = dict(values.get("group_settings", {}))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error
     if brokers != controller.broker_ids:
         raise ClusterError(
@@ -88,6 +93,15 @@ def load_metadata(folder: Path, controller: Controller) -> int:
         )
     controller.restore(topics, default_settings, broker_settings, group_settings)
     return next_producer_id
+
+
+def _has_logs(disk: Disk, folder: Path) -> bool:
+    return any(
+        paths_in(disk, replica, SUFFIX)
+        for broker in paths_in(disk, folder)
+        if broker.name.startswith("broker-")
+        for replica in paths_in(disk, broker)
+    )
 
 
 def _topic(values: dict[str, Any]) -> Topic:

@@ -13,11 +13,13 @@ Ground rules
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from crc32c import crc32c
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import paths_in, read_file, remove_file, replace_file
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.producer_state import ProducerStates
 
@@ -26,7 +28,9 @@ _SUFFIX = ".producers"
 _log = Logger("purgatory.cluster")
 
 
-def save_snapshot(folder: Path, offset: int, producers: ProducerStates, forces: bool) -> None:
+def save_snapshot(
+    folder: Path, offset: int, producers: ProducerStates, forces: bool, disk: Disk = REAL_DISK
+) -> None:
     """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
 
     Args:
@@ -34,29 +38,24 @@ def save_snapshot(folder: Path, offset: int, producers: ProducerStates, forces: 
         offset: where a segment begins.
         producers: as of there.
         forces: whether it is forced onto the disk.
+        disk: on which the folder is.
 
     Raises:
         OSError: the disk refuses it.
     """
     path = _path(folder, offset)
     if not len(producers):
-        path.unlink(missing_ok=True)
+        remove_file(disk, path)
         return
     text = json.dumps(producers.as_data()).encode()
-    new = path.with_name(f"{path.name}.new")
-    with new.open("wb") as file:
-        file.write(b"%08x %b" % (crc32c(text), text))
-        if forces:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(new, path)
+    replace_file(disk, path, b"%08x %b" % (crc32c(text), text), forces)
 
 
-def load_snapshot(folder: Path, offset: int) -> ProducerStates | None:
+def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> ProducerStates | None:
     """Return what was known of producers at an offset; None: nothing is written of it."""
     path = _path(folder, offset)
     try:
-        checksum, _, text = path.read_bytes().partition(b" ")
+        checksum, _, text = read_file(disk, path).partition(b" ")
     except OSError:
         return None
     try:
@@ -68,12 +67,12 @@ def load_snapshot(folder: Path, offset: int) -> ProducerStates | None:
         return None
 
 
-def remove_snapshots(folder: Path, but_of: int | None = None) -> None:
+def remove_snapshots(folder: Path, but_of: int | None = None, disk: Disk = REAL_DISK) -> None:
     """Remove what is written, but that of one offset."""
     keep = None if but_of is None else _path(folder, but_of)
-    for path in folder.glob(f"*{_SUFFIX}*"):
+    for path in paths_in(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
         if path != keep:
-            path.unlink(missing_ok=True)
+            remove_file(disk, path)
 
 
 def _path(folder: Path, offset: int) -> Path:

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import paths_in
 from purgatory.cluster.storage.producer_snapshot import load_snapshot, remove_snapshots
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
 from purgatory.cluster.storage.stored_log import StoredLog, saved_bounds
 from purgatory.core.fault_log import Logger
@@ -52,6 +55,7 @@ def load_logs(
     config_of: Callable[[TopicPartition], LogConfig],
     noted_of: Callable[[TopicPartition], Noted],
     fsync: Fsync,
+    disk: Disk = REAL_DISK,
 ) -> dict[TopicPartition, StoredLog]:
     """Return all logs of one broker's folder. O(their bytes).
 
@@ -60,43 +64,46 @@ def load_logs(
         config_of: the settings of each log.
         noted_of: what is known of each partition.
         fsync: when what is written is forced onto the disk.
+        disk: on which the folder is.
     """
     return {
         topic_partition: load_log(
-            place, config_of(topic_partition), fsync, noted_of(topic_partition)
+            place, config_of(topic_partition), fsync, noted_of(topic_partition), disk
         )
-        for topic_partition, place in replica_folders(folder)
+        for topic_partition, place in replica_folders(folder, disk)
     }
 
 
-def replica_folders(folder: Path) -> list[tuple[TopicPartition, Path]]:
+def replica_folders(folder: Path, disk: Disk = REAL_DISK) -> list[tuple[TopicPartition, Path]]:
     """Return the folders of a broker's replicas, of topics that were deleted since as well."""
-    if not folder.is_dir():
-        return []
     found = []
-    for place in sorted(folder.iterdir()):
+    for place in paths_in(disk, folder):
         topic, dash, partition = place.name.rpartition("-")
-        if place.is_dir() and dash and partition.isdigit():
+        if disk.is_folder(place) and dash and partition.isdigit():
             found.append((TopicPartition(topic, int(partition)), place))
     return found
 
 
 def load_log(
-    folder: Path, config: LogConfig | None, fsync: Fsync, noted: Noted = _NOTHING_NOTED
+    folder: Path,
+    config: LogConfig | None,
+    fsync: Fsync,
+    noted: Noted = _NOTHING_NOTED,
+    disk: Disk = REAL_DISK,
 ) -> StoredLog:
     """Return the log of one folder, up to where it is damaged. O(its bytes)."""
-    for path in folder.glob(f"*{REPLACEMENT_SUFFIX}"):
-        path.unlink()  # it was not finished: what it was to replace is there
-    bases = sorted(int(path.stem) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
-    start_offset, local_start = saved_bounds(folder, noted.start_offset)
-    bases = _without_dropped(folder, bases, local_start)
-    log = StoredLog(folder, config, fsync, min([local_start, *bases]))
-    known = load_snapshot(folder, log.segment_bases[0])
+    for path in paths_in(disk, folder, REPLACEMENT_SUFFIX):
+        disk.unlink(path)  # it was not finished: what it was to replace is there
+    bases = sorted(int(path.stem) for path in paths_in(disk, folder, SUFFIX) if path.stem.isdigit())
+    start_offset, local_start = saved_bounds(folder, noted.start_offset, disk)
+    bases = _without_dropped(folder, bases, local_start, disk)
+    log = StoredLog(folder, config, fsync, min([local_start, *bases]), disk)
+    known = load_snapshot(folder, log.segment_bases[0], disk)
     if known is not None:
         log.begin_with(known)
     damage: str | None = None
     for base_offset in bases:
-        file = SegmentFile(folder, base_offset)
+        file = SegmentFile(folder, base_offset, disk=disk)
         if file.size and damage is None and log.end_offset < base_offset:
             damage = f"offsets {log.end_offset} to {base_offset} are missing"
         if damage is not None or log.end_offset != base_offset:
@@ -119,21 +126,21 @@ def load_log(
         log.drop_local_up_to(local_start)
     else:
         log.delete_up_to(start_offset)
-    remove_snapshots(folder, but_of=log.segment_bases[0])
+    remove_snapshots(folder, but_of=log.segment_bases[0], disk=disk)
     return log
 
 
-def _without_dropped(folder: Path, bases: list[int], local_start: int) -> list[int]:
+def _without_dropped(folder: Path, bases: list[int], local_start: int, disk: Disk) -> list[int]:
     """Remove the files of segments that were dropped, but are there; return the others' bases.
 
     Where nothing is written of the producers behind them, they are read back for these.
     """
     first = max([base for base in bases if base <= local_start], default=0)
-    if load_snapshot(folder, first) is None:
+    if load_snapshot(folder, first, disk) is None:
         return bases
     for base in bases:
         if base < first:
-            SegmentFile(folder, base).remove()
+            SegmentFile(folder, base, disk=disk).remove()
     return [base for base in bases if base >= first]
 
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import uuid
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,17 @@ from crc32c import crc32c
 
 from purgatory.cluster.record_contents import Record, records_of
 from purgatory.cluster.record_times import max_timestamp_ms
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import (
+    make_folder,
+    paths_in,
+    read_file,
+    read_part,
+    remove_file,
+    remove_folder,
+    write_file,
+)
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError, RecordBatch
 from purgatory.kafka.record_batch import HEADER_BYTES, MAX_TIMESTAMP_AT
@@ -53,10 +63,13 @@ class RemoteFolder:
 
     Args:
         folder: where; made if it isn't there.
+        disk: on which the folder is.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk = REAL_DISK) -> None:
         self.folder = folder
+        self._disk = disk
+        self._index_of = lru_cache(maxsize=_INDEXES_KEPT)(partial(_index_of, disk))
 
     def load(self) -> dict[RemotePlace, list[RemoteSegment]]:
         """Return what is there; what isn't whole is removed. O(segments).
@@ -64,13 +77,13 @@ class RemoteFolder:
         Raises:
             OSError: it can't be read.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._disk, self.folder)
         found = {}
-        for path in sorted(self.folder.iterdir()):
+        for path in paths_in(self._disk, self.folder):
             name = _PLACE.fullmatch(path.name)
-            if name is not None and path.is_dir():
+            if name is not None and self._disk.is_folder(path):
                 place = RemotePlace(name[1], int(name[2]), uuid.UUID(hex=name[3]))
-                found[place] = _segments_in(path)
+                found[place] = _segments_in(self._disk, path)
         return found
 
     def put(self, place: RemotePlace, batches: Sequence[RecordBatch]) -> RemoteSegment:
@@ -92,11 +105,11 @@ class RemoteFolder:
             max(map(max_timestamp_ms, batches)),
         )
         path = self._path(place, segment, _DATA)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._disk, path.parent)
         try:
-            _write(path, (batch.to_bytes() for batch in batches))
+            write_file(self._disk, path, (batch.to_bytes() for batch in batches), True)
         except OSError:
-            path.unlink(missing_ok=True)
+            remove_file(self._disk, path)
             raise
         return segment
 
@@ -109,8 +122,8 @@ class RemoteFolder:
         text = json.dumps(segment._asdict()).encode()
         path = self._path(place, segment, _DESCRIPTION)
         new = path.with_suffix(_NEW)
-        _write(new, [b"%08x " % crc32c(text), text])
-        os.replace(new, path)
+        write_file(self._disk, new, [b"%08x " % crc32c(text), text], True)
+        self._disk.replace(new, path)
 
     def delete(self, place: RemotePlace, segment: RemoteSegment) -> None:
         """Take a segment away; one that is away is no error.
@@ -118,12 +131,12 @@ class RemoteFolder:
         Raises:
             OSError: the disk refuses it.
         """
-        self._path(place, segment, _DESCRIPTION).unlink(missing_ok=True)
-        self._path(place, segment, _DATA).unlink(missing_ok=True)
+        remove_file(self._disk, self._path(place, segment, _DESCRIPTION))
+        remove_file(self._disk, self._path(place, segment, _DATA))
 
     def delete_partition(self, place: RemotePlace) -> None:
         """Take away all that is there of a partition."""
-        shutil.rmtree(self._folder_of(place), ignore_errors=True)
+        remove_folder(self._disk, self._folder_of(place))
 
     def read(
         self, place: RemotePlace, segment: RemoteSegment, offset: int, max_bytes: int
@@ -137,11 +150,11 @@ class RemoteFolder:
             KafkaError: CORRUPT_MESSAGE: it isn't what was written.
         """
         path = self._path(place, segment, _DATA)
-        index = _index_of(path)
+        index = self._index_of(path)
         first = max(0, bisect_right(index.offsets, offset) - 1)
         begin = index.positions[first]
         last = max(first + 1, bisect_right(index.positions, begin + max_bytes) - 1)
-        data = _read(path, begin, index.positions[last] - begin)
+        data = read_part(self._disk, path, begin, index.positions[last] - begin)
         return tuple(
             _batch(data[index.positions[number] - begin : index.positions[number + 1] - begin])
             for number in range(first, last)
@@ -157,12 +170,12 @@ class RemoteFolder:
             ValueError: a batch can't be looked into.
         """
         path = self._path(place, segment, _DATA)
-        index = _index_of(path)
+        index = self._index_of(path)
         for number, max_ms in enumerate(index.times_ms):
             if max_ms < timestamp_ms:
                 continue
             begin = index.positions[number]
-            batch = _batch(_read(path, begin, index.positions[number + 1] - begin))
+            batch = _batch(read_part(self._disk, path, begin, index.positions[number + 1] - begin))
             for record in records_of(batch):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
                     return record, batch.leader_epoch
@@ -185,14 +198,15 @@ class _Index(NamedTuple):
     times_ms: array[int]
 
 
-@lru_cache(maxsize=_INDEXES_KEPT)
-def _index_of(path: Path) -> _Index:
+def _index_of(disk: Disk, path: Path) -> _Index:
     """Read the headers of all batches of a segment. O(batches)."""
     index = _Index(array("q"), array("q", [0]), array("q"))
-    size, at = path.stat().st_size, 0
-    with path.open("rb", buffering=0) as file:
+    at = 0
+    descriptor = disk.open(path, os.O_RDONLY)
+    try:
+        size = disk.size_of(descriptor)
         while at < size:
-            header = os.pread(file.fileno(), HEADER_BYTES, at)
+            header = disk.pread(descriptor, HEADER_BYTES, at)
             length = _LENGTH_FROM + int.from_bytes(header[8:_LENGTH_FROM], "big", signed=True)
             if length < HEADER_BYTES or at + length > size:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} is damaged at byte {at}")
@@ -201,6 +215,8 @@ def _index_of(path: Path) -> _Index:
             index.positions.append(at)
             time_ms = header[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8]
             index.times_ms.append(int.from_bytes(time_ms, "big", signed=True))
+    finally:
+        disk.close(descriptor)
     if not index.offsets:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path} is empty")
     return index
@@ -210,30 +226,18 @@ def _batch(data: bytes) -> RecordBatch:
     return RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
 
 
-def _read(path: Path, at: int, size: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), size, at)
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> None:
-    with path.open("wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _segments_in(folder: Path) -> list[RemoteSegment]:
+def _segments_in(disk: Disk, folder: Path) -> list[RemoteSegment]:
     """Read the descriptions in a folder; remove what has none that is whole."""
     segments = []
-    for path in sorted(folder.iterdir()):
+    paths = paths_in(disk, folder)
+    for path in paths:
         if path.suffix == _NEW or (
-            path.suffix == _DATA and not path.with_suffix(_DESCRIPTION).exists()
+            path.suffix == _DATA and path.with_suffix(_DESCRIPTION) not in paths
         ):
-            path.unlink()
+            disk.unlink(path)
         elif path.suffix == _DESCRIPTION:
             try:
-                segments.append(_described(path.read_bytes()))
+                segments.append(_described(read_file(disk, path)))
             except (ValueError, TypeError, KeyError) as error:
                 _log.error("remote_segment_unreadable", file=str(path), reason=str(error))
     return segments

@@ -6,11 +6,13 @@ Only its owner may read it: who has a credential can try passwords on it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import read_file, replace_file
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from purgatory.kafka.security.credentials import UserMechanism
@@ -31,6 +33,7 @@ def save_security(
     folder: Path,
     acls: Iterable[Acl],
     credentials: Mapping[UserMechanism, ScramCredential | None],
+    disk: Disk = REAL_DISK,
 ) -> None:
     """Write all of it.
 
@@ -45,31 +48,25 @@ def save_security(
             for key, credential in credentials.items()
         ],
     }
-    new = folder / f"{_FILE}.new"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(values))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, folder / _FILE)
+    replace_file(disk, folder / _FILE, json.dumps(values).encode(), True, mode=0o600)
 
 
-def load_security(folder: Path) -> SavedSecurity:
+def load_security(folder: Path, disk: Disk = REAL_DISK) -> SavedSecurity:
     """Read what was saved; nothing where there is no file.
 
     Raises:
         ClusterError: it can't be read.
     """
     path = folder / _FILE
-    if not path.exists():
-        return SavedSecurity([], {})
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = json.loads(read_file(disk, path).decode("utf-8"))
         acls = [_acl(*one) for one in values["acls"]]
         credentials = {
             UserMechanism(one["user"], ScramMechanism(one["mechanism"])): _credential(one)
             for one in values["credentials"]
         }
+    except FileNotFoundError:
+        return SavedSecurity([], {})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's security: {error!r}") from error
     return SavedSecurity(acls, credentials)

@@ -14,6 +14,9 @@ import os
 from enum import Enum
 from pathlib import Path
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import remove_file
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.kafka import RecordBatch
 
 SUFFIX = ".log"
@@ -37,13 +40,17 @@ class SegmentFile:
         folder: of its log.
         base_offset: where the segment begins.
         suffix: how its name ends.
+        disk: on which the folder is.
     """
 
-    def __init__(self, folder: Path, base_offset: int, suffix: str = SUFFIX) -> None:
+    def __init__(
+        self, folder: Path, base_offset: int, suffix: str = SUFFIX, disk: Disk = REAL_DISK
+    ) -> None:
+        self._disk = disk
         self.path = folder / f"{base_offset:020}{suffix}"
         self.base_offset = base_offset
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        self.size = os.fstat(self._descriptor).st_size
+        self._descriptor = disk.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.size = disk.size_of(self._descriptor)
 
     def append(self, data: bytes, fsync: Fsync) -> int:
         """Write ``data`` at the end, and return where it begins.
@@ -55,11 +62,11 @@ class SegmentFile:
         try:
             written = 0
             while written < len(data):
-                written += os.pwrite(self._descriptor, data[written:], at + written)
+                written += self._disk.pwrite(self._descriptor, data[written:], at + written)
             if fsync is Fsync.ALWAYS:
                 self.force()
         except OSError:
-            os.ftruncate(self._descriptor, at)
+            self._disk.ftruncate(self._descriptor, at)
             raise
         self.size = at + len(data)
         return at
@@ -70,16 +77,16 @@ class SegmentFile:
         Raises:
             OSError: the disk refuses it.
         """
-        os.fdatasync(self._descriptor)
+        self._disk.fdatasync(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
         """Return ``size`` bytes from ``at`` on."""
-        return os.pread(self._descriptor, size, at)
+        return self._disk.pread(self._descriptor, size, at)
 
     def truncate(self, size: int) -> None:
         """Cut the file off behind ``size`` bytes."""
         if size < self.size:
-            os.ftruncate(self._descriptor, size)
+            self._disk.ftruncate(self._descriptor, size)
             self.size = size
 
     def put_in_place(self) -> None:
@@ -88,17 +95,17 @@ class SegmentFile:
         Raises:
             OSError: it can't be forced onto the disk, or renamed.
         """
-        os.fsync(self._descriptor)
+        self._disk.fsync(self._descriptor)
         path = self.path.with_name(f"{self.base_offset:020}{SUFFIX}")
-        os.replace(self.path, path)
+        self._disk.replace(self.path, path)
         self.path = path
 
     def remove(self) -> None:
         """Take the file off the disk. Readers that hold batches of it can still read them."""
-        self.path.unlink(missing_ok=True)
+        remove_file(self._disk, self.path)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        self._disk.close(self._descriptor)
 
 
 class StoredBatch(RecordBatch):

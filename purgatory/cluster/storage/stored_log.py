@@ -14,15 +14,21 @@ Ground rules
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from purgatory.cluster.storage.disk import Disk
+from purgatory.cluster.storage.disk_files import (
+    make_folder,
+    read_file,
+    remove_folder,
+    replace_file,
+)
 from purgatory.cluster.storage.producer_snapshot import remove_snapshots, save_snapshot
+from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import (
     REPLACEMENT_SUFFIX,
     Fsync,
@@ -44,11 +50,11 @@ class Bounds(NamedTuple):
     local_start_offset: int
 
 
-def saved_bounds(folder: Path, otherwise: int = 0) -> Bounds:
+def saved_bounds(folder: Path, otherwise: int = 0, disk: Disk = REAL_DISK) -> Bounds:
     """Return where a log's folder says that it begins; at ``otherwise`` where it says nothing."""
     file = folder / START_FILE
     try:
-        text = file.read_bytes()
+        text = read_file(disk, file)
     except OSError:
         return Bounds(otherwise, otherwise)
     if text.endswith(b"\n") and text[:-1].isdigit():  # of before there was a checksum
@@ -70,18 +76,25 @@ class StoredLog(Log):
         config: the settings of the log.
         fsync: when what was written is forced onto the disk.
         start_offset: where it begins.
+        disk: on which the folder is.
     """
 
-    __slots__ = ("_files", "_folder", "_fsync", "_refused", "_saved_bounds")
+    __slots__ = ("_disk", "_files", "_folder", "_fsync", "_refused", "_saved_bounds")
 
     def __init__(
-        self, folder: Path, config: LogConfig | None, fsync: Fsync, start_offset: int = 0
+        self,
+        folder: Path,
+        config: LogConfig | None,
+        fsync: Fsync,
+        start_offset: int = 0,
+        disk: Disk = REAL_DISK,
     ) -> None:
         super().__init__(config, start_offset)
+        self._disk = disk
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_bounds = saved_bounds(folder)
+        self._saved_bounds = saved_bounds(folder, disk=disk)
         self._refused = False  # by the disk, at the last append
 
     @property
@@ -150,7 +163,7 @@ class StoredLog(Log):
 
     def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
         """Begin anew, in new files."""
-        remove_snapshots(self._folder)
+        remove_snapshots(self._folder, disk=self._disk)
         for file in self._files.values():
             file.remove()
         self._files.clear()
@@ -185,7 +198,7 @@ class StoredLog(Log):
         if self._place_of_closed(segments) is None:
             return None
         base_offset = segments[0].base_offset
-        file = SegmentFile(self._folder, base_offset, REPLACEMENT_SUFFIX)
+        file = SegmentFile(self._folder, base_offset, REPLACEMENT_SUFFIX, self._disk)
         file.truncate(0)
         stored = []
         try:
@@ -205,7 +218,7 @@ class StoredLog(Log):
     def remove(self) -> None:
         """Take everything off the disk: the replica was deleted."""
         self._files.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._disk, self._folder)
 
     # ---- reading it all back
 
@@ -234,8 +247,9 @@ class StoredLog(Log):
     def _file_of(self, base_offset: int) -> SegmentFile:
         file = self._files.get(base_offset)
         if file is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file = self._files[base_offset] = SegmentFile(self._folder, base_offset)
+            make_folder(self._disk, self._folder)
+            file = SegmentFile(self._folder, base_offset, disk=self._disk)
+            self._files[base_offset] = file
             file.truncate(0)
         return file
 
@@ -252,21 +266,22 @@ class StoredLog(Log):
         are_dropped = bool(gone) and gone[0] < first
         if are_dropped:
             try:
-                save_snapshot(self._folder, first, self._before, self._when is Fsync.ALWAYS)
+                forces = self._when is Fsync.ALWAYS
+                save_snapshot(self._folder, first, self._before, forces, self._disk)
             except OSError as error:
                 _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
                 return  # the next deletion tries again
         for base_offset in gone:
             self._files.pop(base_offset).remove()
         if are_dropped:
-            remove_snapshots(self._folder, but_of=first)
+            remove_snapshots(self._folder, but_of=first, disk=self._disk)
 
     def _save_start(self) -> bool:
         """Note the log's start, so that what was deleted does not come back; say if it is noted."""
         if self._bounds == self._saved_bounds:
             return True
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._disk, self._folder)
             self._write_start()
         except OSError as error:
             # Deleted records may come back after a restart; the next deletion tries again.
@@ -280,12 +295,11 @@ class StoredLog(Log):
         return Bounds(self.start_offset, self.local_start_offset)
 
     def _write_start(self) -> None:
-        new = self._folder / f"{START_FILE}.new"
         numbers = dict.fromkeys(self._bounds)  # one, where they are the same
         offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
-        with new.open("wb") as file:
-            file.write(b"%08x %b" % (crc32c(offsets), offsets))
-            if self._when is Fsync.ALWAYS:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(new, self._folder / START_FILE)
+        replace_file(
+            self._disk,
+            self._folder / START_FILE,
+            b"%08x %b" % (crc32c(offsets), offsets),
+            self._when is Fsync.ALWAYS,
+        )
