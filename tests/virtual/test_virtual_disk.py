@@ -1,0 +1,429 @@
+"""The disk in memory: it does what the real one does, and a power cut leaves what it may."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory.cluster.storage import REAL_DISK, Disk
+from purgatory.cluster.storage.disk_files import (
+    make_folder,
+    paths_in,
+    read_file,
+    remove_folder,
+    replace_file,
+    write_file,
+)
+from purgatory.virtual import WorldError
+from purgatory.virtual.virtual_disk import VirtualDisk
+
+_PLACE = Path("/disk")
+_READ_WRITE = os.O_RDWR | os.O_CREAT
+_BLOCK_BYTES = 4096
+
+
+def _disk(seed: int = 0) -> VirtualDisk:
+    disk = VirtualDisk(random.Random(seed))
+    disk.mkdir(_PLACE)
+    return disk
+
+
+def _forced(disk: Disk, path: Path) -> None:
+    descriptor = disk.open(path, os.O_RDONLY)
+    disk.fsync(descriptor)
+    disk.close(descriptor)
+
+
+# ---- it does what the real one does
+
+_paths = st.sampled_from(["a", "b", "f", "f/a", "f/b", "f/g", "f/g/a"])
+_flags = st.sampled_from(
+    [
+        os.O_RDONLY,
+        os.O_RDWR,
+        os.O_RDWR | os.O_CREAT,
+        os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    ]
+)
+_open_file = st.integers(0, 3)
+_at = st.integers(0, 30)
+_calls = st.lists(
+    st.one_of(
+        st.tuples(st.just("open"), _paths, _flags),
+        st.tuples(st.just("close"), _open_file),
+        st.tuples(st.just("pwrite"), _open_file, st.binary(max_size=20), _at),
+        st.tuples(st.just("pread"), _open_file, st.integers(0, 40), _at),
+        st.tuples(st.just("ftruncate"), _open_file, _at),
+        st.tuples(st.just("fsync"), _open_file),
+        st.tuples(st.just("fdatasync"), _open_file),
+        st.tuples(st.just("size_of"), _open_file),
+        st.tuples(st.just("lock"), _open_file),
+        st.tuples(st.just("replace"), _paths, _paths),
+        st.tuples(st.just("unlink"), _paths),
+        st.tuples(st.just("mkdir"), _paths),
+        st.tuples(st.just("rmdir"), _paths),
+        st.tuples(st.just("listdir"), _paths),
+        st.tuples(st.just("is_folder"), _paths),
+    ),
+    max_size=25,
+)
+
+
+class _Caller:
+    """Makes calls to a disk, and tells what came of each."""
+
+    def __init__(self, disk: Disk, place: Path) -> None:
+        self.disk, self.place = disk, place
+        self.open: list[int] = []
+
+    def call(self, name: str, *arguments: object) -> object:
+        first, *others = arguments
+        if isinstance(first, str):
+            given = [self.place / one if isinstance(one, str) else one for one in arguments]
+        elif not self.open:
+            return None
+        else:
+            assert isinstance(first, int)
+            descriptor = self.open[first % len(self.open)]
+            if name == "close":
+                self.open.remove(descriptor)
+            given = [descriptor, *others]
+        try:
+            result = getattr(self.disk, name)(*given)
+        except OSError as error:
+            return error.errno
+        if name == "open":
+            self.open.append(result)
+            return "opened"
+        return sorted(result) if name == "listdir" else result
+
+    def end(self) -> None:
+        for descriptor in self.open:
+            self.disk.close(descriptor)
+
+
+def _is_between_folders(call: tuple[object, ...]) -> bool:
+    """Whether a file is to be taken to another folder, or a folder renamed: nobody needs it."""
+    return call[0] == "replace" and os.path.dirname(str(call[1])) != os.path.dirname(str(call[2]))
+
+
+@given(_calls)
+def test_it_does_what_the_real_one_does(calls: list[tuple[object, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        real, virtual = _Caller(REAL_DISK, Path(folder)), _Caller(_disk(), _PLACE)
+        for call in calls:
+            name, *arguments = call
+            if _is_between_folders(call):
+                continue
+            folders = [
+                isinstance(one, str) and REAL_DISK.is_folder(Path(folder) / one)
+                for one in arguments
+            ]
+            if name == "replace" and any(folders):
+                continue
+            assert virtual.call(str(name), *arguments) == real.call(str(name), *arguments), call
+        real.end()
+        virtual.end()
+
+
+def test_folders_and_files_are_the_same_on_both(tmp_path: Path) -> None:
+    found = []
+    for disk, place in ((REAL_DISK, tmp_path), (_disk(), _PLACE)):
+        make_folder(disk, place / "a" / "b")
+        make_folder(disk, place / "a" / "b")
+        write_file(disk, place / "a" / "b" / "two", [b"x" * 200_000, b"y"], True)
+        replace_file(disk, place / "a" / "one", b"1", False)
+        replace_file(disk, place / "a" / "one", b"2", True)
+        with pytest.raises(FileExistsError):
+            make_folder(disk, place / "a" / "one")
+        before = [path.name for path in paths_in(disk, place / "a")]
+        data = read_file(disk, place / "a" / "b" / "two"), read_file(disk, place / "a" / "one")
+        remove_folder(disk, place / "a")
+        remove_folder(disk, place / "a")
+        assert not disk.is_folder(place / "a")
+        found.append((before, data, paths_in(disk, place / "a")))
+    assert found[0] == found[1]
+    assert found[0][0] == ["b", "one"]
+
+
+# ---- what a power cut leaves
+
+_writes = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 40), st.binary(min_size=1, max_size=30)),
+        st.tuples(st.just("cut"), st.integers(0, 40)),
+        st.tuples(st.just("force")),
+    ),
+    max_size=12,
+)
+
+
+def _may_be(left: bytes, states: list[bytes], writes: list[tuple[int, bytes] | None]) -> bool:
+    """Whether what is left is a state since it was forced, or the next write torn behind one."""
+    if left in states:
+        return True
+    for state, write in zip(states, writes, strict=False):
+        if write is None:
+            continue
+        at, data = write
+        end = at + len(data)
+        untorn = state + bytes(max(0, at - len(state)))
+        if len(left) > max(len(untorn), end) or len(left) < len(untorn):
+            continue
+        # Before the write and behind it nothing changes. Within: some bytes of it, then anything
+        # of one block, zeros, or what was there.
+        if left[:at] == untorn[:at] and left[end:] == untorn[end:]:
+            return True
+    return False
+
+
+@given(_writes, st.integers(0, 10**6))
+def test_of_a_file_its_first_changes_are_left(changes: list[tuple[object, ...]], seed: int) -> None:
+    disk = _disk(seed)
+    path = _PLACE / "file"
+    file = disk.open(path, _READ_WRITE)
+    _forced(disk, _PLACE)
+    _forced(disk, Path("/"))
+    data = b""
+    states, writes = [b""], list[tuple[int, bytes] | None]()
+    for change in changes:
+        match change:
+            case ("write", int(at), bytes(written)):
+                disk.pwrite(file, written, at)
+                data = data + bytes(max(0, at - len(data)))
+                writes.append((at, written))
+                data = data[:at] + written + data[at + len(written) :]
+                states.append(data)
+            case ("cut", int(length)):
+                disk.ftruncate(file, length)
+                was_longer = length <= len(data)
+                writes.append(None if was_longer else (len(data), bytes(length - len(data))))
+                data = (data + bytes(max(0, length - len(data))))[:length]
+                states.append(data)
+            case _:
+                disk.fdatasync(file)
+                states, writes = [data], []
+    disk.cut_power(Path("/"))
+    left = read_file(disk, path)
+    assert _may_be(left, states, writes), (left, states)
+    assert disk.volume(path).used_bytes == len(left)
+    assert disk.pread(file, 1_000, 0) == data, "who had it open reads on"
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        disk.pwrite(file, b"x", 0)
+    disk.close(file)
+    disk.cut_power(Path("/"))
+    assert read_file(disk, path) == left, "what was left stays"
+
+
+_NAMES = {"a": 0, "a.new": 0, "b": 1, "c": 2}
+"""Names, and which of them are exchanged with one another."""
+_entries = st.lists(
+    st.one_of(
+        st.tuples(st.just("make"), st.sampled_from(sorted(_NAMES))),
+        st.tuples(st.just("remove"), st.sampled_from(sorted(_NAMES))),
+        st.tuples(st.just("exchange")),
+        st.tuples(st.just("force")),
+    ),
+    max_size=14,
+)
+
+
+@given(_entries, st.integers(0, 10**6))
+def test_of_a_folder_the_entries_are_as_before_or_as_after(
+    changes: list[tuple[str, ...]], seed: int
+) -> None:
+    disk = _disk(seed)
+    folder = _PLACE / "folder"
+    disk.mkdir(folder)
+    _forced(disk, _PLACE)
+    _forced(disk, Path("/"))
+    now: dict[str, int] = {}
+    contents: dict[int, bytes] = {}
+
+    def of_group(group: int) -> dict[str, int]:
+        return {name: file for name, file in now.items() if _NAMES[name] == group}
+
+    # What each group of names may be: all that it was since the folder was forced.
+    may_be: dict[int, list[dict[str, int]]] = {group: [{}] for group in _NAMES.values()}
+    for number, change in enumerate(changes):
+        match change:
+            case ("make", name):
+                write_file(disk, folder / name, [b"%d" % number], True)
+                contents[now.setdefault(name, number)] = b"%d" % number
+            case ("remove", name) if name in now:
+                disk.unlink(folder / name)
+                del now[name]
+            case ("exchange",) if "a.new" in now:
+                disk.replace(folder / "a.new", folder / "a")
+                now["a"] = now.pop("a.new")
+            case ("force",):
+                _forced(disk, folder)
+                may_be = {group: [] for group in may_be}
+        for group, states in may_be.items():
+            states.append(of_group(group))
+    disk.cut_power(Path("/"))
+    left = {path.name: read_file(disk, path) for path in paths_in(disk, folder)}
+    for group, states in may_be.items():
+        found = {name: data for name, data in left.items() if _NAMES[name] == group}
+        allowed = [{name: contents[file] for name, file in state.items()} for state in states]
+        assert found in allowed, (left, allowed)
+    assert disk.volume(folder).used_bytes == sum(map(len, left.values()))
+
+
+def test_a_folder_that_was_not_forced_may_be_gone_with_all_in_it() -> None:
+    found = set()
+    for seed in range(40):
+        disk = _disk(seed)
+        _forced(disk, Path("/"))
+        write_file(disk, _PLACE / "file", [b"x"], True)
+        make_folder(disk, _PLACE / "folder")
+        write_file(disk, _PLACE / "folder" / "file", [b"x"], True)
+        disk.cut_power(Path("/"))
+        folder = disk.is_folder(_PLACE / "folder")
+        found.add((len(paths_in(disk, _PLACE)), folder, len(paths_in(disk, _PLACE / "folder"))))
+    assert found == {
+        (0, False, 0),
+        (1, False, 0),
+        (1, True, 0),
+        (2, True, 0),
+        (1, True, 1),
+        (2, True, 1),
+    }
+
+
+def test_a_torn_write_is_seen_in_each_of_its_forms() -> None:
+    data = bytes(range(1, 251)) * 40
+    forms = set()
+    for seed in range(300):
+        disk = _disk(seed)
+        path = _PLACE / "file"
+        write_file(disk, path, [b"forced"], True)
+        for folder in (_PLACE, Path("/")):
+            _forced(disk, folder)
+        file = disk.open(path, os.O_RDWR)
+        disk.pwrite(file, data, 6)
+        disk.close(file)
+        disk.cut_power(Path("/"))
+        left = read_file(disk, path)
+        assert left.startswith(b"forced")
+        pairs = zip(left[6:], data, strict=False)
+        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        rest = left[6 + same :]
+        if not rest:
+            forms.add("nothing" if not same else "all" if same == len(data) else "some")
+        elif not any(rest):
+            forms.add("zeros")
+        else:
+            forms.add("garbage")
+            assert len(rest) <= _BLOCK_BYTES
+    assert forms == {"nothing", "some", "all", "zeros", "garbage"}
+
+
+def test_the_same_seed_leaves_the_same() -> None:
+    def left(seed: int) -> list[bytes]:
+        disk = _disk(seed)
+        _forced(disk, Path("/"))
+        for number in range(20):
+            write_file(disk, _PLACE / f"{number}", [random.Random(1).randbytes(5_000)], False)
+        disk.cut_power(Path("/"))
+        return [read_file(disk, path) for path in paths_in(disk, _PLACE)]
+
+    assert left(1) == left(1)
+    assert left(1) != left(2)
+
+
+# ---- volumes, and how they fill up
+
+
+def test_a_volume_fills_up_and_has_room_again() -> None:
+    disk = _disk()
+    volume = disk.add_volume(_PLACE / "broker-1")
+    path = _PLACE / "broker-1" / "file"
+    file = disk.open(path, _READ_WRITE)
+    disk.pwrite(file, b"x" * 100, 0)
+    volume.fill(after_bytes=50)
+    assert disk.pwrite(file, b"y" * 80, 100) == 50, "what there is room for"
+    for refused in (
+        lambda: disk.pwrite(file, b"y", 150),
+        lambda: disk.ftruncate(file, 151),
+        lambda: disk.open(path.with_name("other"), _READ_WRITE),
+        lambda: disk.mkdir(path.with_name("folder")),
+    ):
+        with pytest.raises(OSError, match="No space left on device"):
+            refused()
+    assert disk.pwrite(file, b"z" * 10, 0) == 10, "where something is, something else can be"
+    assert disk.room_at(path) == (150, 0)
+    write_file(disk, _PLACE / "elsewhere", [b"x"], True)
+    disk.ftruncate(file, 100)
+    assert disk.pwrite(file, b"y" * 80, 100) == 50
+    volume.make_room()
+    assert disk.pwrite(file, b"y" * 80, 150) == 80
+    disk.unlink(path)
+    assert volume.used_bytes == 0
+    disk.pwrite(file, b"y" * 80, 150)
+    assert volume.used_bytes == 0, "what has no name takes nothing"
+    with pytest.raises(WorldError, match="at least 0"):
+        volume.fill(-1)
+
+
+def test_a_volume_loses_its_power_alone() -> None:
+    gone = 0
+    for seed in range(20):
+        disk = _disk(seed)
+        disk.add_volume(_PLACE / "broker-1")
+        for folder in ("broker-1", "."):
+            write_file(disk, _PLACE / folder / "file", [b"x" * 100], False)
+        disk.cut_power(_PLACE / "broker-1")
+        gone += not paths_in(disk, _PLACE / "broker-1")
+        assert read_file(disk, _PLACE / "file") == b"x" * 100
+        assert disk.listdir(_PLACE) == ["file", "broker-1"]
+    assert 0 < gone < 20
+    for refused in (disk.rmdir, disk.unlink, disk.mkdir):
+        with pytest.raises(OSError, match=r"busy|directory|exists"):
+            refused(_PLACE / "broker-1")
+
+
+def test_nothing_can_be_done_while_the_power_is_off() -> None:
+    disk = _disk()
+    make_folder(disk, _PLACE)
+    write_file(disk, _PLACE / "file", [b"x"], True)
+    for folder in (_PLACE, Path("/")):
+        _forced(disk, folder)
+    file = disk.open(_PLACE / "file", os.O_RDWR)
+    disk.cut_all_power()
+    calls: list[Callable[[], object]] = [
+        lambda: read_file(disk, _PLACE / "file"),
+        lambda: disk.unlink(_PLACE / "file"),
+        lambda: disk.listdir(_PLACE),
+        lambda: disk.fsync(file),
+        lambda: disk.ftruncate(file, 0),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match="Input/output error"):
+            call()
+    disk.close(file)
+    disk.give_power()
+    assert read_file(disk, _PLACE / "file") == b"x"
+
+
+def test_a_lock_ends_with_the_power() -> None:
+    disk = _disk()
+    first, second = (disk.open(_PLACE / "lock", _READ_WRITE) for _ in range(2))
+    disk.lock(first)
+    with pytest.raises(BlockingIOError):
+        disk.lock(second)
+    disk.close(first)
+    disk.lock(second)
+    disk.cut_power(Path("/"))
+    make_folder(disk, _PLACE)
+    disk.lock(disk.open(_PLACE / "lock", _READ_WRITE))
