@@ -1,0 +1,65 @@
+"""docs/virtual-tutorial.md: its tests find its bugs with the seeds that it tells; the mended pass."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents.documents import ROOT
+
+DOCUMENT = ROOT / "docs" / "virtual-tutorial.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+SEED = int(re.findall(r"^seed (\d+), ", TEXT, re.MULTILINE)[0])
+
+_BLOCKS = re.findall(r'^```python title="(\w+\.py)"\n(.*?)^```$', TEXT, re.MULTILINE | re.DOTALL)
+SERVICE, MENDED = (text for name, text in _BLOCKS if name == "billing.py")
+
+
+def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
+    """Write the document's files, with this service, and run pytest on them."""
+    files = {**dict(_BLOCKS), "billing.py": service, "pytest.ini": "[pytest]\n"}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        cwd=folder,
+        env=environment | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_bug_is_found_with_the_seed_that_the_document_tells(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, SERVICE, "-x", "test_billing.py")
+    assert status == 1
+    assert f"test_every_order_is_charged[seed{SEED}]" in said
+    assert f"1 failed, {SEED} passed" in said
+    [repeat] = re.findall(r"^repeat it: (.*)$", said, re.MULTILINE)
+    assert repeat in TEXT
+
+
+@pytest.mark.slow
+def test_the_mended_service_passes_all_seeds(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, MENDED, "test_billing.py")
+    assert status == 0
+    assert "20 passed" in said
+
+
+def test_the_mended_service_charges_twice(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, MENDED, "--virtual-seed", "0", "test_charged_once.py")
+    assert status == 1
+    assert "test_no_order_is_charged_twice[seed0]" in said
+    assert "1 failed" in said
+
+
+def test_the_two_services_differ_in_the_order_of_two_lines() -> None:
+    assert SERVICE != MENDED
+    assert sorted(SERVICE.splitlines()) == sorted(MENDED.splitlines())
