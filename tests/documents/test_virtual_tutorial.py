@@ -1,4 +1,4 @@
-"""docs/virtual-tutorial.md: its tests find its bugs with the seeds that it tells; the mended pass."""
+"""docs/virtual-tutorial.md: its bugs are found with the seeds that it tells, and mended."""
 
 from __future__ import annotations
 
