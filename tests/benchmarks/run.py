@@ -46,6 +46,7 @@ BENCHMARKS = (
     "cluster_groups",
     "cluster_fairness",
     "recorded_cost",
+    "world_speed",
     "pipeline_scale",
     "apply_speed",
     "apply_start",
