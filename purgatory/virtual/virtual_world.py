@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.aiokafka_times import TimedRecords
+from purgatory.virtual.anyio_calls import AnyioCalls
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
@@ -81,6 +82,7 @@ class World:
             Sight(self._clock, self._chance("application"), partial(_sleep, self))
         )
         self._timed_records = TimedRecords()
+        self._anyio_calls = AnyioCalls()
         self._sockets = SeenSockets(self.network.ports)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
@@ -115,6 +117,7 @@ class World:
             self.loop.close()
             self._sockets.end()
             self._timed_records.end()
+            self._anyio_calls.end()
             open_border()
             self._seen.end()
 
@@ -166,6 +169,7 @@ class World:
             application.close()
             raise WorldError("world.run() within the world: await the coroutine instead")
         self._timed_records.begin()
+        self._anyio_calls.begin(loop)
         before_us = loop.ends_us
         loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
         try:
