@@ -47,7 +47,7 @@ class BrokerLogs:
         self._setting = setting
         data_dir = cluster.config.data_dir
         self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
-        self._disk = cluster.disk
+        self._disk = cluster.data_disk
         self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.at_rest: Mapping[TopicPartition, Log] = {}
         self._deleted_topics: set[str] = set()  # since it died

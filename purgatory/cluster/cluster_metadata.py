@@ -94,7 +94,7 @@ class ClusterMetadata:
         disk: Disk = REAL_DISK,
     ) -> None:
         self.config = config
-        self.disk = disk
+        self.data_disk = disk
         self.trace = trace
         self.stopped = False
         self.journeys: ProduceJourneys | None = None
@@ -129,11 +129,11 @@ class ClusterMetadata:
     def _load_metadata(self) -> None:
         folder = self.config.data_dir
         if folder is not None:
-            self._lock = FolderLock(folder, self.disk)
-        self.security.load(folder, self.disk)
+            self._lock = FolderLock(folder, self.data_disk)
+        self.security.load(folder, self.data_disk)
         if folder is None:
             return
-        saved_id = load_metadata(folder, self.controller, self.disk)
+        saved_id = load_metadata(folder, self.controller, self.data_disk)
         self._next_producer_id = max(self._next_producer_id, saved_id)
         self.controller.on_change = self._save_metadata
 
@@ -145,7 +145,7 @@ class ClusterMetadata:
         folder = self.config.data_dir
         assert folder is not None
         try:
-            save_metadata(folder, self.controller, self._next_producer_id, self.disk)
+            save_metadata(folder, self.controller, self._next_producer_id, self.data_disk)
         except OSError as error:
             if not self._unsaved:
                 _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)

@@ -7,16 +7,19 @@ were: that is how a failure is made smaller.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from purgatory.cluster import Cluster, Fault
+from purgatory.cluster import Fault
 from purgatory.kafka import faults
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S
+from purgatory.virtual.world_cluster import WorldCluster
 
 _CLIENT: Final = "client"
+_MOST_ROOM_BYTES: Final = 20_000
+"""How much there is room for at most on a disk that is about to fill up."""
 
 
 class Drawn(NamedTuple):
@@ -37,13 +40,17 @@ class ChaosPlan:
     """
 
     def __init__(
-        self, chance: random.Random, cluster: Cluster, network: VirtualNetwork, longest_s: float
+        self,
+        chance: random.Random,
+        cluster: WorldCluster,
+        network: VirtualNetwork,
+        longest_s: float,
     ) -> None:
         self._chance = chance
         self._cluster = cluster
         self._network = network
         self._longest_s = longest_s
-        self._draws: Mapping[str, Callable[[int, float], Drawn]] = {
+        self._draws: dict[str, Callable[[int, float], Drawn]] = {
             "kill": self._of(lambda broker, s: faults.Kill(broker, for_s=s)),
             "pause": self._of(lambda broker, s: faults.Pause(broker, for_s=s)),
             "stall_follower": self._of(lambda broker, s: faults.StallFollower(broker, for_s=s)),
@@ -58,6 +65,8 @@ class ChaosPlan:
             "reset": self._reset,
             "forget": self._forget,
         }
+        if cluster.virtual_disk is not None:
+            self._draws |= {"cut_power": self._cut_power, "fill_disk": self._fill_disk}
 
     def draw(self, count: int, kinds: Iterable[str] | None) -> Sequence[Drawn]:
         """Return so many faults.
@@ -110,6 +119,24 @@ class ChaosPlan:
             )
 
         return Drawn(f"partition of the client from broker {broker} for {for_s:.3f} s", begin)
+
+    def _cut_power(self, broker: int, for_s: float) -> Drawn:
+        def begin() -> object:
+            return self._cluster.cut_power(broker, for_s=for_s)
+
+        return Drawn(f"power cut of broker {broker} for {for_s:.3f} s", begin)
+
+    def _fill_disk(self, broker: int, for_s: float) -> Drawn:
+        after_bytes = self._chance.randint(0, _MOST_ROOM_BYTES)
+
+        def begin() -> None:
+            volume = self._cluster.disk(broker)
+            volume.fill(after_bytes)
+            until_us = self._network.clock.now_us + round(for_s * US_PER_S)
+            self._network.loop.call_at_us(until_us, volume.make_room)
+
+        text = f"disk of broker {broker} full after {after_bytes} bytes, for {for_s:.3f} s"
+        return Drawn(text, begin)
 
     def _reset(self, broker: int, for_s: float) -> Drawn:
         name = f"broker {broker}"

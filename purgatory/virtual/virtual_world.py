@@ -38,6 +38,7 @@ from purgatory.virtual.virtual_network import NODE, VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
 
 if TYPE_CHECKING:
+    from purgatory.virtual.virtual_disk import VirtualDisk
     from purgatory.virtual.world_cluster import WorldCluster
 
 T = TypeVar("T")
@@ -265,13 +266,21 @@ class World:
     # The cluster.
 
     def cluster(
-        self, brokers: int = 3, topics: Mapping[str, int] | Iterable[str] = (), **config: Any
+        self,
+        brokers: int = 3,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        *,
+        disk: bool | VirtualDisk = False,
+        **config: Any,
     ) -> WorldCluster:
         """Start a Kafka cluster.
 
         Args:
             brokers: how many.
             topics: their names, with how many partitions each has.
+            disk: whether its logs and metadata are on a disk in memory, which fills up and loses
+                what was not forced onto it (`WorldCluster.disk`, `WorldCluster.cut_power`); or the
+                disk of a cluster that was there before.
             config: whatever else `ClusterConfig` takes.
 
         Raises:
@@ -280,11 +289,19 @@ class World:
         """
         from purgatory.virtual.world_cluster import WorldCluster, world_config
 
-        cluster = WorldCluster(self.network, world_config(brokers, topics, config))
+        on_disk = self._new_disk() if disk is True else disk or None
+        settings = world_config(brokers, topics, config, on_disk is not None)
+        cluster = WorldCluster(self.network, settings, on_disk)
         self._clusters.append(cluster)
         self.run(cluster.start())
         cluster.name_brokers()
         return cluster
+
+    def _new_disk(self) -> VirtualDisk:
+        from purgatory.virtual.virtual_disk import VirtualDisk
+
+        chance = self._chance(f"disk {len(self._clusters)}")
+        return VirtualDisk(chance, partial(self._history.note, "disk"))
 
     # Looking.
 

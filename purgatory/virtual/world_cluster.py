@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
+from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.trace.rows_in_memory import RowsInMemory
+from purgatory.virtual.disk_volume import DiskVolume
+from purgatory.virtual.errors import WorldError
+from purgatory.virtual.virtual_disk import VirtualDisk
 from purgatory.virtual.virtual_network import VirtualNetwork
 
 if TYPE_CHECKING:
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from purgatory.analysis.findings import Findings
 
 _FIRST_PORT = 9092
+_DATA_DIR: Final = Path("/purgatory")
+"""Where a cluster's folder is on a disk in memory."""
 
 
 class WorldCluster(Cluster):
@@ -24,13 +31,23 @@ class WorldCluster(Cluster):
     Args:
         network: of the world.
         config: what it is to be.
+        disk: on which its data folder is; None: on the machine's, if it has one.
     """
 
-    def __init__(self, network: VirtualNetwork, config: ClusterConfig) -> None:
+    def __init__(
+        self, network: VirtualNetwork, config: ClusterConfig, disk: VirtualDisk | None = None
+    ) -> None:
         self._rows = RowsInMemory()
         self._network = network
         self._recording = ClusterTrace(self._rows)
-        super().__init__(config, self._recording)
+        self.virtual_disk = disk
+        """The disk in memory; `World.cluster` can be given it, to start from what is left there."""
+        super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
+        if disk is not None:
+            disk.give_power()
+            for broker in self.brokers.values():
+                assert broker.logs.folder is not None
+                disk.add_volume(broker.logs.folder)
 
     def name_brokers(self) -> None:
         """Tell the network which broker listens where."""
@@ -38,6 +55,53 @@ class WorldCluster(Cluster):
             for listener in self.config.all_listeners:
                 place = broker.place(listener)
                 self._network.name((place.host, place.port), f"broker {broker_id}")
+
+    def disk(self, broker_id: int | None = None) -> DiskVolume:
+        """Return a broker's part of the disk; None: what the cluster has beside its brokers', its
+        metadata and its remote tier.
+
+        Raises:
+            WorldError: there is no such broker, or no disk in memory.
+        """
+        disk = self._disk_in_memory()
+        if broker_id is None:
+            return disk.volume(_DATA_DIR)
+        if broker_id not in self.brokers:
+            known = ", ".join(map(str, self.brokers))
+            raise WorldError(f"there is no broker {broker_id!r}; there are {known}")
+        folder = self.brokers[broker_id].logs.folder
+        assert folder is not None
+        return disk.volume(folder)
+
+    async def cut_power(self, broker_id: int | None = None, *, for_s: float | None = None) -> None:
+        """Kill a broker, and have its disk lose what was not forced onto it.
+
+        Args:
+            broker_id: which one; one that is dead loses what it wrote before. None: everything at
+                one moment. This cluster is stopped then; start another one from `virtual_disk`.
+            for_s: after how long the broker is revived; None: whenever somebody does it.
+
+        Raises:
+            WorldError: there is no such broker, or no disk in memory.
+        """
+        if broker_id is None:
+            self._disk_in_memory().cut_all_power()
+            await self.stop()
+            return
+        volume = self.disk(broker_id)
+        while broker_id in self._reviving or self.live_broker(broker_id) is not None:
+            if broker_id in self._reviving:
+                await self._reviving[broker_id].wait()
+            elif for_s is None:
+                await self.kill(broker_id)
+            else:
+                await self.fault.kill(broker_id, for_s=for_s)
+        self._disk_in_memory().cut_power(volume.path)
+
+    def _disk_in_memory(self) -> VirtualDisk:
+        if self.virtual_disk is None:
+            raise WorldError("this cluster has no disk in memory: world.cluster(disk=True)")
+        return self.virtual_disk
 
     def audit(
         self,
@@ -59,13 +123,35 @@ class WorldCluster(Cluster):
 
 
 def world_config(
-    brokers: int, topics: Mapping[str, int] | Iterable[str], more: Mapping[str, Any]
+    brokers: int,
+    topics: Mapping[str, int] | Iterable[str],
+    more: Mapping[str, Any],
+    on_disk: bool = False,
 ) -> ClusterConfig:
     """Return what a cluster is to be.
 
+    Args:
+        brokers: how many.
+        topics: their names, with how many partitions each has.
+        more: whatever else `ClusterConfig` takes.
+        on_disk: whether its folder is to be on a disk in memory.
+
     Raises:
-        ClusterError: ``config`` and something that it has were given.
+        ClusterError: ``config`` and something that it has were given, or a folder beside the disk.
     """
+    config = _config(brokers, topics, more)
+    if not on_disk:
+        return config
+    if config.data_dir is not None:
+        raise ClusterError(
+            f"data_dir={str(config.data_dir)!r} and a disk in memory: give one of them"
+        )
+    return replace(config, data_dir=_DATA_DIR)
+
+
+def _config(
+    brokers: int, topics: Mapping[str, int] | Iterable[str], more: Mapping[str, Any]
+) -> ClusterConfig:
     partitions = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
     specs = [TopicSpec(name, count) for name, count in partitions.items()]
     if "config" in more:

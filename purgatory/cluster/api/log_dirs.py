@@ -102,4 +102,4 @@ def _room(broker: Broker) -> tuple[int, int]:
         memory = broker.logs.memory
         return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
     assert broker.cluster.config.data_dir is not None
-    return broker.cluster.disk.room_at(broker.cluster.config.data_dir)
+    return broker.cluster.data_disk.room_at(broker.cluster.config.data_dir)
