@@ -65,7 +65,7 @@ class ChaosPlan:
             "reset": self._reset,
             "forget": self._forget,
         }
-        if cluster.virtual_disk is not None:
+        if cluster.has_virtual_disk:
             self._draws |= {"cut_power": self._cut_power, "fill_disk": self._fill_disk}
 
     def draw(self, count: int, kinds: Iterable[str] | None) -> Sequence[Drawn]:

@@ -40,8 +40,7 @@ class WorldCluster(Cluster):
         self._rows = RowsInMemory()
         self._network = network
         self._recording = ClusterTrace(self._rows)
-        self.virtual_disk = disk
-        """The disk in memory; `World.cluster` can be given it, to start from what is left there."""
+        self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
         if disk is not None:
             disk.give_power()
@@ -56,6 +55,22 @@ class WorldCluster(Cluster):
                 place = broker.place(listener)
                 self._network.name((place.host, place.port), f"broker {broker_id}")
 
+    @property
+    def has_virtual_disk(self) -> bool:
+        """Whether its disk is one in memory."""
+        return self._virtual_disk is not None
+
+    @property
+    def virtual_disk(self) -> VirtualDisk:
+        """Its disk in memory. `World.cluster` can be given it, to start from what is left there.
+
+        Raises:
+            WorldError: it has none.
+        """
+        if self._virtual_disk is None:
+            raise WorldError("this cluster has no disk in memory: world.cluster(disk=True)")
+        return self._virtual_disk
+
     def disk(self, broker_id: int | None = None) -> DiskVolume:
         """Return a broker's part of the disk; None: what the cluster has beside its brokers', its
         metadata and its remote tier.
@@ -63,7 +78,7 @@ class WorldCluster(Cluster):
         Raises:
             WorldError: there is no such broker, or no disk in memory.
         """
-        disk = self._disk_in_memory()
+        disk = self.virtual_disk
         if broker_id is None:
             return disk.volume(_DATA_DIR)
         if broker_id not in self.brokers:
@@ -85,7 +100,7 @@ class WorldCluster(Cluster):
             WorldError: there is no such broker, or no disk in memory.
         """
         if broker_id is None:
-            self._disk_in_memory().cut_all_power()
+            self.virtual_disk.cut_all_power()
             await self.stop()
             return
         volume = self.disk(broker_id)
@@ -96,12 +111,7 @@ class WorldCluster(Cluster):
                 await self.kill(broker_id)
             else:
                 await self.fault.kill(broker_id, for_s=for_s)
-        self._disk_in_memory().cut_power(volume.path)
-
-    def _disk_in_memory(self) -> VirtualDisk:
-        if self.virtual_disk is None:
-            raise WorldError("this cluster has no disk in memory: world.cluster(disk=True)")
-        return self.virtual_disk
+        self.virtual_disk.cut_power(volume.path)
 
     def audit(
         self,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from purgatory.cluster import Fsync
 from purgatory.kafka import GroupConfig
 from purgatory.virtual import World
 
@@ -50,8 +51,18 @@ class WireHour:
     wrong: list[str]
 
 
-def run_wire(seed: int, minutes: float, without: tuple[int, ...] = ()) -> WireHour:
-    """Run one world: so many minutes of faults, then none, until everything was read."""
+def run_wire(
+    seed: int, minutes: float, without: tuple[int, ...] = (), on_disk: bool = False
+) -> WireHour:
+    """Run one world: so many minutes of faults, then none, until everything was read.
+
+    Args:
+        seed: of the world.
+        minutes: how long things go wrong.
+        without: the faults that are left out.
+        on_disk: whether the brokers have disks, which fill up and lose their power. What they
+            acknowledge they have forced onto them.
+    """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
     seen = Seen()
     with World(seed, without=without) as world:
@@ -59,6 +70,8 @@ def run_wire(seed: int, minutes: float, without: tuple[int, ...] = ()) -> WireHo
             topics={_PLAIN: PARTITIONS, _PAID: PARTITIONS},
             min_insync_replicas=2,
             groups=GroupConfig(initial_rebalance_delay_ms=0),
+            disk=on_disk,
+            fsync=Fsync.ALWAYS if on_disk else Fsync.NEVER,
         )
         world.network.latency("0.2ms..5ms")
         world.chaos(cluster, per_min=6, begin="5s", end=f"{minutes * 60:.0f}s", longest="20s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -67,12 +68,43 @@ def write_file(
 def replace_file(disk: Disk, path: Path, data: bytes, forces: bool, mode: int = 0o666) -> None:
     """Put a file in the place of the one before, as a whole.
 
+    Args:
+        disk: on which.
+        path: of the file.
+        data: what is to be in it.
+        forces: whether it is forced onto the disk, and that it has the name.
+        mode: who may do what with it.
+
     Raises:
-        OSError: the disk refuses it; the one before is as it was.
+        OSError: the disk refuses it; the one before is as it was, or the new one isn't forced.
     """
     new = path.with_name(f"{path.name}.new")
     write_file(disk, new, [data], forces, mode)
     disk.replace(new, path)
+    if forces:
+        force_folder(disk, path.parent)
+
+
+def force_folder(disk: Disk, path: Path) -> None:
+    """Force onto the disk which files a folder has: until then a power cut may undo each change.
+
+    One that may not be read can't be forced, and some file systems force no folders: that is left
+    to them.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    try:
+        descriptor = disk.open(path, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        disk.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        disk.close(descriptor)
 
 
 def remove_file(disk: Disk, path: Path) -> None:
@@ -85,8 +117,13 @@ def remove_file(disk: Disk, path: Path) -> None:
         disk.unlink(path)
 
 
-def make_folder(disk: Disk, path: Path) -> None:
+def make_folder(disk: Disk, path: Path, forces: bool = False) -> None:
     """Make a folder, and those that it is to be in; one that is there is no error.
+
+    Args:
+        disk: on which.
+        path: of the folder.
+        forces: whether it is forced onto the disk that it is there, where it is made.
 
     Raises:
         OSError: the disk refuses it, or there is a file of that name.
@@ -96,11 +133,14 @@ def make_folder(disk: Disk, path: Path) -> None:
     try:
         disk.mkdir(path)
     except FileNotFoundError:
-        make_folder(disk, path.parent)
-        make_folder(disk, path)
+        make_folder(disk, path.parent, forces)
+        make_folder(disk, path, forces)
     except FileExistsError:
         if not disk.is_folder(path):
             raise
+    else:
+        if forces:
+            force_folder(disk, path.parent)
 
 
 def remove_folder(disk: Disk, path: Path) -> None:

@@ -23,7 +23,7 @@ class FolderLock:
     def __init__(self, folder: Path, disk: Disk = REAL_DISK) -> None:
         self._disk = disk
         try:
-            make_folder(disk, folder)
+            make_folder(disk, folder, forces=True)
             self._descriptor = disk.open(folder / _FILE, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ClusterError(f"{folder} can't be written to: {error.strerror}") from error

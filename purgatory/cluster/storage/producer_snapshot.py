@@ -6,7 +6,8 @@ or that are in the remote tier, it is here.
 Ground rules
 ------------
 * The file of an offset is written before any segment below that offset goes, and the former one
-  goes after them: so one is there for the first segment that is, whenever the process ends.
+  goes after them: so one is there for the first segment that is, whenever the process ends, or the
+  power: it is forced onto the disk.
 * One that can't be read is none: the producers are known from the log's start on then.
 """
 
@@ -29,7 +30,7 @@ _log = Logger("purgatory.cluster")
 
 
 def save_snapshot(
-    folder: Path, offset: int, producers: ProducerStates, forces: bool, disk: Disk = REAL_DISK
+    folder: Path, offset: int, producers: ProducerStates, disk: Disk = REAL_DISK
 ) -> None:
     """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
 
@@ -37,7 +38,6 @@ def save_snapshot(
         folder: of the log.
         offset: where a segment begins.
         producers: as of there.
-        forces: whether it is forced onto the disk.
         disk: on which the folder is.
 
     Raises:
@@ -48,7 +48,7 @@ def save_snapshot(
         remove_file(disk, path)
         return
     text = json.dumps(producers.as_data()).encode()
-    replace_file(disk, path, b"%08x %b" % (crc32c(text), text), forces)
+    replace_file(disk, path, b"%08x %b" % (crc32c(text), text), forces=True)
 
 
 def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> ProducerStates | None:

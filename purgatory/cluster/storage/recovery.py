@@ -127,6 +127,8 @@ def load_log(
     else:
         log.delete_up_to(start_offset)
     remove_snapshots(folder, but_of=log.segment_bases[0], disk=disk)
+    if fsync is Fsync.ALWAYS or log.config.forces:
+        log.force_all()  # a process that is killed leaves what it wrote, but had not forced yet
     return log
 
 

@@ -17,6 +17,7 @@ import uuid
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from purgatory.cluster.record_contents import Record, records_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.storage.disk import Disk
 from purgatory.cluster.storage.disk_files import (
+    force_folder,
     make_folder,
     paths_in,
     read_file,
@@ -77,7 +79,7 @@ class RemoteFolder:
         Raises:
             OSError: it can't be read.
         """
-        make_folder(self._disk, self.folder)
+        make_folder(self._disk, self.folder, forces=True)
         found = {}
         for path in paths_in(self._disk, self.folder):
             name = _PLACE.fullmatch(path.name)
@@ -105,9 +107,10 @@ class RemoteFolder:
             max(map(max_timestamp_ms, batches)),
         )
         path = self._path(place, segment, _DATA)
-        make_folder(self._disk, path.parent)
+        make_folder(self._disk, path.parent, forces=True)
         try:
             write_file(self._disk, path, (batch.to_bytes() for batch in batches), True)
+            force_folder(self._disk, path.parent)  # before there is a description
         except OSError:
             remove_file(self._disk, path)
             raise
@@ -124,6 +127,7 @@ class RemoteFolder:
         new = path.with_suffix(_NEW)
         write_file(self._disk, new, [b"%08x " % crc32c(text), text], True)
         self._disk.replace(new, path)
+        force_folder(self._disk, path.parent)  # before the local copy goes
 
     def delete(self, place: RemotePlace, segment: RemoteSegment) -> None:
         """Take a segment away; one that is away is no error.
@@ -131,7 +135,10 @@ class RemoteFolder:
         Raises:
             OSError: the disk refuses it.
         """
-        remove_file(self._disk, self._path(place, segment, _DESCRIPTION))
+        description = self._path(place, segment, _DESCRIPTION)
+        with suppress(FileNotFoundError):
+            self._disk.unlink(description)
+            force_folder(self._disk, description.parent)
         remove_file(self._disk, self._path(place, segment, _DATA))
 
     def delete_partition(self, place: RemotePlace) -> None:

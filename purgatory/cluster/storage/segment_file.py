@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from purgatory.cluster.storage.disk import Disk
-from purgatory.cluster.storage.disk_files import remove_file
+from purgatory.cluster.storage.disk_files import force_folder, remove_file
 from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.kafka import RecordBatch
 
@@ -47,6 +47,7 @@ class SegmentFile:
         self, folder: Path, base_offset: int, suffix: str = SUFFIX, disk: Disk = REAL_DISK
     ) -> None:
         self._disk = disk
+        self._descriptor = -1
         self.path = folder / f"{base_offset:020}{suffix}"
         self.base_offset = base_offset
         self._descriptor = disk.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -99,13 +100,15 @@ class SegmentFile:
         path = self.path.with_name(f"{self.base_offset:020}{SUFFIX}")
         self._disk.replace(self.path, path)
         self.path = path
+        force_folder(self._disk, path.parent)  # before the others go that it replaces
 
     def remove(self) -> None:
         """Take the file off the disk. Readers that hold batches of it can still read them."""
         remove_file(self._disk, self.path)
 
     def __del__(self) -> None:
-        self._disk.close(self._descriptor)
+        if self._descriptor >= 0:  # the disk may have refused to open it
+            self._disk.close(self._descriptor)
 
 
 class StoredBatch(RecordBatch):

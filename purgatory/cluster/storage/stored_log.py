@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from purgatory.cluster.storage.disk import Disk
 from purgatory.cluster.storage.disk_files import (
+    force_folder,
     make_folder,
     read_file,
     remove_folder,
@@ -79,7 +80,15 @@ class StoredLog(Log):
         disk: on which the folder is.
     """
 
-    __slots__ = ("_disk", "_files", "_folder", "_fsync", "_refused", "_saved_bounds")
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_folder",
+        "_fsync",
+        "_refused",
+        "_saved_bounds",
+        "_start_is_forced",
+    )
 
     def __init__(
         self,
@@ -95,6 +104,7 @@ class StoredLog(Log):
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
         self._saved_bounds = saved_bounds(folder, disk=disk)
+        self._start_is_forced = False
         self._refused = False  # by the disk, at the last append
 
     @property
@@ -108,11 +118,19 @@ class StoredLog(Log):
         before = self._when
         super().configure(config)
         if self._when is not before and config.forces:
-            try:
-                for file in self._files.values():
-                    file.force()
-            except OSError as error:
-                _log.error("log_not_forced", folder=str(self._folder), reason=error.strerror)
+            self.force_all()
+
+    def force_all(self) -> None:
+        """Force onto the disk all that is there."""
+        if not self._files:
+            return
+        try:
+            for file in self._files.values():
+                file.force()
+            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+                force_folder(self._disk, folder)
+        except OSError as error:
+            _log.error("log_not_forced", folder=str(self._folder), reason=error.strerror)
 
     def append(self, batch: RecordBatch) -> int:
         """Append as any log does, and write.
@@ -247,10 +265,13 @@ class StoredLog(Log):
     def _file_of(self, base_offset: int) -> SegmentFile:
         file = self._files.get(base_offset)
         if file is None:
-            make_folder(self._disk, self._folder)
+            forces = self._when is Fsync.ALWAYS
+            make_folder(self._disk, self._folder, forces)
             file = SegmentFile(self._folder, base_offset, disk=self._disk)
-            self._files[base_offset] = file
             file.truncate(0)
+            if forces:
+                force_folder(self._disk, self._folder)
+            self._files[base_offset] = file
         return file
 
     def _cut_files(self) -> None:
@@ -266,8 +287,7 @@ class StoredLog(Log):
         are_dropped = bool(gone) and gone[0] < first
         if are_dropped:
             try:
-                forces = self._when is Fsync.ALWAYS
-                save_snapshot(self._folder, first, self._before, forces, self._disk)
+                save_snapshot(self._folder, first, self._before, self._disk)
             except OSError as error:
                 _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
                 return  # the next deletion tries again
@@ -278,28 +298,31 @@ class StoredLog(Log):
 
     def _save_start(self) -> bool:
         """Note the log's start, so that what was deleted does not come back; say if it is noted."""
-        if self._bounds == self._saved_bounds:
+        # Where files are to go it has to be there before, also after a power cut: without it, what
+        # is left would be taken for a log that was damaged at its beginning.
+        forces = self._when is Fsync.ALWAYS or any(base < self._bases[0] for base in self._files)
+        if self._bounds == self._saved_bounds and (self._start_is_forced or not forces):
             return True
         try:
-            make_folder(self._disk, self._folder)
-            self._write_start()
+            make_folder(self._disk, self._folder, forces)
+            self._write_start(forces)
         except OSError as error:
             # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
-        self._saved_bounds = self._bounds
+        self._saved_bounds, self._start_is_forced = self._bounds, forces
         return True
 
     @property
     def _bounds(self) -> Bounds:
         return Bounds(self.start_offset, self.local_start_offset)
 
-    def _write_start(self) -> None:
+    def _write_start(self, forces: bool) -> None:
         numbers = dict.fromkeys(self._bounds)  # one, where they are the same
         offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
         replace_file(
             self._disk,
             self._folder / START_FILE,
             b"%08x %b" % (crc32c(offsets), offsets),
-            self._when is Fsync.ALWAYS,
+            forces,
         )

@@ -1,0 +1,275 @@
+"""Logs and metadata after a power cut at any step: they open, and have what was forced."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from purgatory.cluster.storage import (
+    FolderLock,
+    Fsync,
+    StoredLog,
+    load_metadata,
+    save_metadata,
+)
+from purgatory.cluster.storage.disk_files import make_folder
+from purgatory.cluster.storage.recovery import load_log
+from purgatory.cluster.storage.remote_folder import RemoteFolder, RemotePlace
+from purgatory.kafka import LogConfig, RecordBatch
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.errors import ClusterError
+from purgatory.virtual.virtual_disk import VirtualDisk
+from tests.cluster.wire_values import record_batch
+
+_FOLDER = Path("/data")
+_LOG = _FOLDER / "broker-1" / "orders-0"
+_CONFIG = LogConfig(segment_bytes=400)
+_FORCING_CALLS = ("open", "pwrite", "ftruncate", "fsync", "fdatasync", "replace", "unlink", "mkdir")
+
+
+class _PowerCutError(BaseException):
+    """Nothing in the storage catches it."""
+
+
+class _CutDisk(VirtualDisk):
+    """A disk whose power is cut at a step.
+
+    Args:
+        seed: decides what is left.
+        steps: after how many calls that change something.
+    """
+
+    def __init__(self, seed: int, steps: int | None = None) -> None:
+        super().__init__(random.Random(seed))
+        self.steps = steps
+        for name in _FORCING_CALLS:
+            setattr(self, name, self._stepped(getattr(self, name)))
+
+    def _stepped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            if self.steps is not None:
+                self.steps -= 1
+                if self.steps < 0:
+                    raise _PowerCutError
+            return call(*arguments, **named)
+
+        return stepped
+
+    def cut(self) -> None:
+        """Cut the power, and give it back."""
+        self.steps = None
+        self.cut_power(Path("/"))
+
+
+def _at_each_step(work: Callable[[_CutDisk], object], seeds: int) -> Iterator[_CutDisk]:
+    """Cut the power at each step of some work, each with several outcomes, and after it."""
+    for steps in itertools.count():
+        was_cut = False
+        for seed in range(seeds):
+            disk = _CutDisk(seed, steps)
+            try:
+                work(disk)
+            except _PowerCutError:
+                was_cut = True
+            disk.cut()
+            yield disk
+        if not was_cut:
+            assert steps > 5
+            return
+
+
+def _batch(number: int, offset: int, producer_id: int = -1) -> RecordBatch:
+    values = [b"%d" % number] * (1 + number % 3)
+    sequence = number if producer_id >= 0 else -1
+    data = record_batch(values, producer_id, sequence, epoch=0 if producer_id >= 0 else -1)
+    return RecordBatch.from_bytes(data).with_offset(offset, 0)
+
+
+def _records(log: StoredLog) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    offset = log.local_start_offset
+    while offset < log.end_offset:
+        batches = log.read(offset, 10_000_000)
+        assert batches, "something is there at each offset"
+        found += [(batch.base_offset, batch.to_bytes()) for batch in batches]
+        offset = batches[-1].next_offset
+    return found
+
+
+def _opened(disk: VirtualDisk, fsync: Fsync) -> StoredLog:
+    log = load_log(_LOG, _CONFIG, fsync, disk=disk)
+    log._check()
+    return log
+
+
+class _Work:
+    """What is done to a log, and how far it is said to be."""
+
+    def __init__(self, fsync: Fsync) -> None:
+        self.fsync = fsync
+        self.written: list[tuple[int, bytes]] = []
+        self.acknowledged = 0
+        """To which offset."""
+        self.deleted = 0
+        self.deleting = 0
+
+    def __call__(self, disk: VirtualDisk) -> None:
+        self.__init__(self.fsync)  # type: ignore[misc]
+        log = StoredLog(_LOG, _CONFIG, self.fsync, disk=disk)
+        for number in range(14):
+            batch = _batch(number, log.end_offset)
+            self.written.append((batch.base_offset, batch.to_bytes()))
+            log.append(batch)
+            self.acknowledged = log.end_offset
+            if number in (8, 11):
+                log.update_high_watermark(log.end_offset)
+                self.deleting = log.end_offset - 3
+                log.delete_up_to(self.deleting)
+                self.deleted = self.deleting
+
+
+@pytest.mark.parametrize("fsync", Fsync)
+def test_a_log_is_sound_after_a_power_cut_at_any_step(fsync: Fsync) -> None:
+    work = _Work(fsync)
+    cuts = lost = 0
+    for disk in _at_each_step(work, 12):
+        cuts += 1
+        log = _opened(disk, fsync)
+        left = _records(log)
+        # A prefix of what was written, from where it begins.
+        known = [one for one in work.written if one[0] < log.end_offset]
+        assert left == known[len(known) - len(left) :]
+        if fsync is Fsync.ALWAYS:
+            assert log.end_offset >= work.acknowledged
+            assert work.deleted <= log.start_offset <= work.deleting
+        elif log.end_offset < work.acknowledged:
+            lost += 1
+        end_offset = log.end_offset
+        log.append(_batch(99, end_offset))
+        again = _opened(disk, fsync)
+        assert again.start_offset == log.start_offset
+        assert _records(again) == _records(log)
+        assert again.end_offset > end_offset
+    assert cuts > 300
+    if fsync is Fsync.NEVER:
+        assert lost > 100, "what is not forced may be gone"
+
+
+def test_a_log_whose_beginning_was_deleted_is_not_taken_for_a_damaged_one() -> None:
+    """Whatever is forced when: what was forced before is there, though its beginning went."""
+
+    def work(disk: _CutDisk, steps: int) -> None:
+        log = StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk)
+        while log.end_offset < 20:
+            log.append(_batch(2, log.end_offset))
+        log = load_log(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
+        log.update_high_watermark(log.end_offset)
+        disk.steps = steps
+        log.delete_up_to(10)
+        log.delete_up_to(13)
+
+    for steps in itertools.count():
+        was_cut = False
+        for seed in range(20):
+            disk = _CutDisk(seed)
+            try:
+                work(disk, steps)
+            except _PowerCutError:
+                was_cut = True
+            disk.cut()
+            log = _opened(disk, Fsync.NEVER)
+            assert log.end_offset == 21
+            assert log.start_offset <= 13
+        if not was_cut:
+            return
+
+
+def test_compaction_loses_nothing_that_was_forced_whenever_the_power_is_cut() -> None:
+    for steps in itertools.count():
+        was_cut = False
+        for seed in range(20):
+            disk = _CutDisk(seed)
+            log = StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk)
+            while log.end_offset < 40:
+                log.append(_batch(2, log.end_offset))
+            segments = log._segments[:-1]
+            assert len(segments) > 1
+            kept = [batch for segment in segments for batch in segment.batches]
+            before = _records(log)
+            disk.steps = steps
+            try:
+                log.replace_segments(segments, kept)
+            except _PowerCutError:
+                was_cut = True
+            disk.cut()
+            assert _records(_opened(disk, Fsync.ALWAYS)) == before
+        if not was_cut:
+            return
+
+
+def test_metadata_are_those_before_or_those_after() -> None:
+    saved: list[int] = []
+
+    def work(disk: VirtualDisk) -> None:
+        saved[:] = [0]
+        lock = FolderLock(_FOLDER, disk)
+        for number in range(1, 5):
+            save_metadata(_FOLDER, Controller((1, 2, 3)), number, disk)
+            saved.append(number)
+        lock.close()
+
+    for disk in _at_each_step(work, 12):
+        found = load_metadata(_FOLDER, Controller((1, 2, 3)), disk)
+        assert saved[-1] <= found <= saved[-1] + 1
+
+
+def test_a_cluster_without_its_metadata_is_refused() -> None:
+    disk = VirtualDisk(random.Random(0))
+    StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk).append(_batch(1, 0))
+    with pytest.raises(ClusterError, match="is missing, but there are logs beside it"):
+        load_metadata(_FOLDER, Controller((1,)), disk)
+
+
+def test_what_the_remote_tier_has_said_to_have_it_has_after_a_power_cut() -> None:
+    place = RemotePlace("orders", 0, UUID(int=7))
+    finished: list[str] = []
+    gone: list[str] = []
+
+    def work(disk: VirtualDisk) -> None:
+        finished.clear()
+        gone.clear()
+        folder = RemoteFolder(_FOLDER, disk)
+        folder.load()
+        for number in range(3):
+            segment = folder.put(place, [_batch(number, number * 10)])
+            folder.finish(place, segment)
+            finished.append(segment.segment_id)
+            if number == 1:
+                gone.append(segment.segment_id)
+                folder.delete(place, segment)
+
+    for disk in _at_each_step(work, 8):
+        folder = RemoteFolder(_FOLDER, disk)
+        segments = folder.load().get(place, [])
+        assert set(finished) - set(gone) <= {one.segment_id for one in segments}
+        for segment in segments:
+            batches = folder.read(place, segment, segment.base_offset, 10**6)
+            assert batches[0].base_offset == segment.base_offset
+
+
+def test_what_a_process_wrote_that_was_killed_is_forced_before_the_next_one_serves() -> None:
+    for seed in range(20):
+        disk = _CutDisk(seed)
+        make_folder(disk, _FOLDER, forces=True)
+        log = StoredLog(_LOG, _CONFIG, Fsync.NEVER, disk=disk)  # as one that did not come to it
+        log.append(_batch(1, 0))
+        log = _opened(disk, Fsync.ALWAYS)
+        assert log.end_offset == 2
+        disk.cut()
+        assert _opened(disk, Fsync.ALWAYS).end_offset == 2
