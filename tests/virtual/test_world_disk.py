@@ -25,7 +25,7 @@ async def _produce(servers: str, numbers: range) -> dict[int, tuple[int, int]]:
     """Send numbers; return where each of them was acknowledged to be."""
     acknowledged = {}
     async with AIOKafkaProducer(
-        bootstrap_servers=servers, acks="all", enable_idempotence=True
+        bootstrap_servers=servers, client_id="producer", acks="all", enable_idempotence=True
     ) as producer:
         for number in numbers:
             sent = await producer.send_and_wait(
@@ -196,7 +196,7 @@ def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) ->
     async def work(cluster: WorldCluster) -> None:
         await _produce(cluster.bootstrap_servers, range(120))
         async with AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap_servers, transactional_id="t"
+            bootstrap_servers=cluster.bootstrap_servers, client_id="t", transactional_id="t"
         ) as producer:
             for number in range(40):
                 async with producer.transaction():
