@@ -1,7 +1,7 @@
 """Hours of a cluster and its real clients in virtual time, full of faults.
 
     make chaos-wire SEED=20261122            # for two minutes
-    make chaos-wire SEED=17 HOURS=100
+    make chaos-wire SEED=17 HOURS=100 DISK=1
     python -m tests.chaos.chaos_wire --seed 17 --hours 0.2 --without 3,7
 
 Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. What
@@ -27,16 +27,18 @@ def main(
     hours: Annotated[float | None, typer.Option(min=0.01, help="How many hours.")] = None,
     seconds: Annotated[float, typer.Option(min=1, help="For how long, without --hours.")] = 120,
     without: Annotated[str, typer.Option(help="Faults to leave out, such as 3,7.")] = "",
+    disk: Annotated[bool, typer.Option(help="Brokers have disks that lose power.")] = False,
 ) -> None:
     """Run worlds, and tell what was wrong."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     left_out = tuple(int(one) for one in without.split(",") if one)
     began_s, worlds = time.monotonic(), list[WireHour]()
     while _goes_on(worlds, hours, began_s + seconds):
-        world = run_wire(seed + len(worlds), _MINUTES, left_out)
+        world = run_wire(seed + len(worlds), _MINUTES, left_out, on_disk=disk)
         worlds.append(world)
         for problem in world.wrong:
-            command = f"make chaos-wire SEED={world.seed} HOURS={_MINUTES / 60:g}"
+            on_disk = " DISK=1" if disk else ""
+            command = f"make chaos-wire SEED={world.seed} HOURS={_MINUTES / 60:g}{on_disk}"
             print(f"seed {world.seed}: {problem}", f"  {command}", sep="\n", flush=True)
     spent_s = time.monotonic() - began_s
     virtual_s = sum(one.seconds for one in worlds)

@@ -21,7 +21,7 @@ from purgatory.cluster.storage import (
 from purgatory.cluster.storage.disk_files import make_folder
 from purgatory.cluster.storage.recovery import load_log
 from purgatory.cluster.storage.remote_folder import RemoteFolder, RemotePlace
-from purgatory.kafka import LogConfig, RecordBatch
+from purgatory.kafka import KafkaError, LogConfig, RecordBatch
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.virtual.virtual_disk import VirtualDisk
@@ -84,11 +84,9 @@ def _at_each_step(work: Callable[[_CutDisk], object], seeds: int) -> Iterator[_C
             return
 
 
-def _batch(number: int, offset: int, producer_id: int = -1) -> RecordBatch:
+def _batch(number: int, offset: int) -> RecordBatch:
     values = [b"%d" % number] * (1 + number % 3)
-    sequence = number if producer_id >= 0 else -1
-    data = record_batch(values, producer_id, sequence, epoch=0 if producer_id >= 0 else -1)
-    return RecordBatch.from_bytes(data).with_offset(offset, 0)
+    return RecordBatch.from_bytes(record_batch(values)).with_offset(offset, 0)
 
 
 def _records(log: StoredLog) -> list[tuple[int, bytes]]:
@@ -273,3 +271,51 @@ def test_what_a_process_wrote_that_was_killed_is_forced_before_the_next_one_serv
         assert log.end_offset == 2
         disk.cut()
         assert _opened(disk, Fsync.ALWAYS).end_offset == 2
+
+
+def test_producers_whose_batches_went_are_known_whenever_the_power_is_cut() -> None:
+    for steps in itertools.count():
+        was_cut = False
+        for seed in range(20):
+            disk = _CutDisk(seed)
+            log = StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk)
+            for number in range(24):  # of the first producer nothing is left
+                data = record_batch([b"x"], 7 + number // 12, number % 12, epoch=0)
+                log.append(RecordBatch.from_bytes(data).with_offset(log.end_offset, 0))
+            log = load_log(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
+            log.update_high_watermark(log.end_offset)
+            known = log.producers.as_data()
+            disk.steps = steps
+            try:
+                log.delete_up_to(log.end_offset - 2)
+            except _PowerCutError:
+                was_cut = True
+            disk.cut()
+            assert _opened(disk, Fsync.NEVER).producers.as_data() == known
+        if not was_cut:
+            assert steps > 5
+            return
+
+
+def test_a_disk_that_is_full_when_a_segment_begins_is_only_told() -> None:
+    disk = VirtualDisk(random.Random(0))
+    log = StoredLog(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
+    while len(log.segment_bases) < 2:
+        log.append(_batch(2, log.end_offset))
+    before, volume = _records(log), disk.volume(_LOG)
+    volume.fill()
+    for _ in range(3):
+        with pytest.raises(KafkaError, match="No space left on device"):
+            log.append(_batch(2, log.end_offset))
+        while log._active.size_bytes + _batch(2, 0).size_bytes <= 400:
+            volume.make_room()
+            log.append(_batch(2, log.end_offset))
+            before = _records(log)
+            volume.fill()
+        with pytest.raises(KafkaError, match="No space left on device"):
+            log.append(_batch(2, log.end_offset))  # for which there is to be a new segment
+        assert _records(log) == before
+        assert _records(_opened(disk, Fsync.NEVER)) == before
+    volume.make_room()
+    log.append(_batch(2, log.end_offset))
+    assert _records(_opened(disk, Fsync.NEVER)) == _records(log)
