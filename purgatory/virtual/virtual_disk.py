@@ -57,6 +57,7 @@ class _Open:
     """What a descriptor stands for."""
 
     node: _File | _Folder
+    may_read: bool
     may_write: bool
 
 
@@ -163,7 +164,7 @@ class VirtualDisk:
             self._cut(node, 0)
         descriptor = self._next_descriptor
         self._next_descriptor += 1
-        self._descriptors[descriptor] = _Open(node, may_write)
+        self._descriptors[descriptor] = _Open(node, flags & os.O_WRONLY == 0, may_write)
         return descriptor
 
     def close(self, descriptor: int) -> None:
@@ -176,6 +177,8 @@ class VirtualDisk:
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
         """Return what is there: less, at the end of the file."""
         file = self._file(descriptor)
+        if not self._opened(descriptor).may_read:
+            raise _error(errno.EBADF)
         if length < 0 or at < 0:
             raise _error(errno.EINVAL)
         return file.contents.read(at, length)
