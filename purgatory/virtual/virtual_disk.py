@@ -203,7 +203,7 @@ class VirtualDisk:
 
     def ftruncate(self, descriptor: int, length: int) -> None:
         """Cut the file, or have it end in zeros."""
-        file = self._file_to_write(descriptor)
+        file = self._file_to_write(descriptor, errno.EINVAL)
         if length < 0:
             raise _error(errno.EINVAL)
         if file.names and length - len(file.contents) > file.volume.room.free_bytes:
@@ -341,10 +341,10 @@ class VirtualDisk:
             raise _error(errno.EISDIR)
         return node
 
-    def _file_to_write(self, descriptor: int) -> _File:
-        file, opened = self._file(descriptor), self._opened(descriptor)
-        if not opened.may_write:
-            raise _error(errno.EBADF)
+    def _file_to_write(self, descriptor: int, refusal: int = errno.EBADF) -> _File:
+        if not self._opened(descriptor).may_write:
+            raise _error(refusal)
+        file = self._file(descriptor)
         if file.lost_power or self.is_off:
             raise _error(errno.EIO)
         return file
