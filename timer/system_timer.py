@@ -223,9 +223,13 @@ class SystemTimer(TimerCore, Timer):
 
     # By itself: a jump back would lie outside of the ``try`` on some Pythons.
     def _run_all_due(self) -> None:
+        if self._own_executor is None:
+            while self._run_some_due():
+                pass
+            return
         begun_ns = monotonic_ns()
         while self._run_some_due():
-            if self._own_executor is not None and monotonic_ns() - begun_ns > LONGEST_RUN_NS:
+            if monotonic_ns() - begun_ns > LONGEST_RUN_NS:
                 # Who waits for the interpreter's lock would else ask for it only after 5 ms.
                 sleep(GIVE_WAY_S)
                 begun_ns = monotonic_ns()

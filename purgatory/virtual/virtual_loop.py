@@ -175,9 +175,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
                 clock.now_us += _TURN_US
         else:
             self._jump()
-        if clock.now_us != self._wheel_us:
-            self._wheel_us = clock.now_us
-            self._wheel.advance_clock()
+        self._turn_wheel()
         if self._due:
             self._bring_due()
         self.turns += 1
@@ -189,20 +187,31 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
     def _jump(self) -> None:
         """Let time pass until something is due."""
         self._turns_at_once = 0
-        due_us = self._wheel.next_expiration_ms()
-        if due_us is None:
-            raise DeadlockError(
-                "nothing is ready, and nothing will ever be due. What waits:\n"
-                + waiting_stacks(self)
-            )
-        self.clock.now_us = max(self.clock.now_us, due_us)
-        if self.ends_us is not None and self.clock.now_us > self.ends_us:
-            ends_us, self.ends_us = self.ends_us, None
-            done_by_s = (ends_us - self.clock.now_us + self.clock.passed_us) / US_PER_S
-            raise WorldTimeoutError(
-                f"not done at {done_by_s:g} s of the world's time. What waits:\n"
-                + waiting_stacks(self)
-            )
+        # At many of the wheel's times timers only fall to a finer level: nobody need look then.
+        while not (self._due or self._ready):
+            due_us = self._wheel.next_expiration_ms()
+            if due_us is None:
+                raise DeadlockError(
+                    "nothing is ready, and nothing will ever be due. What waits:\n"
+                    + waiting_stacks(self)
+                )
+            self.clock.now_us = max(self.clock.now_us, due_us)
+            if self.ends_us is not None and self.clock.now_us > self.ends_us:
+                self._end_late(self.ends_us)
+            self._turn_wheel()
+
+    def _end_late(self, ends_us: int) -> None:
+        self.ends_us = None
+        done_by_s = (ends_us - self.clock.now_us + self.clock.passed_us) / US_PER_S
+        raise WorldTimeoutError(
+            f"not done at {done_by_s:g} s of the world's time. What waits:\n" + waiting_stacks(self)
+        )
+
+    def _turn_wheel(self) -> None:
+        """Have the wheel expire what is due, once at each time."""
+        if self.clock.now_us != self._wheel_us:
+            self._wheel_us = self.clock.now_us
+            self._wheel.advance_clock()
 
     def _bring_due(self) -> None:
         due, self._due[:] = [one for one in self._due if not one.cancelled()], []
