@@ -60,10 +60,10 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
 ) -> None:
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
-        "40 records are stored more than once, sent again after an answer that did not come. The "
-        "settings permit that (idempotence=false).",
-        "27 times a producer wrote to a partition in which another was not done. The settings "
-        "permit that (single_writer=false).",
+        "40 records are stored more than once, sent again after an answer that did not come, the "
+        "first at 4.0 s. The settings permit that (idempotence=false).",
+        "27 times a producer wrote to a partition in which another was not done, the first at "
+        "0.0 s. The settings permit that (single_writer=false).",
         "The follower on broker 2 was stalled (4.0 s to 8.0 s).",
     ]
     assert "duplicate, 40 after a lost answer" in page
@@ -81,8 +81,9 @@ def test_the_page_is_there_where_a_violation_ends_the_command(
     assert main(["audit", str(simulated / "slow-follower"), *options]) == 1
     assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
-        "40 records are stored more than once, sent again after an answer that did not come. That "
-        "breaks what was promised (once expected, in spite of idempotence=false)."
+        "40 records are stored more than once, sent again after an answer that did not come, the "
+        "first at 4.0 s. That breaks what was promised (once expected, in spite of "
+        "idempotence=false)."
     )
 
 

@@ -20,7 +20,7 @@ from tests.simulation.shipped_runs import ShippedRun
 
 Row = dict[str, Any]
 
-NOBODY_DONE = "times a producer wrote to a partition in which another was not done."
+NOBODY_DONE = "times a producer wrote to a partition in which another was not done, the first at"
 PERMITTED = "The settings permit that (single_writer=false)."
 EXPECTED = {
     "slow-follower": [
@@ -31,11 +31,11 @@ EXPECTED = {
         "REQUEST_TIMED_OUT) between 4.0 s and 8.0 s, while the follower on broker 2 was stalled "
         "(4.0 s to 8.0 s). They had 100 records: all of them are stored.",
         "40 records are stored more than once, 58 copies too many, sent again after an answer that "
-        "did not come. The settings permit that (idempotence=false).",
+        "did not come, the first at 4.0 s. The settings permit that (idempotence=false).",
         "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
         "waited between 4.0 s and 8.0 s, while the follower on broker 2 was stalled (4.0 s to "
         "8.0 s).",
-        f"27 {NOBODY_DONE} {PERMITTED}",
+        f"27 {NOBODY_DONE} 0.0 s. {PERMITTED}",
         "Producers of group orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though "
         "their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued "
         "behind others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
@@ -45,7 +45,7 @@ EXPECTED = {
         "doubled or put out of order.",
         "60 of 28,410 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
         "waited between 0.0 s and 10.1 s.",
-        f"174 {NOBODY_DONE} {PERMITTED}",
+        f"174 {NOBODY_DONE} 0.0 s. {PERMITTED}",
         "The slowest producers, those of group orders, got an answer after 6.1 ms on average (p99 "
         "27.3 ms).",
     ],
@@ -58,7 +58,7 @@ def _rows(folder: Path, table: str) -> list[Row]:
 
 
 def _results(folder: Path) -> Results:
-    names = ("waits", "latencies", "attempts", "expiry", "audit")
+    names = ("waits", "latencies", "attempts", "expiry", "audit", "witnesses")
     return Results(_rows(folder, "runs"), **{name: _rows(folder, name) for name in names})
 
 
@@ -199,6 +199,36 @@ def test_what_nobody_read_is_not_called_stored() -> None:
         "Producers of group g got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s "
         "and 1.0 s; nobody read them, so whether they are stored the trace does not tell."
     ]
+
+
+@pytest.mark.parametrize(
+    ("times_us", "count", "when"),
+    [
+        ((), 2, ""),
+        ((None,), 1, ""),
+        ((4_300_000,), 1, ", at 4.3 s, while broker 1 was dead (4.0 s to 4.5 s)"),
+        ((8_000_000, 8_010_000), 2, ", at 8.0 s"),
+        (
+            (4_100_000, 4_600_000),
+            2,
+            ", between 4.1 s and 4.6 s, while broker 1 was dead (4.0 s to 4.5 s)",
+        ),
+        ((8_000_000, 8_500_000), 3, ", the first at 8.0 s"),
+        ((4_200_000,), 3, ", the first at 4.2 s, while broker 1 was dead (4.0 s to 4.5 s)"),
+    ],
+)
+def test_what_was_found_has_its_times_as_far_as_the_witnesses_have_them(
+    times_us: Sequence[int | None], count: int, when: str
+) -> None:
+    kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
+    found = {"anomaly": "poll_skip", "group": "g", "verdict": "violation", "setting": None}
+    witnesses = [{**found, "time_us": time_us, "count": 1} for time_us in times_us]
+    witnesses.append({**found, "verdict": "permitted", "time_us": 1_000, "count": 1})
+    text, *_ = _texts(
+        runs=[_run(faults=[kill])], audit=[{**found, "count": count}], witnesses=witnesses
+    )
+    polls = "One poll" if count == 1 else f"{count} polls"
+    assert text == f"{polls} jumped over records{when}. That breaks what was promised."
 
 
 def test_acks_of_none_are_no_harm() -> None:

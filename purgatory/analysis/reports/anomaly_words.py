@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from purgatory.analysis.reports.fault_words import faults_during, seconds
 from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.result_rows import Row, grouped
 
@@ -81,11 +82,17 @@ _BENIGN = {"aborted_read", "multi_writer", "poll_skip", "nonmonotonic_poll", "re
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
 
-def anomalies_said(audit: Sequence[Row], attempts: Sequence[Row] = ()) -> Iterator[Said]:
+def anomalies_said(
+    run: Row,
+    audit: Sequence[Row],
+    attempts: Sequence[Row] = (),
+    witnesses: Sequence[Row] = (),
+) -> Iterator[Said]:
     """A sentence for each anomaly and verdict; a duplicate after a lost answer is told once.
 
     Args:
-        audit, attempts: one run's rows of the tables of these names.
+        run: a run's row of the table `runs`.
+        audit, attempts, witnesses: its rows of the tables of these names.
     """
     for verdict in _VERDICTS:
         found = grouped([r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly")
@@ -98,8 +105,10 @@ def anomalies_said(audit: Sequence[Row], attempts: Sequence[Row] = ()) -> Iterat
             if anomaly == "duplicate":
                 whole = sum(r["count"] for r in audit if r["anomaly"] == anomaly) == count
                 detail = _copies(attempts if whole else ()) + after_lost_text(count, after_lost)
+            of = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
+            when = _when(run, of, count)
             yield Said(
-                f"{anomaly_text(anomaly, count)}{detail}{_judged(verdict, rows)}.",
+                f"{anomaly_text(anomaly, count)}{detail}{when}{_judged(verdict, rows)}.",
                 _severity(anomaly, verdict),
                 "audit",
             )
@@ -123,6 +132,20 @@ def after_lost_text(count: int, after_lost: int) -> str:
     if after_lost == count:
         return ", sent again after an answer that did not come"
     return f", {after_lost:,} of them sent again after an answer that did not come"
+
+
+def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
+    """When so many cases were, as far as the witnesses tell: they are the first of them."""
+    times = [row["time_us"] for row in witnesses if row["time_us"] is not None]
+    if not times:
+        return ""
+    first_us, last_us = min(times), max(times)
+    first, last = seconds(run, first_us), seconds(run, last_us)
+    if sum(row["count"] for row in witnesses) < count:
+        during, _ = faults_during(run, first_us, first_us)
+        return f", the first at {first}{during}"
+    during, _ = faults_during(run, first_us, last_us)
+    return f", at {first}{during}" if first == last else f", between {first} and {last}{during}"
 
 
 def _judged(verdict: str, rows: Sequence[Row]) -> str:

@@ -13,8 +13,7 @@ class Results:
     """Rows of the tables of an analysis, in their order.
 
     Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies`,
-    `attempts` and `audit`,
-    those of the first `MOST_PLOTTED_RUNS` runs are enough.
+    `attempts` and `audit`, those of the first `MOST_PLOTTED_RUNS` runs are enough.
     """
 
     runs: Sequence[Row]

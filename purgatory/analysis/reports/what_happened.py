@@ -30,7 +30,7 @@ def what_happened(results: Results) -> list[Said]:
         *_incomplete(run, results),
         *_expired(run, results),
         *_unanswered(run, results.attempts, is_audited=bool(results.audit)),
-        *anomalies_said(results.audit, results.attempts),
+        *anomalies_said(run, results.audit, results.attempts, results.witnesses),
         *_latencies(results.latencies),
         *_peaks(run, results),
     ]
