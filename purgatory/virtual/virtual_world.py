@@ -36,8 +36,17 @@ from purgatory.virtual.seen_time import SeenWorld, Sight
 from purgatory.virtual.virtual_loop import VirtualLoop
 from purgatory.virtual.virtual_network import NODE, VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
+from purgatory.virtual.world_properties import (
+    EXACTLY_ONCE,
+    NO_LOSS,
+    ORDER,
+    Property,
+    check_property,
+)
 
 if TYPE_CHECKING:
+    from purgatory.analysis.auditing.client_configuration import RunConfiguration
+    from purgatory.analysis.findings import Findings
     from purgatory.virtual.virtual_disk import VirtualDisk
     from purgatory.virtual.world_cluster import WorldCluster
 
@@ -302,6 +311,72 @@ class World:
 
         chance = self._chance(f"disk {len(self._clusters)}")
         return VirtualDisk(chance, partial(self._history.note, "disk"))
+
+    # What must hold.
+
+    def check_no_loss(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that all that was acknowledged, below what readers reached, was read.
+
+        Args:
+            cluster: of which; None: the only one.
+            configuration: of the clients, for what else the audit finds.
+
+        Returns:
+            All that the audit found: ``count("unseen")`` of them is what was acknowledged and lies
+            where no reader got to, which is not called lost.
+
+        Raises:
+            AssertionError: something is lost, with the rows that show it; or nothing was
+                acknowledged, or nothing was read, and so nothing is shown.
+            WorldError: there is no cluster, or there are several and none was named.
+            SessionError: DuckDB is not installed (the extra `analysis`).
+        """
+        return self._check(NO_LOSS, cluster, configuration)
+
+    def check_order(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that each producer's records lie in each partition as it first sent them.
+
+        Args, returns and raises: as `check_no_loss`, but what was not read counts as well.
+        """
+        return self._check(ORDER, cluster, configuration)
+
+    def check_exactly_once(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that all that was acknowledged is there once, and what was aborted is not.
+
+        Values are what tells records apart: two that a program sends on purpose with the same
+        value within five minutes count as one that was sent twice.
+
+        Args, returns and raises: as `check_no_loss`.
+        """
+        return self._check(EXACTLY_ONCE, cluster, configuration)
+
+    def _check(
+        self,
+        checked: Property,
+        cluster: WorldCluster | None,
+        configuration: RunConfiguration | None,
+    ) -> Findings:
+        if cluster is None:
+            if len(self._clusters) != 1:
+                count = len(self._clusters) or "no"
+                raise WorldError(
+                    f"world.{checked.name}() is about a cluster, and this world has {count}: "
+                    + ("name one" if self._clusters else "world.cluster() starts one")
+                )
+            [cluster] = self._clusters
+        return check_property(cluster, checked, configuration)
 
     # Looking.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
 from purgatory.cluster.storage import REAL_DISK
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 _FIRST_PORT = 9092
 _DATA_DIR: Final = Path("/purgatory")
 """Where a cluster's folder is on a disk in memory."""
+
+
+class Recorded(NamedTuple):
+    """How much a cluster has recorded of its clients.
+
+    Args:
+        sent: attempts to send a record, with those that were refused or got no answer.
+        acknowledged: those whose client was told that the record is there.
+        read: records that were delivered.
+    """
+
+    sent: int
+    acknowledged: int
+    read: int
 
 
 class WorldCluster(Cluster):
@@ -128,8 +142,18 @@ class WorldCluster(Cluster):
         from purgatory.analysis.auditing.audited_tables import AUDITED
         from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
 
-        tables = self._rows.tables("cluster", AUDITED, self._recording.held_back())
+        tables = self._tables(AUDITED)
         return audit_arrow(tables, configuration, expect=expect, witnesses=witnesses)
+
+    def recorded(self) -> Recorded:
+        """Say how much there is for an audit so far. O(what was sent)."""
+        tables = self._tables(("sends", "reads"))
+        sends = tables["sends"].select(["outcome", "acks"]).to_pylist()
+        told = [one for one in sends if one["outcome"] == "ok" and one["acks"] != 0]
+        return Recorded(len(sends), len(told), tables["reads"].num_rows)
+
+    def _tables(self, names: Sequence[str]) -> Mapping[str, Any]:
+        return self._rows.tables("cluster", names, self._recording.held_back())
 
 
 def world_config(
