@@ -18,14 +18,18 @@ nothing, has ``kafka_cluster_recorded`` return False.
 
 A test that takes `world` runs in virtual time, with ``@pytest.mark.virtual`` once for each of some
 seeds; a coroutine function runs on the world's loop. ``--virtual-seeds N`` says how many seeds,
-``--virtual-seed S`` which one. A failure tells its seed, what happened last, and how to repeat it.
+``--virtual-seed S`` which one, ``--virtual-without 3,7`` which faults don't happen, and
+``--virtual-plain-network`` makes the network simple. A failure tells its seed, what went wrong,
+what happened last, and how to repeat it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os.path import relpath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
@@ -76,12 +80,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--virtual-seed", type=int, metavar="S", help="run tests in a world with this seed alone"
     )
+    group.addoption(
+        "--virtual-without",
+        type=_fault_numbers,
+        default=(),
+        metavar="FAULTS",
+        help="leave these faults of worlds out, by their numbers: 3,7 or 0-2,7",
+    )
+    group.addoption(
+        "--virtual-plain-network",
+        action="store_true",
+        help="have the networks of worlds lose nothing, and take the same time for all",
+    )
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(text)
     return int(text)
+
+
+def _fault_numbers(text: str) -> Sequence[int]:
+    from purgatory.virtual.fault_numbers import numbers_of
+
+    try:
+        return numbers_of(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,8 +146,10 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     from purgatory.virtual.virtual_world import World
 
     keep_pytests_times()
-    seed = getattr(request, "param", request.config.getoption("--virtual-seed") or 0)
-    with World(seed) as world:
+    option = request.config.getoption
+    seed = getattr(request, "param", option("--virtual-seed") or 0)
+    without, plain = option("--virtual-without"), option("--virtual-plain-network")
+    with World(seed, without=without, plain_network=plain) as world:
         yield world
 
 
@@ -143,10 +170,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     report = yield
     world = getattr(item, "funcargs", {}).get("world")
     if report.failed and call.when == "call" and _is_world(world):
-        from purgatory.virtual.seeded_tests import told_of
+        from purgatory.virtual.told_failure import told_of
 
-        report.sections.append(("virtual world", told_of(world, item.nodeid)))
+        report.sections.append(("virtual world", told_of(world, _typed_id(item))))
     return report
+
+
+def _typed_id(item: pytest.Item) -> str:
+    """The id of a test as it is given where pytest was started, which may be another folder."""
+    config = item.config
+    path, colons, rest = item.nodeid.partition("::")
+    try:
+        return relpath(config.rootpath / path, config.invocation_params.dir) + colons + rest
+    except ValueError:  # another drive
+        return item.nodeid
 
 
 def _is_world(found: object) -> TypeGuard[World]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,6 @@ from purgatory.virtual.virtual_world import World
 
 SEEDS = 20
 """How many seeds a test has that does not say how many."""
-
-_EVENTS = 40
 
 
 def seeds_of(
@@ -59,20 +56,3 @@ def run_in_world(world: World, function: Any, arguments: Mapping[str, Any]) -> b
     taken = inspect.signature(function).parameters
     world.run(function(**{name: arguments[name] for name in taken if name in arguments}))
     return True
-
-
-def told_of(world: World, node_id: str) -> str:
-    """Say what is needed to repeat a failure, and what happened before it."""
-    hash_seed = os.environ.get("PYTHONHASHSEED", "")
-    before = f"PYTHONHASHSEED={hash_seed} " if hash_seed.isdecimal() else ""
-    lines = [
-        f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
-        *map(str, world.last_events(_EVENTS)),
-        f"repeat it: {before}pytest '{node_id}' --virtual-seed {world.seed}",
-    ]
-    if not before:
-        lines.append(
-            "(Where the program iterates over sets of strings, that needs PYTHONHASHSEED set, to "
-            "the same in both runs.)"
-        )
-    return "\n".join(lines)

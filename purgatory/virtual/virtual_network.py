@@ -69,15 +69,20 @@ class VirtualNetwork:
         clock: the world's.
         chance: decides delays and losses.
         history: takes down what arrives.
+        plain: whether it stays simple, whatever it is told: each segment takes the middle of the
+            times that it may take, none is lost, and any amount is carried.
     """
 
-    def __init__(self, clock: WorldClock, chance: random.Random, history: History) -> None:
+    def __init__(
+        self, clock: WorldClock, chance: random.Random, history: History, plain: bool = False
+    ) -> None:
         self.clock = clock
         self.history = history
         self.ports = Ports()
         self.loop: NetworkLoop
         self._chance = chance
-        self._delay_us = (200, 2_000)
+        self._plain = plain
+        self._delay_us = self._kept_delay_us(200, 2_000)
         self._us_per_byte = 0.0
         self._loss = 0.0
         self._names: dict[Address, str] = {}
@@ -99,7 +104,11 @@ class VirtualNetwork:
         low_us, high_us = Duration(low).us, Duration(high if dots else low).us
         if high_us < low_us:
             raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
-        self._delay_us = (low_us, high_us)
+        self._delay_us = self._kept_delay_us(low_us, high_us)
+
+    def _kept_delay_us(self, low_us: int, high_us: int) -> tuple[int, int]:
+        middle_us = (low_us + high_us) // 2
+        return (middle_us, middle_us) if self._plain else (low_us, high_us)
 
     def bandwidth_bytes_per_s(self, bytes_per_s: float | None) -> None:
         """Say how much each direction of a connection carries; None: any amount.
@@ -109,7 +118,7 @@ class VirtualNetwork:
         """
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
-        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s else 0.0
+        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and not self._plain else 0.0
 
     def loss(self, probability: float) -> None:
         """Say how probable it is that a segment breaks its connection.
@@ -119,7 +128,14 @@ class VirtualNetwork:
         """
         if not 0 <= probability <= 1:
             raise ValueError(f"loss must be from 0 to 1, not {probability!r}")
-        self._loss = probability
+        self._loss = 0.0 if self._plain else probability
+
+    def __str__(self) -> str:
+        low_us, high_us = self._delay_us
+        dots = "" if low_us == high_us else f"..{high_us / 1_000:g}ms"
+        limit = f", {US_PER_S / self._us_per_byte:,.0f} bytes/s" if self._us_per_byte else ""
+        loss = f"{self._loss:.3%} of segments lost" if self._loss else "nothing lost"
+        return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
 
     # What goes wrong in it.
 

@@ -66,6 +66,9 @@ class World:
         seed: decides all that asyncio, networks and clocks leave open.
         start: the time of day at which it begins.
         without: the numbers of faults that are left out: see `faults`.
+        plain_network: whether the network stays simple, whatever it is told: each segment takes
+            the middle of the times that it may take, none is lost, and any amount is carried.
+            Faults strike as ever.
         allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
             repeat what comes of it.
 
@@ -79,13 +82,18 @@ class World:
         *,
         start: datetime.datetime = START,
         without: Iterable[int] = (),
+        plain_network: bool = False,
         allow: Iterable[str] = (),
     ) -> None:
         self.seed = seed
         self._allowed = checked_kinds(allow)
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
-        self.network = VirtualNetwork(self._clock, self._chance("network"), self._history)
+        self.plain_network = plain_network
+        """Whether the network stays simple."""
+        self.network = VirtualNetwork(
+            self._clock, self._chance("network"), self._history, plain_network
+        )
         self.random = self._chance("test")
         """For whoever writes a test: random numbers that the seed decides, too."""
         self._seen = SeenWorld(
@@ -96,7 +104,8 @@ class World:
         self._sockets = SeenSockets(self.network.ports)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
-        self._without = frozenset(without)
+        self.without = frozenset(without)
+        """The numbers of the faults that are left out."""
         self.faults: list[PlannedFault] = []
         """What goes wrong by `at` and `chaos`, each with the number by which it can be left out."""
 
@@ -244,7 +253,7 @@ class World:
     def _plan(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
-        if fault.number not in self._without:
+        if fault.number not in self.without:
             due_us = self._clock.now_us - self._clock.passed_us + at_us
             self.loop.call_at_us(due_us, self._begin, fault)
         return fault

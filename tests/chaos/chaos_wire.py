@@ -2,7 +2,7 @@
 
     make chaos-wire SEED=20261122            # for two minutes
     make chaos-wire SEED=17 HOURS=100 DISK=1
-    python -m tests.chaos.chaos_wire --seed 17 --hours 0.2 --without 3,7
+    make chaos-wire SEED=17 HOURS=0.2 WITHOUT=0-2,7    # without these faults
 
 Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. What
 is wrong is told with the seed and the command that repeats it; the exit status is 1 then.
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import structlog
 import typer
 
+from purgatory.virtual.fault_numbers import numbers_of, text_of
 from tests.chaos.wire_hour import WireHour, run_wire
 
 _MINUTES = 12.0
@@ -26,19 +28,18 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Of the first world.")],
     hours: Annotated[float | None, typer.Option(min=0.01, help="How many hours.")] = None,
     seconds: Annotated[float, typer.Option(min=1, help="For how long, without --hours.")] = 120,
-    without: Annotated[str, typer.Option(help="Faults to leave out, such as 3,7.")] = "",
+    without: Annotated[str, typer.Option(help="Faults to leave out: 3,7 or 0-2,7.")] = "",
     disk: Annotated[bool, typer.Option(help="Brokers have disks that lose power.")] = False,
 ) -> None:
     """Run worlds, and tell what was wrong."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    left_out = tuple(int(one) for one in without.split(",") if one)
+    left_out = _faults(without)
     began_s, worlds = time.monotonic(), list[WireHour]()
     while _goes_on(worlds, hours, began_s + seconds):
         world = run_wire(seed + len(worlds), _MINUTES, left_out, on_disk=disk)
         worlds.append(world)
         for problem in world.wrong:
-            on_disk = " DISK=1" if disk else ""
-            command = f"make chaos-wire SEED={world.seed} HOURS={_MINUTES / 60:g}{on_disk}"
+            command = repeat_command(world.seed, left_out, disk)
             print(f"seed {world.seed}: {problem}", f"  {command}", sep="\n", flush=True)
     spent_s = time.monotonic() - began_s
     virtual_s = sum(one.seconds for one in worlds)
@@ -50,6 +51,23 @@ def main(
         f"records, {sum(one.requests for one in worlds):,} events; promises broken: {wrong}"
     )
     raise typer.Exit(1 if wrong else 0)
+
+
+def repeat_command(seed: int, left_out: Sequence[int], disk: bool) -> str:
+    """Return what repeats one world."""
+    words = ["make chaos-wire", f"SEED={seed}", f"HOURS={_MINUTES / 60:g}"]
+    if left_out:
+        words.append(f"WITHOUT={text_of(left_out)}")
+    if disk:
+        words.append("DISK=1")
+    return " ".join(words)
+
+
+def _faults(text: str) -> Sequence[int]:
+    try:
+        return numbers_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--without") from None
 
 
 def _goes_on(worlds: list[WireHour], hours: float | None, until_s: float) -> bool:

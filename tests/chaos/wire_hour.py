@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -52,7 +52,7 @@ class WireHour:
 
 
 def run_wire(
-    seed: int, minutes: float, without: tuple[int, ...] = (), on_disk: bool = False
+    seed: int, minutes: float, without: Sequence[int] = (), on_disk: bool = False
 ) -> WireHour:
     """Run one world: so many minutes of faults, then none, until everything was read.
 

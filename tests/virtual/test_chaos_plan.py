@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.virtual import World, WorldError
+from tests.chaos.chaos_wire import repeat_command
 from tests.chaos.wire_hour import run_wire
 
 
@@ -61,3 +62,9 @@ def test_real_clients_keep_their_promises_among_faults(minutes: float) -> None:
     assert hour.wrong == []
     assert hour.faults == round(6 * (minutes - 5 / 60))
     assert hour.records > 300 * minutes
+
+
+def test_the_command_that_repeats_a_world_leaves_out_what_it_did() -> None:
+    assert repeat_command(7, [], disk=False) == "make chaos-wire SEED=7 HOURS=0.2"
+    command = repeat_command(7, [0, 1, 2, 5], disk=True)
+    assert command == "make chaos-wire SEED=7 HOURS=0.2 WITHOUT=0-2,5 DISK=1"

@@ -80,6 +80,56 @@ def test_the_command_line_says_which_seeds(tmp_path: Path) -> None:
     assert "--virtual-seeds: invalid" in said
 
 
+_FAULTS = """
+import asyncio
+
+
+async def test_it(world):
+    world.network.latency("1ms..3ms")
+    world.network.loss(0.5)
+    seen = []
+    for number in range(4):
+        world.at(f"{number + 1}s", seen.append, number)
+    world.at("1h", seen.append, "later")
+    await asyncio.sleep(10)
+    assert seen == []
+"""
+
+
+def test_a_failure_tells_its_faults_and_the_command_line_leaves_some_out(tmp_path: Path) -> None:
+    said = _pytest(tmp_path, text=_FAULTS)[1]
+    assert "assert [0, 1, 2, 3] == []" in said
+    assert "network: latency 1ms..3ms, 50.000% of segments lost\n" in said
+    assert "faults: 4 of 5 had begun\n" in said
+    assert re.search(r"^   2      3\.000000 s  list\.append\(2\)$", said, re.M)
+    words = ["--virtual-without", "2,0-1", "--virtual-plain-network"]
+    said = _pytest(tmp_path, *words, text=_FAULTS)[1]
+    assert "assert [3] == []" in said
+    assert "network: latency 2ms, nothing lost\n" in said
+    assert "faults: 1 of 5 had begun, and 0-2 left out\n" in said
+    repeat = "pytest test_it.py::test_it --virtual-seed 0 --virtual-without 0-2"
+    assert f"{repeat} --virtual-plain-network\n" in said
+    status, said = _pytest(tmp_path, "--virtual-without", "0-3", text=_FAULTS)
+    assert status == 0
+
+
+def test_faults_that_are_none_are_told(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, "--virtual-without", "0-2,x")
+    assert status == 4
+    assert "--virtual-without: 'x': the numbers of faults are given as 3,7 or 0-2,7" in said
+
+
+def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> None:
+    said = _pytest(tmp_path, text=_FAULTS)[1]
+    assert "pytest test_it.py::test_it" in said
+    (tmp_path / "inner").mkdir()
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", "..", ".."]
+    done = subprocess.run(
+        command, cwd=tmp_path / "inner", capture_output=True, text=True, check=False
+    )
+    assert "pytest ../test_it.py::test_it --virtual-seed 0" in done.stdout
+
+
 def test_a_mark_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     for mark, fixture, advice in (
         ("virtual(seeds=0)", "world", "runs at least once: seeds=0"),

@@ -69,6 +69,32 @@ def test_what_arrives_is_what_was_sent(
         assert world.run(application()) == b"".join(chunks)
 
 
+def test_a_plain_network_takes_one_time_and_loses_nothing() -> None:
+    async def application() -> float:
+        _, port = await _echoing()
+        reader, writer = await _connect(port)
+        before_s = world.now_s
+        for _ in range(10):
+            writer.write(bytes(10_000))
+            await reader.readexactly(10_000)
+        return world.now_s - before_s
+
+    with World(plain_network=True) as world:
+        assert str(world.network) == "latency 1.1ms, nothing lost"
+        world.network.latency("10ms..20ms")
+        world.network.bandwidth_bytes_per_s(1_000)
+        world.network.loss(1)
+        assert world.run(application()) == pytest.approx(0.3)
+        assert str(world.network) == "latency 15ms, nothing lost"
+        with pytest.raises(ValueError, match="loss must be from 0 to 1"):
+            world.network.loss(2)
+    with World() as world:
+        world.network.bandwidth_bytes_per_s(1_000)
+        world.network.loss(0.001)
+        told = "latency 0.2ms..2ms, 1,000 bytes/s, 0.100% of segments lost"
+        assert str(world.network) == told
+
+
 def test_latency_and_bandwidth_take_their_time() -> None:
     async def application() -> float:
         _, port = await _echoing()
