@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from purgatory.cluster import Fault
 from purgatory.kafka import faults
+from purgatory.kafka.fault_text import fault_text
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S
@@ -94,7 +95,7 @@ class ChaosPlan:
 
         def draw(broker: int, for_s: float) -> Drawn:
             fault = fault_of(broker, for_s)
-            return Drawn(str(fault), lambda: self._begin(fault))
+            return Drawn(fault_text(fault), lambda: self._begin(fault))
 
         return draw
 
