@@ -20,16 +20,19 @@ A test that takes `world` runs in virtual time, with ``@pytest.mark.virtual`` on
 seeds; a coroutine function runs on the world's loop. ``--virtual-seeds N`` says how many seeds,
 ``--virtual-seed S`` which one, ``--virtual-without 3,7`` which faults don't happen, and
 ``--virtual-plain-network`` makes the network simple. A failure tells its seed, what went wrong,
-what happened last, and how to repeat it.
+what happened last, and how to repeat it; and in the end the first failure of each test is repeated
+with fewer faults, as long as it fails, at most for ``--virtual-shrink-s``.
 """
 
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError
+from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from os.path import relpath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
@@ -92,12 +95,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="have the networks of worlds lose nothing, and take the same time for all",
     )
+    group.addoption(
+        "--virtual-shrink-s",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="look for so long for less with which failed tests in worlds fail, too (default: 60)",
+    )
+    group.addoption(
+        "--virtual-no-shrink", action="store_true", help="don't look for smaller failures"
+    )
+    group.addoption("--virtual-attempt", metavar="FILE", help=SUPPRESS)
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(text)
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < inf:
+        raise ValueError(text)
+    return seconds
 
 
 def _fault_numbers(text: str) -> Sequence[int]:
@@ -110,11 +131,38 @@ def _fault_numbers(text: str) -> Sequence[int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Make the mark known, and what makes failures smaller."""
     config.addinivalue_line(
         "markers",
         "virtual(seeds=20): run the test, which takes the fixture `world`, with so many seeds",
     )
+    option = config.getoption
+    is_worker = hasattr(config, "workerinput")  # xdist's; its controller has the results
+    if not (is_worker or option("--virtual-no-shrink") or option("--virtual-attempt")):
+        config.pluginmanager.register(_Shrinking(config), "purgatory-shrinking")
+
+
+class _Shrinking:
+    """Has failures in worlds made smaller when all tests have run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._ends = False
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note that somebody wants an end; what xdist raises after -x is an heir of Ctrl-C."""
+        self._ends = excinfo.type in (KeyboardInterrupt, pytest.exit.Exception)
+
+    def pytest_sessionfinish(self) -> None:
+        """Make failures smaller before they are printed, if there are any."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None or self._ends:
+            return
+        if any(hasattr(one, "world_failure") for one in terminal.stats.get("failed", ())):
+            from purgatory.virtual.shrinking import shrink_failures
+
+            limit_s = self._config.getoption("--virtual-shrink-s")
+            shrink_failures(self._config, terminal, limit_s)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -170,9 +218,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     report = yield
     world = getattr(item, "funcargs", {}).get("world")
     if report.failed and call.when == "call" and _is_world(world):
-        from purgatory.virtual.told_failure import told_of
+        from purgatory.virtual.told_failure import failure_in
 
-        report.sections.append(("virtual world", told_of(world, _typed_id(item))))
+        error = None if call.excinfo is None else call.excinfo.value
+        failure = failure_in(world, _typed_id(item), error)
+        report.sections.append(("virtual world", failure.told))
+        report.world_failure = failure.as_text()  # an attribute gets from xdist's workers, too
+        if attempt := item.config.getoption("--virtual-attempt"):
+            Path(attempt).write_text(failure.as_text())
     return report
 
 

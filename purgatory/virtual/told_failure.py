@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from purgatory.virtual.failure_kind import kind_of
 from purgatory.virtual.fault_numbers import text_of
 from purgatory.virtual.repeated_test import HASH_SEED, RepeatedTest, before_command
 from purgatory.virtual.virtual_world import World
 from purgatory.virtual.world_clock import US_PER_S
+from purgatory.virtual.world_failure import WorldFailure
 
 _EVENTS = 40
 _FAULTS = 20
 
 
-def repeated(world: World, node_id: str) -> RepeatedTest:
-    """Return what repeats a test in such a world."""
-    return RepeatedTest(node_id, world.seed, sorted(world.without), world.plain_network)
+def failure_in(world: World, node_id: str, error: BaseException | None) -> WorldFailure:
+    """Return the failure of a test, with all that is told of it.
+
+    Args:
+        world: its own, as it is just then.
+        node_id: of the test, as pytest takes it where it was started.
+        error: what was raised; None: nothing, where the test was to fail.
+    """
+    test = RepeatedTest(node_id, world.seed, sorted(world.without), world.plain_network)
+    begun = _begun_faults(world)
+    return WorldFailure(test, kind_of(error), len(world.faults), begun, _told(world, test, begun))
 
 
-def begun_faults(world: World) -> list[int]:
-    """Return the numbers of the faults that have begun."""
-    now_us = world.now_s * US_PER_S
+def _begun_faults(world: World) -> list[int]:
+    now_us = round(world.now_s * US_PER_S)
     return [
         fault.number
         for fault in world.faults
@@ -28,15 +37,15 @@ def begun_faults(world: World) -> list[int]:
     ]
 
 
-def told_of(world: World, node_id: str) -> str:
+def _told(world: World, test: RepeatedTest, begun: Sequence[int]) -> str:
     """Say what is needed to repeat a failure, and what happened before it."""
     lines = [
         f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
         f"network: {world.network}",
-        *_told_faults(world),
-        "last events:",
+        *_told_faults(world, begun),
+        "last events:" if world.events else "nothing happened",
         *map(str, world.last_events(_EVENTS)),
-        f"repeat it: {repeated(world, node_id).command}",
+        f"repeat it: {test.command}",
     ]
     if not before_command():
         lines.append(
@@ -46,8 +55,7 @@ def told_of(world: World, node_id: str) -> str:
     return "\n".join(lines)
 
 
-def _told_faults(world: World) -> Iterator[str]:
-    begun = begun_faults(world)
+def _told_faults(world: World, begun: Sequence[int]) -> Iterator[str]:
     left_out = f", and {text_of(world.without)} left out" if world.without else ""
     yield f"faults: {len(begun) or 'none'} of {len(world.faults)} had begun{left_out}"
     if len(begun) > _FAULTS:

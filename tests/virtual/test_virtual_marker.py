@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.virtual.pytest_run import run_pytest
 
 _TESTS = """
 import asyncio
@@ -44,14 +45,7 @@ def test_of_something_else(tmp_path):
 
 
 def _pytest(folder: Path, *words: str, text: str = _TESTS) -> tuple[int, str]:
-    (folder / "test_it.py").write_text(text)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
-    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    return run_pytest(folder, "--virtual-no-shrink", *words, text=text)
 
 
 def test_a_marked_test_runs_once_for_each_seed_and_a_failure_says_how_to_repeat_it(
@@ -123,7 +117,8 @@ def test_a_test_is_repeated_from_where_pytest_was_started(tmp_path: Path) -> Non
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "pytest test_it.py::test_it" in said
     (tmp_path / "inner").mkdir()
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", "..", ".."]
+    words = ["-p", "no:cacheprovider", "--virtual-no-shrink", "--rootdir", "..", ".."]
+    command = [sys.executable, "-m", "pytest", *words]
     done = subprocess.run(
         command, cwd=tmp_path / "inner", capture_output=True, text=True, check=False
     )

@@ -1,0 +1,69 @@
+"""Which failures count as the same one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from purgatory.virtual import World
+from purgatory.virtual.failure_kind import kind_of
+
+
+def _raised(function: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        function()
+    return caught.value
+
+
+def _one() -> None:
+    raise AssertionError("a")
+
+
+def _other() -> None:
+    raise AssertionError("a")
+
+
+def _failed(text: str) -> None:
+    pytest.fail(text)
+
+
+def test_assertions_are_told_apart_by_their_places_and_not_by_their_words() -> None:
+    assert kind_of(_raised(_one)) == kind_of(_raised(_one)) != kind_of(_raised(_other))
+    assert kind_of(_raised(_one)).startswith(f"AssertionError at {__file__}:")
+    assert kind_of(_raised(lambda: _failed("a"))) == kind_of(_raised(lambda: _failed("b")))
+
+
+def test_other_errors_are_told_apart_by_their_types() -> None:
+    assert kind_of(_raised(lambda: 1 / 0)) == "ZeroDivisionError"
+    assert kind_of(_raised(lambda: World().loop)) == "purgatory.virtual.errors.WorldError"
+    assert kind_of(None) == "no error"
+
+
+def test_a_check_of_a_world_is_at_the_place_where_the_test_makes_it() -> None:
+    with World() as world:
+        world.cluster(brokers=1)
+        kinds = [kind_of(_raised(world.check_order)), kind_of(_raised(world.check_no_loss))]
+    assert all(f" at {__file__}:" in kind for kind in kinds)
+
+
+def test_a_group_is_of_the_kinds_of_all_in_it() -> None:
+    async def application() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for function in (_one, lambda: 1 / 0, _one):
+                tasks.create_task(asyncio.to_thread(function))
+
+    with World() as world:
+        kind = kind_of(_raised(lambda: world.run(application())))
+    expected = f"ExceptionGroup of {kind_of(_raised(_one))}"
+    assert kind.startswith("ExceptionGroup of ")
+    assert kind in (
+        expected,
+        f"{expected}; ZeroDivisionError",
+        "ExceptionGroup of ZeroDivisionError",
+    )
+
+
+def test_an_error_that_was_never_raised_has_a_kind() -> None:
+    assert kind_of(AssertionError("x")) == "AssertionError at ?:0"

@@ -1,0 +1,94 @@
+"""How a failure is made smaller, with tests that are functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from purgatory.virtual.repeated_test import RepeatedTest
+from purgatory.virtual.smaller_failures import NotReproducedError, smaller_failures
+from purgatory.virtual.world_failure import WorldFailure
+
+_TEST = RepeatedTest("test_it.py::test_it[seed3]", 3)
+
+
+def _failure(test: RepeatedTest, kind: str = "AssertionError at test_it.py:7") -> WorldFailure:
+    begun = [number for number in range(8) if number not in test.without]
+    return WorldFailure(test, kind, planned=10, begun=begun, told=test.command)
+
+
+def _tested(fails: Callable[[RepeatedTest], str | None]) -> tuple[list[RepeatedTest], int]:
+    """The tests that failed one after the other, and how many attempts there were."""
+    attempts = 0
+
+    def attempt(test: RepeatedTest) -> WorldFailure | None:
+        nonlocal attempts
+        attempts += 1
+        kind = fails(test)
+        return None if kind is None else _failure(test, kind)
+
+    kind = fails(_TEST)
+    assert kind is not None
+    found = smaller_failures(_failure(_TEST, kind), attempt)
+    return [failure.test for failure in found], attempts
+
+
+def test_faults_are_left_out_and_then_the_network_is_made_plain() -> None:
+    steps, _ = _tested(lambda test: None if {2, 6} & set(test.without) else "the bug")
+    assert steps[0] == _TEST
+    assert steps[1] == replace(_TEST, without=[8, 9]), "what had not begun"
+    assert steps[-2] == replace(_TEST, without=[0, 1, 3, 4, 5, 7, 8, 9])
+    assert steps[-1] == replace(steps[-2], plain_network=True)
+
+
+def test_a_network_that_is_needed_stays() -> None:
+    steps, _ = _tested(lambda test: None if test.plain_network else "the bug")
+    assert steps[-1] == replace(_TEST, without=[*range(10)])
+
+
+def test_faults_that_had_not_begun_may_be_needed() -> None:
+    steps, _ = _tested(lambda test: None if 9 in test.without else "the bug")
+    assert steps[-1] == replace(_TEST, without=[*range(9)], plain_network=True)
+
+
+def test_another_failure_is_not_taken_for_the_same() -> None:
+    def fails(test: RepeatedTest) -> str:
+        return "another bug" if 4 in test.without or test.plain_network else "the bug"
+
+    steps, _ = _tested(fails)
+    assert steps[-1] == replace(_TEST, without=[0, 1, 2, 3, 5, 6, 7, 8, 9])
+
+
+def test_what_was_left_out_stays_so() -> None:
+    test = replace(_TEST, without=[1, 2], plain_network=True)
+
+    def attempt(tried: RepeatedTest) -> WorldFailure | None:
+        assert {1, 2} <= set(tried.without)
+        assert tried.plain_network
+        return None if 5 in tried.without else _failure(tried)
+
+    *_, last = smaller_failures(_failure(test), attempt)
+    assert last.test.without == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_a_failure_that_does_not_come_again_is_told() -> None:
+    with pytest.raises(NotReproducedError, match="the test passed"):
+        next(smaller_failures(_failure(_TEST), lambda test: None))
+    other = _failure(_TEST, "another bug")
+    with pytest.raises(NotReproducedError, match="another failure came: another bug, and not Ass"):
+        next(smaller_failures(_failure(_TEST), lambda test: other))
+
+
+def test_one_fault_of_many_takes_few_attempts() -> None:
+    steps, attempts = _tested(lambda test: None if 3 in test.without else "the bug")
+    assert steps[-1].without == [0, 1, 2, *range(4, 10)]
+    assert attempts <= 10
+
+
+def test_a_failure_goes_through_a_text() -> None:
+    failure = _failure(replace(_TEST, without=[2]))
+    assert WorldFailure.from_text(failure.as_text()) == failure
+    with pytest.raises(ValueError, match="Expecting"):
+        WorldFailure.from_text("")
