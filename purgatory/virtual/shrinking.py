@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -24,6 +25,11 @@ REPORTED = "world_failure"
 """The attribute of a report that has the failure, as a text, so that it gets from a worker here."""
 
 SECTION = "virtual world, shrunk"
+
+_NONE_LIES_ANYWHERE: Final = sys.version_info < (3, 12)
+"""Whether each process orders sets that `None` is a part of anew, whatever `PYTHONHASHSEED` is."""
+
+_REPETITIONS: Final = 3 if _NONE_LIES_ANYWHERE else 1
 
 
 def shrink_failures(config: pytest.Config, terminal: Any, limit_s: float) -> None:
@@ -55,7 +61,7 @@ def _shrunk(found: WorldFailure, repeating: Repeating, limit_s: float) -> tuple[
     best: WorldFailure | None = None
     end, before = "", repeating.attempts
     try:
-        for failure in smaller_failures(found, repeating.attempt):
+        for failure in smaller_failures(found, repeating.attempt, _REPETITIONS):
             best = failure
     except NotReproducedError as error:
         return _not_reproduced(error, repeating.said), True
@@ -122,12 +128,13 @@ def _summary(found: WorldFailure, best: WorldFailure) -> str:
 
 
 def _not_reproduced(error: Exception, said: str) -> str:
-    hash_seed = (
-        "" if os.environ.get(HASH_SEED, "").isdecimal() else f", for which {HASH_SEED} is set"
-    )
+    advice = [] if os.environ.get(HASH_SEED, "").isdecimal() else [f"set {HASH_SEED}"]
+    if _NONE_LIES_ANYWHERE:
+        advice.append("before Python 3.12, have addresses be the same by setarch -R")
+    order = f" ({'; '.join(advice)})" if advice else ""
     return (
         f"not reproduced: repeated in a process of its own, {error}.\n"
-        "So something decides that is not the seed's: the order of sets of strings"
-        f"{hash_seed}; what other tests left behind in this process or in files; chance or a clock "
-        f"that is not the world's.\nThe attempt printed at its end:\n{said}"
+        f"So something decides that is not the seed's: the order of sets{order}, what other tests "
+        "left behind in this process or in files, or chance or a clock that is not the world's.\n"
+        f"The attempt printed at its end:\n{said}"
     )

@@ -18,19 +18,22 @@ class NotReproducedError(WorldError):
     """A failure did not come again when its test was repeated unchanged; says what came."""
 
 
-def smaller_failures(found: WorldFailure, attempt: Attempt) -> Iterator[WorldFailure]:
+def smaller_failures(
+    found: WorldFailure, attempt: Attempt, repetitions: int = 1
+) -> Iterator[WorldFailure]:
     """Yield a failure as it comes again, and then ever smaller ones of its kind.
 
     Whoever stops asking has the smallest so far. What ``attempt`` raises ends it.
 
+    Args:
+        found: the failure.
+        attempt: runs a test.
+        repetitions: how often the test is repeated unchanged before it counts as not reproduced.
+
     Raises:
         NotReproducedError: it did not come again.
     """
-    best = attempt(found.test)
-    if best is None:
-        raise NotReproducedError("the test passed")
-    if best.kind != found.kind:
-        raise NotReproducedError(f"another failure came: {best.kind}, and not {found.kind}")
+    best = _repeated(found, attempt, repetitions)
     yield best
 
     def fails(test: RepeatedTest) -> bool:
@@ -54,3 +57,13 @@ def smaller_failures(found: WorldFailure, attempt: Attempt) -> Iterator[WorldFai
         yield best
     if not found.test.plain_network and fails(replace(best.test, plain_network=True)):
         yield best
+
+
+def _repeated(found: WorldFailure, attempt: Attempt, repetitions: int) -> WorldFailure:
+    for _ in range(repetitions):
+        failure = attempt(found.test)
+        if failure is not None and failure.kind == found.kind:
+            return failure
+    if failure is None:
+        raise NotReproducedError("the test passed")
+    raise NotReproducedError(f"another failure came: {failure.kind}, and not {found.kind}")

@@ -12,6 +12,9 @@ from purgatory.virtual.world_clock import US_PER_S
 from purgatory.virtual.world_failure import WorldFailure
 
 _EVENTS = 40
+_AROUND = 10
+"""How many events are told before a fault, and as many after it."""
+_ALL = 10**9
 _FAULTS = 20
 
 
@@ -43,8 +46,7 @@ def _told(world: World, test: RepeatedTest, begun: Sequence[int]) -> str:
         f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
         f"network: {world.network}",
         *_told_faults(world, begun),
-        "last events:" if world.events else "nothing happened",
-        *map(str, world.last_events(_EVENTS)),
+        *_told_events(world),
         f"repeat it: {test.command}",
     ]
     if not before_command():
@@ -61,4 +63,20 @@ def _told_faults(world: World, begun: Sequence[int]) -> Iterator[str]:
     if len(begun) > _FAULTS:
         yield f"      ({len(begun) - _FAULTS} before these)"
     chosen = set(begun[-_FAULTS:])
-    yield from (str(fault) for fault in world.faults if fault.number in chosen)
+    told = [fault for fault in world.faults if fault.number in chosen]
+    yield from map(str, sorted(told, key=lambda fault: fault.at_us))
+
+
+def _told_events(world: World) -> Iterator[str]:
+    """The last events; and before them those around the last fault, where that was earlier."""
+    events = world.last_events(_ALL)
+    if not events:
+        yield "nothing happened"
+        return
+    faults = [place for place, event in enumerate(events) if event.kind == "fault"]
+    if faults and faults[-1] < len(events) - _EVENTS:
+        yield "around the last fault:"
+        begin = max(0, faults[-1] - _AROUND)
+        yield from map(str, events[begin : faults[-1] + _AROUND + 1])
+    yield "last events:"
+    yield from map(str, events[-_EVENTS:])

@@ -37,13 +37,17 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_the_bug_is_found_with_the_seed_that_the_document_tells(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, SERVICE, "-x", "test_billing.py")
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_bug_is_found_and_shrunk_as_the_document_tells(tmp_path: Path) -> None:
+    status, said = _pytest(tmp_path, SERVICE, "-x", "--virtual-shrink-s", "300", "test_billing.py")
     assert status == 1
     assert f"test_every_order_is_charged[seed{SEED}]" in said
     assert f"1 failed, {SEED} passed" in said
-    [repeat] = re.findall(r"^repeat it: (.*)$", said, re.MULTILINE)
-    assert repeat in TEXT
+    repeats = re.findall(r"^repeat it: .*$", said, re.MULTILINE)
+    assert repeats == re.findall(r"^repeat it: .*$", TEXT, re.MULTILINE)
+    for told in (r"^it fails with .*, too", r"^faults: .*$", r"^ +\d  .* s  .*$", r"^network: .*$"):
+        assert re.findall(told, said, re.MULTILINE) == re.findall(told, TEXT, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -54,9 +58,10 @@ def test_the_mended_service_passes_all_seeds(tmp_path: Path) -> None:
 
 
 def test_the_mended_service_charges_twice(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, MENDED, "--virtual-seed", "0", "test_charged_once.py")
+    # With seed 0, as a rule: before Python 3.12 a hash seed does not decide the order of all sets.
+    status, said = _pytest(tmp_path, MENDED, "-x", "--virtual-no-shrink", "test_charged_once.py")
     assert status == 1
-    assert "test_no_order_is_charged_twice[seed0]" in said
+    assert "FAILED test_charged_once.py::test_no_order_is_charged_twice[seed" in said
     assert "1 failed" in said
 
 

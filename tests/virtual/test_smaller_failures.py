@@ -81,6 +81,15 @@ def test_a_failure_that_does_not_come_again_is_told() -> None:
         next(smaller_failures(_failure(_TEST), lambda test: other))
 
 
+def test_a_failure_that_comes_now_and_then_is_repeated() -> None:
+    came = [None, _failure(_TEST, "another bug"), _failure(_TEST)]
+    attempts = iter(came)
+    assert next(smaller_failures(_failure(_TEST), lambda test: next(attempts), 3)) == came[2]
+    attempts = iter(came)
+    with pytest.raises(NotReproducedError, match="another failure came"):
+        next(smaller_failures(_failure(_TEST), lambda test: next(attempts), 2))
+
+
 def test_one_fault_of_many_takes_few_attempts() -> None:
     steps, attempts = _tested(lambda test: None if 3 in test.without else "the bug")
     assert steps[-1].without == [0, 1, 2, *range(4, 10)]

@@ -107,6 +107,30 @@ def test_a_failure_tells_its_faults_and_the_command_line_leaves_some_out(tmp_pat
     assert status == 0
 
 
+def test_what_happened_around_the_last_fault_is_told_where_much_came_after_it(
+    tmp_path: Path,
+) -> None:
+    text = """
+import asyncio
+
+async def test_it(world):
+    world.at("2s", print, "late")
+    world.at("1s", print, "early")
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 9000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", 9000)
+    for number in range(100):
+        writer.write(b"x")
+        await asyncio.sleep(0.1)
+    assert 0
+"""
+    said = _pytest(tmp_path, text=text)[1]
+    around = said.partition("around the last fault:\n")[2].partition("last events:\n")[0]
+    lines = around.splitlines()
+    assert len(lines) == 21
+    assert lines[10] == "      2.000000 s  fault     print('late')"
+    assert said.index("   1      1.000000 s  print('early')") < said.index("   0      2.0")
+
+
 def test_faults_that_are_none_are_told(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, "--virtual-without", "0-2,x")
     assert status == 4
