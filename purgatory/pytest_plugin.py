@@ -156,7 +156,7 @@ class _Shrinking:
     def pytest_sessionfinish(self) -> None:
         """Make failures smaller before they are printed, if there are any."""
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is None or self._ends:
+        if terminal is None or self._ends or self._config.option.tbstyle == "no":
             return
         if any(hasattr(one, "world_failure") for one in terminal.stats.get("failed", ())):
             from purgatory.virtual.shrinking import shrink_failures

@@ -44,6 +44,11 @@ class Repeating:
         self.said = ""
         """The end of what pytest printed at the last attempt."""
 
+    @property
+    def left_s(self) -> float:
+        """How much time is left."""
+        return max(0.0, self._until_s - time.monotonic())
+
     def attempt(self, test: RepeatedTest) -> WorldFailure | None:
         """Run a test once; return how it failed, None where it did not or was not done in time.
 
@@ -51,15 +56,14 @@ class Repeating:
             OutOfTimeError: there is no time left.
             OSError: no process can be started.
         """
-        began_s = time.monotonic()
-        left_s = self._until_s - began_s
-        if left_s <= 0:
+        began_s, left_s = time.monotonic(), self.left_s
+        if not left_s:
             raise OutOfTimeError("there is no time for another attempt")
         limit_s = left_s if self._longest_s is None else min(left_s, self._longest_s)
         self.attempts += 1
         with TemporaryDirectory() as folder:
             failure = self._run(test, Path(folder), limit_s)
-        if failure is None and time.monotonic() >= self._until_s:
+        if failure is None and not self.left_s:
             raise OutOfTimeError("the time was over before the test was")
         if self._longest_s is None:
             taken_s = time.monotonic() - began_s

@@ -48,7 +48,7 @@ def shrink_failures(config: pytest.Config, terminal: Any, limit_s: float) -> Non
         repeating = Repeating(options, Path(config.invocation_params.dir), limit_s)
         for report in reports:
             terminal.ensure_newline()
-            terminal.write_line(f"shrinking {report.nodeid}, for at most {limit_s:g} s")
+            terminal.write_line(f"shrinking {report.nodeid}, for at most {repeating.left_s:.3g} s")
             found = WorldFailure.from_text(getattr(report, REPORTED))
             told, goes_on = _shrunk(found, repeating, limit_s)
             report.sections.append((SECTION, told))
@@ -85,6 +85,7 @@ def options_of(config: pytest.Config, scratch: Path) -> list[str]:
     """
     option = config.option
     words = ["--virtual-no-shrink", "--rootdir", str(config.rootpath), "-q", "--tb=short"]
+    words += ["-m", "", "-k", ""]  # the test is named, and not to be left out by the ini file
     if config.inipath is not None:
         words += ["-c", str(config.inipath)]
     for plugin in option.plugins:

@@ -133,11 +133,26 @@ def test_it(world):
     assert _shrunk(said).startswith("it fails on a plain network, too (2 attempts)")
 
 
+def test_what_the_ini_file_leaves_out_is_repeated_as_well(tmp_path: Path) -> None:
+    ini = "[pytest]\naddopts = -m 'not long'\nmarkers = long: takes long\n"
+    text = """
+import pytest
+
+@pytest.mark.long
+def test_it(world):
+    assert 0
+"""
+    _, said = run_pytest(tmp_path, "-m", "long", text=text, ini=ini)
+    assert _shrunk(said).startswith("it fails on a plain network, too")
+
+
 def test_nothing_is_shrunk_unasked(tmp_path: Path) -> None:
     _, said = run_pytest(tmp_path, "--virtual-no-shrink", text=_BUG)
     assert "2 failed" in said
     assert "shrinking" not in said
     assert _HEADING not in said
+    _, said = run_pytest(tmp_path, "--tb=no", text=_BUG)
+    assert "shrinking" not in said, "nobody would see it"
     _, said = run_pytest(tmp_path, text="def test_it(tmp_path):\n    assert 0\n")
     assert "1 failed" in said
     assert "shrinking" not in said
