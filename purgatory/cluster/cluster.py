@@ -18,6 +18,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import REAL_DISK, Disk
@@ -62,6 +63,7 @@ class Cluster(ClusterMetadata):
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
         self._chores: list[asyncio.Task[None]] = []
+        self._traced = TracedParts.of(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
@@ -100,6 +102,8 @@ class Cluster(ClusterMetadata):
             loop.create_task(self._do_chores()),
             loop.create_task(self._cut_idle_connections()),
         ]
+        if self._traced is not None:
+            self._chores.append(loop.create_task(self._traced.follow()))
 
     def _take_stock(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
@@ -128,6 +132,9 @@ class Cluster(ClusterMetadata):
     async def stop(self) -> None:
         """Stop everything."""
         self.stopped = True
+        if self._chores and self._traced is not None:
+            self._traced.look()
+            self._traced = None
         for chore in self._chores:
             chore.cancel()
         if self._chores and self.config.data_dir is not None and self._note_committed():

@@ -23,7 +23,6 @@ from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_plan import PlannedFault, follow_fault_plan
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ async def serve(serving: Serving) -> None:
         control = await _new_control(serving, cluster)
         stack.push_async_callback(control.stop)
         await control.start()
-        await stack.enter_async_context(TracedParts.of(cluster))
         # What is there now stays. Looking through it at each full collection would keep all clients
         # waiting for 30 ms and more.
         gc.freeze()

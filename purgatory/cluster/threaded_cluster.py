@@ -25,7 +25,6 @@ from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.kafka.begun_fault import BegunFault, Endable
 from purgatory.kafka.errors import ClusterError, KafkaError
@@ -35,6 +34,7 @@ from purgatory.trace.rows_in_memory import RowsInMemory
 if TYPE_CHECKING:
     from purgatory.analysis.auditing.client_configuration import RunConfiguration
     from purgatory.analysis.findings import Findings
+    from purgatory.cluster.control.control import Control
 
 T = TypeVar("T")
 
@@ -91,6 +91,7 @@ class ThreadedCluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
         self._stopping: asyncio.Event | None = None
+        self._controls: list[Control] = []
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="purgatory-cluster", daemon=True)
@@ -129,6 +130,32 @@ class ThreadedCluster:
         self.stop()
 
     # What it can be asked.
+
+    def serve_control(
+        self, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ) -> str:
+        """Serve the page that shows the cluster, and the rest of its control, until it stops.
+
+        Args:
+            host, port, token: as `Control` has them.
+
+        Returns:
+            The page's address, "http://127.0.0.1:40001/".
+
+        Raises:
+            ClusterError: the cluster does not run, or it can't be served there.
+        """
+        address: str = self.call(partial(self._serve_control, host, port, token))
+        return address
+
+    async def _serve_control(self, host: str, port: int, token: str | None) -> str:
+        # It comes with aiohttp, which takes as long as nearly all the rest, and few need it.
+        from purgatory.cluster.control.control import Control
+
+        control = Control(self.running, host, port, token)
+        self._controls.append(control)
+        await control.start()
+        return control.page_url
 
     @property
     def bootstrap_servers(self) -> str:
@@ -244,10 +271,11 @@ class ThreadedCluster:
         self._cluster = Cluster(self.config, self._trace)
         try:
             await self._cluster.start(self._tls)
-            async with TracedParts.of(self._cluster):
-                self._started.set()
-                await self._stopping.wait()
+            self._started.set()
+            await self._stopping.wait()
         finally:
+            for control in self._controls:
+                await control.stop()
             await self._cluster.stop()
 
 

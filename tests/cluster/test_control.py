@@ -10,17 +10,21 @@ import gzip
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession
 
-from purgatory.cluster import Cluster, ClusterConfig
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, ThreadedCluster
 from purgatory.cluster.control.control import Control
 from purgatory.view.access_guard import is_loopback
 from tests.analysis.browsing import headless_browser
@@ -335,3 +339,34 @@ def test_the_command_line_has_its_token() -> None:
         cluster.said["control"] = cluster.said["control"].replace("0.0.0.0", "127.0.0.1")
         assert cluster.fault("list").returncode == 2
         assert cluster.fault("--token", token, "list").returncode == 0
+
+
+def test_a_cluster_on_its_own_thread_serves_its_control_until_it_stops() -> None:
+    with ThreadedCluster(ClusterConfig(brokers=2)) as cluster:
+        address = cluster.serve_control(token="told")
+        assert address.endswith("/#token=told")
+        url = address.removesuffix("/#token=told")
+        refused = _asked(f"{url}/state", None)
+        asked = _asked(f"{url}/state", "told")
+        assert (refused[0], asked[0]) == (401, 200)
+        assert len(json.loads(asked[1])["brokers"]) == 2
+        assert b"<html" in _asked(f"{url}/", "told")[1].lower()
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(ClusterError, match=rf"can't be served at 127.0.0.1:{port}"):
+            cluster.serve_control(port=port)
+        assert _asked(f"{url}/state", "told")[0] == 200, "the first goes on"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+    with pytest.raises(ClusterError, match="does not run"):
+        cluster.serve_control()
+
+
+def _asked(url: str, token: str | None) -> tuple[int, bytes]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=30
+        ) as got:
+            return got.status, got.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()

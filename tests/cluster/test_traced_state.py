@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec, start_trace
+from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec, start_trace
 from purgatory.cluster.control.live_feed import LiveFeed
 from purgatory.view.traced_run import TracedRun
 
@@ -112,3 +113,22 @@ def test_the_state_of_a_traced_cluster_is_rebuilt(tmp_path: Path) -> None:
     assert "gone" not in {one["name"] for one in states[1]["topics"]}
     assert {len(alive) for _, _, alive in seen} == {2, 3}
     assert any(row[2] == "Produce" for row in seen[1][1]["operations"])
+
+
+def test_a_cluster_that_a_program_runs_itself_tells_its_trace_of_its_parts(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    trace, writer = start_trace(folder, "own")
+
+    async def run() -> None:
+        async with Cluster(ClusterConfig(topics=[TopicSpec("t")]), trace) as cluster:
+            cluster.fault.stall_follower(broker=1)
+        await cluster.stop()  # has no effect, and writes nothing more
+
+    asyncio.run(run())
+    trace.close()
+    writer.finish(trace.duration_ms, {})
+    traced = TracedRun(folder)
+    state = traced.state(traced.end_us)
+    assert state["unknown"] == []
+    assert [topic["name"] for topic in state["topics"]] == ["t"]
+    assert [fault["active"] for fault in state["faults"]] == [True]

@@ -9,8 +9,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.feed_turn import Change, FeedClock, FeedTurn
@@ -20,7 +19,7 @@ from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import ChangeRow
 
 if TYPE_CHECKING:
-    from purgatory.cluster.cluster import Cluster
+    from purgatory.cluster.cluster_metadata import ClusterMetadata
 
 LOOK_S = 0.1
 
@@ -37,33 +36,26 @@ class TracedParts:
     """
 
     def __init__(
-        self, cluster: Cluster, start_ns: int, write: Callable[[ChangeRow], object]
+        self, cluster: ClusterMetadata, start_ns: int, write: Callable[[ChangeRow], object]
     ) -> None:
         self._turn = FeedTurn(FeedClock(start_ns))
         self._parts = WatchedParts(cluster, self._turn, told=False)
         self._write = write
         self._faults: set[int] = set()
 
-    async def _follow(self) -> None:
+    @classmethod
+    def of(cls, cluster: ClusterMetadata) -> TracedParts | None:
+        """What follows a cluster; None where it is not traced for the view."""
+        trace = cluster.trace
+        if trace is None or trace.change is None:
+            return None
+        return cls(cluster, trace.start_ns, trace.change)
+
+    async def follow(self) -> None:
+        """Look again and again."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
-
-    @classmethod
-    @asynccontextmanager
-    async def of(cls, cluster: Cluster) -> AsyncIterator[None]:
-        """Follow a cluster that was started, and is stopped after; if it is traced for the view."""
-        trace = cluster.trace
-        if trace is None or trace.change is None:
-            yield
-            return
-        parts = cls(cluster, trace.start_ns, trace.change)
-        following = asyncio.get_running_loop().create_task(parts._follow(), name="TracedParts")
-        try:
-            yield
-        finally:
-            following.cancel()
-            parts.look()
 
     def look(self) -> None:
         """Write what has changed; that it could not be found is logged.

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.cluster_state import partition_state
 from purgatory.cluster.control.feed_turn import FeedTurn
+from purgatory.cluster.control.partition_state import partition_state
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.transactions.transaction_state import IDLE, TransactionState
 
 if TYPE_CHECKING:
-    from purgatory.cluster.broker import Broker
-    from purgatory.cluster.cluster import Cluster
+    from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
 
 Values = dict[str, Any]
 
@@ -43,7 +42,7 @@ class WatchedParts:
         told: whether what there is now counts as told; else the first look tells of it.
     """
 
-    def __init__(self, cluster: Cluster, turn: FeedTurn, told: bool = True) -> None:
+    def __init__(self, cluster: ClusterMetadata, turn: FeedTurn, told: bool = True) -> None:
         self._cluster = cluster
         self._turn = turn
         self._counts = self._partition_counts() if told else {}
@@ -189,7 +188,7 @@ class WatchedParts:
     def _say(self, text: str, level: str = "info") -> None:
         self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
 
-    def _live_brokers(self) -> Iterator[Broker]:
+    def _live_brokers(self) -> Iterator[Peer]:
         return (broker for broker in self._cluster.brokers.values() if broker.alive)
 
     def _groups_now(self) -> dict[Any, Values]:
@@ -242,9 +241,7 @@ class WatchedParts:
         }
 
 
-def _group(
-    broker: Broker, name: str, state: str, generation: int, members: Iterable[str]
-) -> Values:
+def _group(broker: Peer, name: str, state: str, generation: int, members: Iterable[str]) -> Values:
     return {
         "name": name,
         "broker": broker.broker_id,
