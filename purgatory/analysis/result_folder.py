@@ -6,10 +6,8 @@ for the move. Only a folder that holds results and nothing else is ever replaced
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from purgatory.analysis.errors import OutputError
 from purgatory.analysis.termination import signals_held
 from purgatory.analysis.uris.listed_path import TracePath
 from purgatory.analysis.uris.uri_folder import OutputFolder
+from purgatory.analysis.working_folder import working_folder
 from purgatory.analysis.written_results import say_written
 
 if TYPE_CHECKING:
@@ -109,23 +108,21 @@ def output_folder(out: Path) -> Iterator[Path]:
         OutputError: the folder can't be made there, or not be moved there.
     """
     place = out.resolve()
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        working = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        working.chmod(place.parent.stat().st_mode)  # a temporary folder is closed to all others
-    except OSError as error:
-        raise OutputError(
-            f"--out {out}: can't be made: {error.filename}: {error.strerror}"
-        ) from error
-    results = working / "results"
-    try:
+    with ExitStack() as stack:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            working = stack.enter_context(working_folder(f".{place.name}-", place.parent))
+            working.chmod(place.parent.stat().st_mode)  # a temporary folder is closed to all others
+        except OSError as error:
+            raise OutputError(
+                f"--out {out}: can't be made: {error.filename}: {error.strerror}"
+            ) from error
+        results = working / "results"
         results.mkdir()
         yield results
         with signals_held():
             _move(results, place, working / "replaced")
             say_written(out)
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
 
 
 def _move(results: Path, place: Path, aside: Path) -> None:

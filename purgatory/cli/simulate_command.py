@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -144,8 +143,10 @@ def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
     if trace is not None or not view:
         yield trace
         return
-    with TemporaryDirectory(prefix="purgatory-view-") as folder:
-        yield Path(folder) / "trace"
+    from purgatory.analysis.working_folder import working_folder
+
+    with working_folder("purgatory-view-") as folder:
+        yield folder / "trace"
 
 
 def scenarios() -> None:

@@ -40,14 +40,25 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_bug_is_found_and_shrunk_as_the_document_tells(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, SERVICE, "-x", "--virtual-shrink-s", "300", "test_billing.py")
+    shrink_s = "300" if sys.version_info >= (3, 12) else "15"
+    status, said = _pytest(
+        tmp_path, SERVICE, "-x", "--virtual-shrink-s", shrink_s, "test_billing.py"
+    )
     assert status == 1
-    assert f"test_every_order_is_charged[seed{SEED}]" in said
-    assert f"1 failed, {SEED} passed" in said
+    story = (r"^it fails with .*, too", r"^faults: .*$", r"^ +\d  .* s  .*$", r"^network: .*$")
     repeats = re.findall(r"^repeat it: .*$", said, re.MULTILINE)
-    assert repeats == re.findall(r"^repeat it: .*$", TEXT, re.MULTILINE)
-    for told in (r"^it fails with .*, too", r"^faults: .*$", r"^ +\d  .* s  .*$", r"^network: .*$"):
-        assert re.findall(told, said, re.MULTILINE) == re.findall(told, TEXT, re.MULTILINE)
+    if sys.version_info >= (3, 12):
+        assert f"1 failed, {SEED} passed" in said
+        assert repeats == re.findall(r"^repeat it: .*$", TEXT, re.MULTILINE)
+        for told in story:
+            assert re.findall(told, said, re.MULTILINE) == re.findall(told, TEXT, re.MULTILINE)
+        return
+    # None's hash is its address there, and sets of aiokafka's have it: another seed may be the
+    # first that fails, and what is left of it another, or it may not be met again.
+    assert "1 failed" in said
+    assert "test_every_order_is_charged[seed" in repeats[0]
+    if "not reproduced" not in said:
+        assert all(re.search(told, said, re.MULTILINE) for told in story[:2])
 
 
 @pytest.mark.slow
@@ -58,7 +69,6 @@ def test_the_mended_service_passes_all_seeds(tmp_path: Path) -> None:
 
 
 def test_the_mended_service_charges_twice(tmp_path: Path) -> None:
-    # With seed 0, as a rule: before Python 3.12 a hash seed does not decide the order of all sets.
     status, said = _pytest(tmp_path, MENDED, "-x", "--virtual-no-shrink", "test_charged_once.py")
     assert status == 1
     assert "FAILED test_charged_once.py::test_no_order_is_charged_twice[seed" in said

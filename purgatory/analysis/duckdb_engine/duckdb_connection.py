@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from purgatory.analysis.duckdb_engine.duckdb_types import literal
 from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
 from purgatory.analysis.progress_display import HowFar, displayed
+from purgatory.analysis.working_folder import working_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +41,12 @@ def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckD
             "DuckDB is not installed: pip install 'kafka-purgatory[analysis]'"
         ) from None
     with (
-        tempfile.TemporaryDirectory(
-            prefix="purgatory-duckdb-", ignore_cleanup_errors=True
-        ) as folder,
+        working_folder("purgatory-duckdb-") as folder,
         stop_signals(),
         duckdb.connect() as connection,
     ):
         connection.execute(f"SET memory_limit = '{memory_bytes() >> 20}MiB'")
-        connection.execute(f"SET temp_directory = {literal(folder)}")
+        connection.execute(f"SET temp_directory = {literal(str(folder))}")
         connection.execute("SET preserve_insertion_order = true")
         connection.execute("SET TimeZone = 'UTC'")
         # The bar of its own would go to standard output, between the results.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from purgatory.analysis.traces.survey import Survey, survey
 from purgatory.analysis.uris.places import Uri, without_spark
 from purgatory.analysis.uris.reached_places import reached
 from purgatory.analysis.uris.uri_results import check_uri_output, uri_output
+from purgatory.analysis.working_folder import working_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,14 +99,9 @@ def _folder(out: Path | Uri | None) -> Iterator[Path | None]:
         with output_folder(out) as folder:
             yield folder
     else:
-        with (
-            tempfile.TemporaryDirectory(
-                prefix="purgatory-results-", ignore_cleanup_errors=True
-            ) as made,
-            uri_output(_s3(), out) as results,
-        ):
-            yield Path(made)
-            for file in sorted(Path(made).rglob("*")):
+        with working_folder("purgatory-results-") as made, uri_output(_s3(), out) as results:
+            yield made
+            for file in sorted(made.rglob("*")):
                 if file.is_file():
                     (results / file.relative_to(made).as_posix()).write_bytes(file.read_bytes())
 

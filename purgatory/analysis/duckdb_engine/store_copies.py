@@ -7,7 +7,6 @@ the job ends, however it ends.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from purgatory.analysis.termination import ended_by_sigterm
 from purgatory.analysis.traces.survey import Survey
 from purgatory.analysis.traces.trace_parts import Part
 from purgatory.analysis.uris.listed_path import ListedPath
+from purgatory.analysis.working_folder import working_folder
 
 _AT_A_TIME = 16
 _CHUNK_BYTES = 4 << 20
@@ -53,11 +53,9 @@ def local_copies(
     if not parts:
         yield found
         return
-    with tempfile.TemporaryDirectory(
-        prefix="purgatory-copies-", ignore_cleanup_errors=True
-    ) as folder:
+    with working_folder("purgatory-copies-") as folder:
         with ended_by_sigterm():
-            copied = _Copying(parts, Path(folder)).copied(progress)
+            copied = _Copying(parts, folder).copied(progress)
         there = dict(zip(parts, copied, strict=True))
         traces = [
             replace(
