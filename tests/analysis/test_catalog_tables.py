@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,10 @@ def test_tables_tell_what_folders_tell(
             ["waits", "--from-table", lake, "--to-table", results],
             ["waits", "--from-table", lake, "--to-table", results],
             ["waits", "--from-table", lake, "--to-table", results, "--overwrite"],
-            ["waits", str(runs), "--out", str(tmp_path / "parts"), "--partition-by", "run_id"],
+            [
+                *("waits", str(runs), "--out", str(tmp_path / "parts"), "--partition-by", "run_id"),
+                *("--report", str(tmp_path / "page.html")),
+            ],
         ],
     )
     assert statuses == [0, 0, 2, 0, 0]
@@ -103,6 +107,10 @@ def test_tables_tell_what_folders_tell(
         files = [one for one in (tmp_path / "parts" / table).iterdir() if one.is_dir()]
         assert {one.name for one in files} == {"run_id=a", "run_id=b"}
         assert all(len(list(one.glob("*.parquet"))) == 1 for one in files)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    linked = set(re.findall(r'href="(parts/[^"]*)"', page))
+    assert linked == {"parts/waits/", "parts/slowest/"}
+    assert all((tmp_path / one).is_dir() for one in linked)
 
 
 def test_an_audit_of_tables_knows_the_settings(
