@@ -62,6 +62,25 @@ class Partition:
         self.end()
 
 
+class Loss:
+    """A time in which segments are lost, until it ends; also a context manager."""
+
+    def __init__(self, losses: list[Loss], probability: float) -> None:
+        self._losses = losses
+        self.probability = probability
+
+    def end(self) -> None:
+        """Let them arrive. Again: no effect."""
+        if self in self._losses:
+            self._losses.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.end()
+
+
 class VirtualNetwork:
     """Delays, breaks and carries connections.
 
@@ -85,6 +104,7 @@ class VirtualNetwork:
         self._delay_us = self._kept_delay_us(200, 2_000)
         self._us_per_byte = 0.0
         self._loss = 0.0
+        self._losses: list[Loss] = []
         self._names: dict[Address, str] = {}
         self._partitions: list[Partition] = []
         self._cut: dict[tuple[str, str], int] = {}
@@ -126,8 +146,7 @@ class VirtualNetwork:
         Raises:
             ValueError: it is not from 0 to 1.
         """
-        if not 0 <= probability <= 1:
-            raise ValueError(f"loss must be from 0 to 1, not {probability!r}")
+        _check_loss(probability)
         self._loss = 0.0 if self._plain else probability
 
     def __str__(self) -> str:
@@ -138,6 +157,19 @@ class VirtualNetwork:
         return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
 
     # What goes wrong in it.
+
+    def lose(self, probability: float) -> Loss:
+        """Have segments break their connections, each as probably, until that ends.
+
+        Where several are going on, and `loss` besides, the worst counts.
+
+        Raises:
+            ValueError: it is not from 0 to 1.
+        """
+        _check_loss(probability)
+        loss = Loss(self._losses, probability)
+        self._losses.append(loss)
+        return loss
 
     def partition(self, one: str | Iterable[str], other: str | Iterable[str]) -> Partition:
         """Cut nodes off from others; what they send arrives when that ends."""
@@ -215,7 +247,10 @@ class VirtualNetwork:
 
     def is_lost(self) -> bool:
         """Whether the next segment breaks its connection."""
-        return self._loss > 0 and self._chance.random() < self._loss
+        loss = self._loss
+        if self._losses:
+            loss = max(loss, *(one.probability for one in self._losses))
+        return loss > 0 and self._chance.random() < loss
 
     def is_cut(self, one: str, other: str) -> bool:
         """Whether two nodes don't reach each other."""
@@ -336,6 +371,11 @@ class VirtualNetwork:
             for wires in self._wires.values()
             if {one, other} - {None} <= {wires[0].source.node, wires[0].target.node}
         ]
+
+
+def _check_loss(probability: float) -> None:
+    if not 0 <= probability <= 1:
+        raise ValueError(f"loss must be from 0 to 1, not {probability!r}")
 
 
 def address_of(name: str) -> str:

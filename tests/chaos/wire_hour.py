@@ -178,6 +178,7 @@ async def _consume(servers: str, number: int, seen: Seen) -> None:
             try:
                 records = await consumer.getmany(timeout_ms=500)
             except KafkaError:
+                await asyncio.sleep(0.1)  # some come at once, again and again
                 continue
             for of_partition in records.values():
                 seen.consumed.update(record.value.split()[0].decode() for record in of_partition)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 
+from purgatory.cluster import Faults, RemoteConfig
+from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.virtual import World, WorldError
+from purgatory.virtual.chaos_kinds import ChaosKinds
 from tests.chaos.chaos_wire import repeat_command
 from tests.chaos.wire_hour import run_wire
 
@@ -46,12 +52,58 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
             world.chaos(cluster, begin="2min", end="1min")
 
 
-def test_every_kind_strikes_a_cluster_of_one() -> None:
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_every_kind_strikes_clusters_of_one_and_of_several(brokers: int) -> None:
     with World(1) as world:
-        cluster = world.cluster(brokers=1, topics=["orders"])
-        world.chaos(cluster, per_min=100, end="1min", longest="1s")
+        cluster = world.cluster(brokers=brokers, topics=["orders"], disk=True)
+        kinds = ChaosKinds(random.Random(0), cluster, world.network)
+        for kind in (*kinds.usual, *kinds.named):
+            world.chaos(cluster, per_min=10, end="1min", longest="1s", kinds=[kind])
         world.pass_time("2min")
-        assert cluster.live_broker(1) is not None
+        texts = {fault.text.split()[0] for fault in world.faults}
+        assert len(world.faults) == 10 * len({*kinds.usual, *kinds.named})
+        assert len(texts) > 15
+        assert all(cluster.live_broker(one) is not None for one in cluster.brokers)
+        assert not world.network.is_lost()
+
+
+def test_every_fault_of_a_cluster_is_a_kind_of_chaos() -> None:
+    faults = {name for name, value in vars(FaultMethods).items() if isinstance(value, FaultMethod)}
+    faults |= {name for name, value in vars(Faults).items() if isinstance(value, FaultMethod)}
+    with World(1) as world:
+        plain = world.cluster(topics=["orders"])
+        kinds = ChaosKinds(random.Random(0), plain, world.network)
+        of_a_tier = {"slow_remote", "fail_remote"}
+        assert faults - {*kinds.usual, *kinds.named} == of_a_tier
+    with World(1) as world:
+        tiered = world.cluster(
+            topics=["orders"], disk=True, remote=RemoteConfig(dir=Path("/remote"))
+        )
+        assert of_a_tier <= {*ChaosKinds(random.Random(0), tiered, world.network).usual}
+
+
+def test_what_takes_promises_away_is_drawn_where_it_is_named() -> None:
+    with World(1) as world:
+        cluster = world.cluster(topics=["orders"])
+        usual = world.chaos(cluster, per_min=100, end="10min")
+        assert not [one for one in usual if "jump clock" in one.text or "epochs" in one.text]
+        [named] = world.chaos(cluster, per_min=1, end="1min", kinds=["jump_clock"])
+        assert "jump clock" in named.text
+
+
+def test_losses_of_a_time_end_and_the_worst_counts() -> None:
+    with World(1) as world:
+        network = world.network
+        with network.lose(1.0), network.lose(0.0):
+            assert network.is_lost()
+        assert not network.is_lost()
+        network.loss(1.0)
+        ended = network.lose(0.0)
+        assert network.is_lost()
+        ended.end()
+        ended.end()
+        with pytest.raises(ValueError, match=r"from 0 to 1, not 1\.5"):
+            network.lose(1.5)
 
 
 @pytest.mark.parametrize(
