@@ -19,8 +19,6 @@ from typing import Any
 
 from setuptools import build_meta
 
-get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
-get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 build_editable = build_meta.build_editable
@@ -33,6 +31,20 @@ _COPIED = (
 )
 _MADE = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.c", "*.egg-info")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
+
+
+def get_requires_for_build_wheel(*settings: Any) -> list[str]:
+    """Return what building a wheel needs (PEP 517). To find out, setuptools writes as well."""
+    with _copy_of(Path.cwd()):
+        needed: list[str] = build_meta.get_requires_for_build_wheel(*settings)
+    return needed
+
+
+def get_requires_for_build_sdist(*settings: Any) -> list[str]:
+    """Return what building a source distribution needs (PEP 517)."""
+    with _copy_of(Path.cwd()):
+        needed: list[str] = build_meta.get_requires_for_build_sdist(*settings)
+    return needed
 
 
 def build_wheel(wheel_directory: str, *settings: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -69,3 +70,20 @@ def test_a_copy_is_of_what_belongs_to_a_distribution_and_can_be_written(
         (here / "purgatory/core/written.c").write_text("")
     assert Path.cwd() == ROOT
     assert not (ROOT / "purgatory/core/written.c").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # setuptools' own
+def test_to_ask_what_a_build_needs_writes_nothing_into_the_tree(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in build._COPIED:
+        if (ROOT / name).is_file():
+            shutil.copy(ROOT / name, tmp_path / name)
+    for package in ("purgatory", "timer"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=build._MADE)
+    (tmp_path / ".ci").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    for asked in (build.get_requires_for_build_wheel, build.get_requires_for_build_sdist):
+        assert isinstance(asked(), list)
+    assert sorted(tmp_path.rglob("*")) == before

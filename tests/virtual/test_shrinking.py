@@ -7,7 +7,11 @@ import shlex
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.virtual.pytest_run import run_pytest
+
+pytestmark = pytest.mark.timeout(900)
 
 _BUG = """
 import asyncio
@@ -23,6 +27,8 @@ async def test_it(world):
     await asyncio.sleep(10)
     assert world.seed < 2 or not {1, 3} <= seen
 """
+_TIME = ("--virtual-shrink-s", "500")
+"""As long as a machine takes that does much else; a search that is done ends before."""
 _HEADING = "virtual world, shrunk"
 
 
@@ -33,10 +39,10 @@ def _shrunk(said: str) -> str:
 
 
 def test_a_failure_is_shrunk_and_the_command_repeats_what_is_left(tmp_path: Path) -> None:
-    status, said = run_pytest(tmp_path, text=_BUG)
+    status, said = run_pytest(tmp_path, *_TIME, text=_BUG)
     assert status == 1
     assert "2 failed, 2 passed" in said
-    assert "shrinking test_it.py::test_it[seed2], for at most 60 s" in said
+    assert "shrinking test_it.py::test_it[seed2], for at most 500 s" in said
     assert "shrinking test_it.py::test_it[seed3]" not in said, "the first of each test"
     shrunk = _shrunk(said)
     assert shrunk.startswith("it fails with 2 of 5 faults, on a plain network, too (")
@@ -58,7 +64,7 @@ def test_workers_have_their_failures_shrunk_for_them(tmp_path: Path) -> None:
     text = _BUG.replace("seeds=4", "seeds=3").replace(
         "    seen = set()", f"    {run}\n    seen = set()"
     )
-    status, said = run_pytest(tmp_path, text=text, ini=ini)
+    status, said = run_pytest(tmp_path, *_TIME, text=text, ini=ini)
     assert status != 0
     assert _shrunk(said).startswith("it fails with 2 of 5 faults")
     [attempts] = re.findall(r"\((\d+) attempts\)", said)
@@ -77,21 +83,23 @@ def test_it(world):
         beside.touch()
         raise ValueError
 """
-    _, said = run_pytest(tmp_path, text=text)
+    _, said = run_pytest(tmp_path, *_TIME, text=text)
     shrunk = _shrunk(said)
     assert shrunk.startswith("not reproduced: repeated in a process of its own, the test passed.")
     assert "the order of sets (set PYTHONHASHSEED" in shrunk
     assert "1 passed" in shrunk
     (tmp_path / "beside").unlink()
-    _, said = run_pytest(tmp_path, text=text + "    raise KeyError\n")
+    _, said = run_pytest(tmp_path, *_TIME, text=text + "    raise KeyError\n")
     assert "another failure came: KeyError, and not ValueError" in _shrunk(said)
 
 
 def test_when_time_is_up_it_says_so(tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, "--virtual-shrink-s", "0.001", text=_BUG)
     assert status == 1
-    expected = "not made smaller (1 attempt, then the time was up: --virtual-shrink-s 0.005 looks "
-    assert _shrunk(said).startswith(expected)
+    expected = (
+        r"not made smaller \((0 attempts|1 attempt), then the time was up: --virtual-shrink-s "
+    )
+    assert re.match(expected + r"0\.005 looks ", _shrunk(said))
     for wrong in ("0", "-1", "nan", "inf", "x"):
         status, said = run_pytest(tmp_path, f"--virtual-shrink-s={wrong}", text=_BUG)
         assert status == 4
@@ -103,7 +111,7 @@ def test_ctrl_c_gives_what_was_found_so_far(tmp_path: Path) -> None:
     stop = f"import os; os.kill(os.getppid(), {int(signal.SIGINT)})"
     before = "    await asyncio"
     text = _BUG.replace(before, f"    if len(world.without) > 1:\n        {stop}\n{before}")
-    status, said = run_pytest(tmp_path, text=text)
+    status, said = run_pytest(tmp_path, *_TIME, text=text)
     assert status == 1, "that of the failed tests"
     shrunk = _shrunk(said)
     assert shrunk.startswith("it fails with 4 of 5 faults, too (3 attempts, then it was interrup")
@@ -113,7 +121,7 @@ def test_ctrl_c_gives_what_was_found_so_far(tmp_path: Path) -> None:
 
 def test_who_ended_the_tests_waits_for_nothing(tmp_path: Path) -> None:
     text = _BUG + "\n\ndef test_later():\n    raise KeyboardInterrupt\n"
-    status, said = run_pytest(tmp_path, text=text)
+    status, said = run_pytest(tmp_path, *_TIME, text=text)
     assert status == 2
     assert "test_it.py:" in said
     assert "shrinking" not in said
@@ -127,7 +135,7 @@ import pytest
 def test_it(world):
     world.pass_time("1h")
 """
-    _, said = run_pytest(tmp_path, text=text)
+    _, said = run_pytest(tmp_path, *_TIME, text=text)
     assert "XPASS(strict)" in said
     assert "nothing happened\n" in said
     assert _shrunk(said).startswith("it fails on a plain network, too (2 attempts)")
@@ -142,7 +150,7 @@ import pytest
 def test_it(world):
     assert 0
 """
-    _, said = run_pytest(tmp_path, "-m", "long", text=text, ini=ini)
+    _, said = run_pytest(tmp_path, *_TIME, "-m", "long", text=text, ini=ini)
     assert _shrunk(said).startswith("it fails on a plain network, too")
 
 
@@ -151,8 +159,8 @@ def test_nothing_is_shrunk_unasked(tmp_path: Path) -> None:
     assert "2 failed" in said
     assert "shrinking" not in said
     assert _HEADING not in said
-    _, said = run_pytest(tmp_path, "--tb=no", text=_BUG)
+    _, said = run_pytest(tmp_path, *_TIME, "--tb=no", text=_BUG)
     assert "shrinking" not in said, "nobody would see it"
-    _, said = run_pytest(tmp_path, text="def test_it(tmp_path):\n    assert 0\n")
+    _, said = run_pytest(tmp_path, *_TIME, text="def test_it(tmp_path):\n    assert 0\n")
     assert "1 failed" in said
     assert "shrinking" not in said
