@@ -275,7 +275,9 @@ class Broker:
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace
-        on_settled = None if trace is None else partial(trace.settled, self.broker_id, name)
+        on_settled = None
+        if trace is not None and trace.operations:
+            on_settled = partial(trace.settled, self.broker_id, name)
         purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
         self.purgatories.append(purgatory)
         return purgatory.core

@@ -74,11 +74,18 @@ class ClusterTrace:
     Args:
         tables: where rows go.
         change: where rows of the table `changes` go, for the view; None: nowhere.
+        operations: whether rows of operations are wanted: each that settles makes one.
     """
 
-    def __init__(self, tables: Tables, change: Callable[[ChangeRow], object] | None = None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        change: Callable[[ChangeRow], object] | None = None,
+        operations: bool = True,
+    ) -> None:
         self._tables = tables
         self.change = change
+        self.operations = operations
         # A whole millisecond, as the timers count: so what is due lies in the bucket it lay in.
         self.start_ns = time.monotonic_ns() // _NS_PER_MS * _NS_PER_MS
         self._operations = 0

@@ -85,7 +85,7 @@ class ThreadedCluster:
     ) -> None:
         self.config = config or ClusterConfig()
         self._rows = RowsInMemory() if recorded else None
-        self._trace = trace if self._rows is None else ClusterTrace(self._rows)
+        self._trace = trace if self._rows is None else ClusterTrace(self._rows, operations=False)
         self._tls = tls
         self.fault = ThreadedFaults(self)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -83,7 +83,9 @@ class BuiltInFunction:
     Args:
         function: the built-in function, or the bound class method.
         stand_in: called with what C passes (see `_SIGNATURES`) but for the function's module, where
-            it has no class: with nothing, the one argument, or the tuple of arguments.
+            it has no class: the one argument, or the tuple of arguments. In the place of a function
+            that takes nothing, and has no class, it is called with both that C passes: programs ask
+            for the time all the time. It must not raise then.
 
     Raises:
         WorldError: this Python defines it in a way that is not known here.
@@ -125,7 +127,6 @@ class BuiltInFunction:
 
     def _caught(self, stand_in: Callable[..., Any]) -> Callable[..., Any]:
         """What C calls, made of what stands in: it takes all that C passes, and never raises."""
-        # Programs ask for the time all the time: ``suppress`` would take longer than the rest.
         begin = 0 if self._takes_class else 1
         end = 1 if self._takes_nothing else None
 
@@ -135,10 +136,4 @@ class BuiltInFunction:
             except Exception:
                 return None
 
-        def call_with_nothing(module: Any, nothing: Any) -> Any:
-            try:
-                return stand_in()
-            except Exception:
-                return None
-
-        return call_with_nothing if self._takes_nothing and begin else call
+        return stand_in if self._takes_nothing and begin else call

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from purgatory.virtual.world_clock import US_PER_S, WorldClock
+from purgatory.virtual.world_clock import MACHINE_UP_US, US_PER_S, WorldClock
 
 _KEPT = 20_000
 
@@ -47,7 +47,8 @@ class History:
     def __init__(self, clock: WorldClock) -> None:
         self._clock = clock
         self._hash = hashlib.blake2b(digest_size=16)
-        self._last: deque[Event] = deque(maxlen=_KEPT)
+        # Of what makes an `Event`: few of them are ever asked for.
+        self._last: deque[tuple[int, str, str, bytes]] = deque(maxlen=_KEPT)
         self.events = 0
 
     def note(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
@@ -60,12 +61,13 @@ class History:
             hashed: False where the data is not the world's to decide, such as what TLS encrypts:
                 only that there was some counts then.
         """
-        event = Event(self._clock.passed_us, kind, text, data)
+        at_us = self._clock.now_us - MACHINE_UP_US
         self.events += 1
-        self._last.append(event)
-        self._hash.update(f"{event.at_us} {kind} {text} {len(data) if hashed else ''}\n".encode())
+        self._last.append((at_us, kind, text, data))
         if hashed:
-            self._hash.update(data)
+            self._hash.update(f"{at_us} {kind} {text} {len(data)}\n".encode() + data)
+        else:
+            self._hash.update(f"{at_us} {kind} {text} \n".encode())
 
     @property
     def digest(self) -> str:
@@ -75,4 +77,5 @@ class History:
     def last(self, count: int = 40) -> Iterator[Event]:
         """The last events, the oldest of them first; no more than are kept."""
         kept = list(self._last)
-        yield from kept[max(0, len(kept) - count) :]
+        for one in kept[max(0, len(kept) - count) :]:
+            yield Event(*one)

@@ -55,19 +55,22 @@ def _sight() -> Sight | None:
     return _Seen.sight if _Seen.thread_id == get_ident() else None
 
 
-def _now_s() -> float:
+# What takes the place of a function without arguments is called with two of C's.
+
+
+def _now_s(*of_c: Any) -> float:
     sight = _sight()
     return _TIME.original() if sight is None else sight.clock.wall_us / US_PER_S
 
 
-def _now_ns() -> int:
+def _now_ns(*of_c: Any) -> int:
     sight = _sight()
     return _TIME_NS.original() if sight is None else sight.clock.wall_us * NS_PER_US
 
 
 def _passed_s_of(name: str) -> BuiltInFunction:
-    def passed_s() -> float:
-        sight = _sight()
+    def passed_s(module: Any, nothing: Any) -> float:
+        sight = _Seen.sight if _Seen.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us / US_PER_S
 
     built_in = BuiltInFunction(getattr(time, name), passed_s)
@@ -75,8 +78,8 @@ def _passed_s_of(name: str) -> BuiltInFunction:
 
 
 def _passed_ns_of(name: str) -> BuiltInFunction:
-    def passed_ns() -> int:
-        sight = _sight()
+    def passed_ns(module: Any, nothing: Any) -> int:
+        sight = _Seen.sight if _Seen.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us * NS_PER_US
 
     built_in = BuiltInFunction(getattr(time, name), passed_ns)

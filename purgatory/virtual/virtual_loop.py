@@ -11,8 +11,6 @@ Ground rules
 ------------
 * Only the thread that entered the world touches the loop, ``call_soon_threadsafe`` included.
 * ``_due`` holds what the wheel has expired, until the turn in which it is put in order.
-* A future's and a task's hash is its number: what iterates over a set of them does so in one order
-  in all processes. By default it would be their address.
 """
 
 from __future__ import annotations
@@ -30,6 +28,9 @@ from typing import Any, Final
 
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import History
+from purgatory.virtual.loop_wheel import LoopWheel
+from purgatory.virtual.numbered_futures import NumberedFuture, NumberedTask
+from purgatory.virtual.virtual_handles import DueHandle, ReadyHandle, tell_failure
 from purgatory.virtual.virtual_network import (
     ANY_HOST,
     HERE,
@@ -40,39 +41,15 @@ from purgatory.virtual.virtual_network import (
 from purgatory.virtual.virtual_server import VirtualServer
 from purgatory.virtual.virtual_socket import Address, VirtualSocket
 from purgatory.virtual.waiting_stacks import waiting_stacks
-from purgatory.virtual.world_clock import US_PER_S, WheelClock, WorldClock
-from timer import InlineExecutor, SystemTimer
+from purgatory.virtual.world_clock import US_PER_S, WorldClock
+from purgatory.virtual.world_collector import TURNS, WorldCollector
 
 _BUSY_TURNS: Final = 100
 _TURN_US: Final = 10
 _LEAST_DELAY_US: Final = 1
 """Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
 and find it to be that very moment, would wait again and again for no time at all."""
-_WHEEL_SIZE: Final = 256
 _LONGEST_JOB_DELAY_US: Final = 200
-
-
-class _NumberedFuture(asyncio.Future[Any]):
-    number = 0
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class _NumberedTask(asyncio.Task[Any]):
-    number = 0
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class _DueHandle(asyncio.TimerHandle):
-    """A timer's callback, with its place on the wheel."""
-
-    __slots__ = ("due_us", "on_wheel")
-
-    due_us: int
-    on_wheel: Any
 
 
 class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
@@ -83,15 +60,23 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         chance: decides what asyncio leaves open.
         network: carries its connections.
         history: takes down what is decided.
+        collector: looks for garbage now and then.
     """
 
     # What the base class has, and does not tell type checkers.
-    _ready: deque[asyncio.Handle]
+    _closed: bool
+    _debug: bool
+    _ready: deque[Any]
     _stopping: bool
     _check_closed: Callable[[], None]
 
     def __init__(
-        self, clock: WorldClock, chance: random.Random, network: VirtualNetwork, history: History
+        self,
+        clock: WorldClock,
+        chance: random.Random,
+        network: VirtualNetwork,
+        history: History,
+        collector: WorldCollector,
     ) -> None:
         super().__init__()
         self.clock = clock
@@ -102,11 +87,10 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         """When what runs has to be done; None: it may take any time."""
         self._chance = chance
         self._history = history
-        self._wheel = SystemTimer(
-            "world", wheel_size=_WHEEL_SIZE, clock=WheelClock(clock), executor=InlineExecutor()
-        )
+        self._collector = collector
+        self._wheel = LoopWheel(clock)
         self._wheel_us = clock.now_us
-        self._due: list[_DueHandle] = []
+        self._due: list[DueHandle] = []
         self._turns_at_once = 0
         self._numbered = 0
         self._signals: dict[int, Callable[[], object]] = {}
@@ -153,17 +137,28 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As ``call_at``, in whole microseconds. O(1)."""
-        self._check_closed()
-        handle = _DueHandle(due_us / US_PER_S, callback, args, self, context)
+        if self._closed:
+            self._check_closed()
+        handle = DueHandle(due_us / US_PER_S, callback, args, self, context)
         handle.due_us = due_us
-        # As a handle knows it, it has to tell the loop when it is cancelled.
-        handle._scheduled = True  # type: ignore[attr-defined]
         delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
         handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
         return handle
 
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self._closed or self._debug:
+            return super().call_soon(callback, *args, context=context)
+        handle = ReadyHandle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        handle.on_wheel.cancel()
+        """Have no effect: a `DueHandle` sees to it itself."""
 
     # Turns.
 
@@ -175,28 +170,39 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
                 clock.now_us += _TURN_US
         else:
             self._jump()
-        self._turn_wheel()
+        if clock.now_us != self._wheel_us:
+            self._turn_wheel()
         if self._due:
             self._bring_due()
         self.turns += 1
+        if not self.turns % TURNS:
+            self._collector.look()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                tell_failure(handle, error)
 
     def _jump(self) -> None:
         """Let time pass until something is due."""
         self._turns_at_once = 0
+        clock, wheel, due, ready = self.clock, self._wheel, self._due, self._ready
         # At many of the wheel's times timers only fall to a finer level: nobody need look then.
-        while not (self._due or self._ready):
-            due_us = self._wheel.next_expiration_ms()
+        while not (due or ready):
+            due_us = wheel.next_expiration_ms()
             if due_us is None:
                 raise DeadlockError(
                     "nothing is ready, and nothing will ever be due. What waits:\n"
                     + waiting_stacks(self)
                 )
-            self.clock.now_us = max(self.clock.now_us, due_us)
-            if self.ends_us is not None and self.clock.now_us > self.ends_us:
+            if due_us > clock.now_us:
+                clock.now_us = due_us
+            if self.ends_us is not None and clock.now_us > self.ends_us:
                 self._end_late(self.ends_us)
             self._turn_wheel()
 
@@ -208,18 +214,18 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         )
 
     def _turn_wheel(self) -> None:
-        """Have the wheel expire what is due, once at each time."""
-        if self.clock.now_us != self._wheel_us:
-            self._wheel_us = self.clock.now_us
-            self._wheel.advance_clock()
+        """Have the wheel expire what is due: once at each time is enough."""
+        self._wheel_us = self.clock.now_us
+        self._wheel.turn()
 
     def _bring_due(self) -> None:
-        due, self._due[:] = [one for one in self._due if not one.cancelled()], []
+        due = [one for one in self._due if not one._cancelled]
+        self._due.clear()
         if len(due) > 1:
             chance = self._chance.random
             due.sort(key=lambda one: (one.due_us, chance()))
         for handle in due:
-            handle._scheduled = False  # type: ignore[attr-defined]
+            handle.on_wheel = None
         self._ready.extend(due)
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -233,7 +239,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
     # Futures, tasks, and calls on other threads.
 
     def create_future(self) -> asyncio.Future[Any]:
-        future = _NumberedFuture(loop=self)
+        future = NumberedFuture(loop=self)
         self._numbered = future.number = self._numbered + 1
         return future
 
@@ -245,7 +251,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
             return super().create_task(coro, name=name, context=context, **more)
         self._numbered += 1
         # The number comes first: a task is put into a set while it is made.
-        task = _NumberedTask.__new__(_NumberedTask)
+        task = NumberedTask.__new__(NumberedTask)
         task.number = self._numbered
         task.__init__(coro, loop=self, name=name, context=context, **more)  # type: ignore[misc]
         return task

@@ -72,6 +72,9 @@ class VirtualTransport(asyncio.Transport):
             raise RuntimeError("write() after write_eof()")
         if self._closing or not data:
             return
+        if not self._unsent and len(data) <= self.out.room_bytes:
+            self.out.send(bytes(data))
+            return
         self._unsent += data
         self.send_more()
         if len(self._unsent) > self._high_bytes and not self._protocol_paused:
@@ -85,6 +88,11 @@ class VirtualTransport(asyncio.Transport):
 
     def can_write_eof(self) -> bool:
         return True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits for room on the wire."""
+        return bool(self._unsent)
 
     def send_more(self) -> None:
         """Put on the wire what it has room for."""

@@ -71,6 +71,10 @@ class WireEnd(Protocol):
     def lose(self, error: Exception) -> None:
         """Know that the connection is gone."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it waits for room on the wire."""
+
     def send_more(self) -> None:
         """There may be room on the wire again."""
 
@@ -116,7 +120,8 @@ class Wire:
     def taken(self, size: int) -> None:
         """The other end has taken so many bytes."""
         self._not_taken_bytes -= size
-        self._network.loop.call_soon(self.source.send_more)
+        if self.source.has_more:
+            self._network.loop.call_soon(self.source.send_more)
 
     def send_held(self) -> None:
         """The ends see each other again."""

@@ -36,6 +36,7 @@ from purgatory.virtual.seen_time import SeenWorld, Sight
 from purgatory.virtual.virtual_loop import VirtualLoop
 from purgatory.virtual.virtual_network import NODE, VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
+from purgatory.virtual.world_collector import WorldCollector
 from purgatory.virtual.world_properties import (
     EXACTLY_ONCE,
     NO_LOSS,
@@ -101,6 +102,7 @@ class World:
         )
         self._timed_records = TimedRecords()
         self._anyio_calls = AnyioCalls()
+        self._collector = WorldCollector()
         self._sockets = SeenSockets(self.network.ports)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
@@ -121,7 +123,10 @@ class World:
         close_border(self._allowed)
         if "sockets" not in self._allowed:
             self._sockets.begin()
-        self._loop = VirtualLoop(self._clock, self._chance("loop"), self.network, self._history)
+        self._loop = VirtualLoop(
+            self._clock, self._chance("loop"), self.network, self._history, self._collector
+        )
+        self._collector.begin()
         return self
 
     def __exit__(
@@ -134,6 +139,7 @@ class World:
             self._end_all()
         finally:
             self.loop.close()
+            self._collector.end()
             self._sockets.end()
             self._timed_records.end()
             self._anyio_calls.end()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
+from purgatory.cluster.protocol.rounds import EndlessRound
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.trace.rows_in_memory import RowsInMemory
@@ -15,6 +16,7 @@ from purgatory.virtual.disk_volume import DiskVolume
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.virtual_disk import VirtualDisk
 from purgatory.virtual.virtual_network import VirtualNetwork
+from purgatory.virtual.world_clock import US_PER_S
 
 if TYPE_CHECKING:
     from purgatory.analysis.auditing.client_configuration import RunConfiguration
@@ -53,9 +55,11 @@ class WorldCluster(Cluster):
     ) -> None:
         self._rows = RowsInMemory()
         self._network = network
-        self._recording = ClusterTrace(self._rows)
+        self._recording = ClusterTrace(self._rows, operations=False)
         self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
+        clock = network.clock
+        self.rounds = EndlessRound(lambda: clock.now_us / US_PER_S)
         if disk is not None:
             disk.give_power()
             for broker in self.brokers.values():

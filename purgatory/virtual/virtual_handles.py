@@ -1,0 +1,102 @@
+"""What an event loop of a world hands out for a call, and how it makes such calls.
+
+A client's request takes some twenty of them. So each is filled at once here, where asyncio goes
+through a constructor of every class. Where its debug mode is on, which notes where a handle was
+made, asyncio's own do it.
+
+Ground rules: only the world's own thread touches them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import format_helpers
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any
+
+
+class ReadyHandle(asyncio.Handle):
+    """A call in the next turn."""
+
+    __slots__ = ()
+
+    # What the base class has, and does not tell type checkers.
+    _context: Context
+    _callback: Any
+    _args: Any
+    _loop: Any
+    _repr: str | None
+    _source_traceback: Any
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class DueHandle(asyncio.TimerHandle):
+    """A call at a time, with its place on the wheel.
+
+    The place refers to the handle. So it goes when the time has come, or the handle is cancelled:
+    who waits for the garbage collector is looked at by it.
+    """
+
+    __slots__ = ("due_us", "on_wheel")
+
+    due_us: int
+    on_wheel: Any
+
+    _context: Context
+    _callback: Any
+    _args: Any
+    _loop: Any
+    _repr: str | None
+    _scheduled: bool
+    _source_traceback: Any
+    _when: float
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        if loop.get_debug():
+            super().__init__(when, callback, args, loop, context)
+            return
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            on_wheel, self.on_wheel = self.on_wheel, None
+            if on_wheel is not None:
+                on_wheel.cancel()
+            super(asyncio.TimerHandle, self).cancel()
+
+
+def tell_failure(handle: Any, error: BaseException) -> None:
+    """Tell the loop's handler of exceptions what a call has raised, as asyncio's handles do."""
+    what = format_helpers._format_callback_source(handle._callback, handle._args)
+    told = {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
+    handle._loop.call_exception_handler(told)
