@@ -497,7 +497,10 @@ class Broker:
     def _send(
         self, connection: Connection, request: Request, frame: bytes
     ) -> Awaitable[None] | None:
-        if self.cluster.fault.active or self.cluster.trace is not None:
+        trace, fault = self.cluster.trace, self.cluster.fault
+        if fault.touches_answers(connection) or (
+            trace is not None and trace.awaits(connection, request)
+        ):
             return self._send_noted(connection, request, frame)
         connection.write(frame)
         return None

@@ -210,6 +210,10 @@ class ClusterTrace:
         self._answered.append(_Answered(now_us, id(connection), rows))
         self.release()
 
+    def awaits(self, connection: Connection, request: Request) -> bool:
+        """Whether it waits to be told whether the answer to a request reached the client."""
+        return (id(connection), request.correlation_id) in self._unanswered
+
     def release(self) -> None:
         """Write the answered sends that were held back for long enough. O(1) for each."""
         now_us = self._now_us()
@@ -290,7 +294,9 @@ class ClusterTrace:
                         topic_partition.partition,
                         None if offset is None else offset + number,
                         len(record.key or b"") + len(record.value or b""),
-                        **transactional._asdict(),
+                        transactional_id=transactional.transactional_id,
+                        epoch=transactional.epoch,
+                        transaction=transactional.transaction,
                     )
                 )
                 sent.attempt(send)
@@ -301,7 +307,7 @@ class ClusterTrace:
 
     def _transactional(self, request: Request, batch: RecordBatch) -> _Transactional:
         if not batch.transactional:
-            return _Transactional(None, None, None)
+            return _NOT_TRANSACTIONAL
         transactional_id = request.body.transactional_id or ""
         producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
         return _Transactional(
@@ -422,6 +428,9 @@ class _Transactional(NamedTuple):
     transactional_id: str | None
     epoch: int | None
     transaction: int | None
+
+
+_NOT_TRANSACTIONAL = _Transactional(None, None, None)
 
 
 class _Answered(NamedTuple):

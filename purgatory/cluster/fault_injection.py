@@ -225,6 +225,10 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             (one.name for one in topics if getattr(one, "topic_id", None) == topic_id), None
         )
 
+    def touches_answers(self, connection: Connection) -> bool:
+        """Whether `send` may do anything but write an answer, or note that one was untrue."""
+        return bool(self.active) or connection in self._deceived
+
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:

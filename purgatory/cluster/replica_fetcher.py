@@ -104,7 +104,8 @@ class ReplicaFetcher:
                 self._session_with = None
                 await self._pause(BACKOFF_MS)
                 continue
-            await fault.pass_fetch(follower.broker_id, self._leader_id)
+            if fault.active:
+                await fault.pass_fetch(follower.broker_id, self._leader_id)
             anew = self._session_with is not leader.manager
             if anew:
                 fetching.start_anew()
@@ -120,7 +121,8 @@ class ReplicaFetcher:
                 continue
             if not answers:
                 continue
-            await fault.pass_answer(follower.broker_id, self._leader_id)
+            if fault.active or self._cluster.config.follower_lag_ms:
+                await fault.pass_answer(follower.broker_id, self._leader_id)
             fetching.take(answers)
             if self._cluster.journeys is not None:
                 self._cluster.journeys.copied(follower.manager, answers.keys())
