@@ -52,6 +52,10 @@ class DeleteRecordsRequests:
         waiting = []
         for status in statuses:
             if status.error is ErrorCode.NONE:
+                # What a read-committed fetch waits behind may be gone: a transaction that is open.
+                partition = self._partitions.get(status.topic_partition)
+                if partition is not None:
+                    self._waiting.after_append(partition)
                 # The leader's own start may have been the least one.
                 self._waiting.deletions.check_and_complete(status.topic_partition)
                 if status.low_watermark < status.required_offset:

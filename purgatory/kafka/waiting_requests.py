@@ -57,9 +57,10 @@ class WaitingRequests(NamedTuple):
         A fetch over several partitions is checked at each append.
         """
         fetches = self.fetches
-        for session in self.sessions.values():
-            if session.tell_appended(partition):
-                fetches.check_and_complete(session)
+        if partition.leader_id == partition.broker_id:  # else no follower asks for it here
+            for session in self.sessions.values():
+                if session.tell_appended(partition):
+                    fetches.check_and_complete(session)
         if self.share_fetches is not None and self.share_fetches.watched:
             self.share_fetches.check_and_complete(partition.topic_partition)
         if not fetches.watched:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-TURNS: Final = 8_192
+TURNS: Final = 16_384
 """Of the loop, after which the youngest objects are looked through."""
 _OLDER: Final = 8
-_ALL: Final = 64
+_ALL: Final = 32
 """Every so many times the older objects are looked through as well, and all of them."""
 _AT_ONCE: Final = 200_000
 """After so many objects Python looks by itself: one turn may make any number."""

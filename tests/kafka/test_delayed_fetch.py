@@ -356,3 +356,16 @@ def test_an_end_that_was_undone_is_not_taken_for_a_later_one_with_the_same_numbe
     append(leader, 1)
 
     assert offsets(answer.of()) == [0, 1]
+
+
+def test_deleting_an_open_transaction_ends_the_wait_behind_it(leader: Broker) -> None:
+    leader.produce(RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True), acks=1)
+    append(leader, 4)
+    leader.followers_fetch(5, 1, 2)
+    answer = leader.fetch(0, isolation=FetchIsolation.TXN_COMMITTED)
+    assert not answer.given
+
+    leader.delete_records(3)
+
+    assert answer.of().error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answer.of().log_start_offset == 3
