@@ -11,6 +11,7 @@ DEMO := build/demo
 SECONDS ?= 900
 SEED ?= 1
 HOURS ?=
+CHAOS_SECONDS ?= 120
 SHORT ?=
 
 # Quiet down to errors: a package index has nothing to say to the person at the terminal.
@@ -120,7 +121,7 @@ chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make
 	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
 
 chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random faults (make chaos-wire SEED=7 HOURS=10)
-	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120) $(if $(DISK),--disk) $(if $(WITHOUT),--without $(WITHOUT))
+	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds $(CHAOS_SECONDS)) $(if $(DISK),$(if $(filter 0,$(DISK)),--no-disk,--disk)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT))
 
 suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests against a cluster (make suites SHORT=1)
 	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)

@@ -1,18 +1,23 @@
 """Hours of a cluster and its real clients in virtual time, full of faults.
 
     make chaos-wire SEED=20261122            # for two minutes
-    make chaos-wire SEED=17 HOURS=100 DISK=1
+    make chaos-wire SEED=17 HOURS=100 JOBS=2
     make chaos-wire SEED=17 HOURS=0.2 WITHOUT=0-2,7    # without these faults
 
-Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. What
-is wrong is told with the seed and the command that repeats it; the exit status is 1 then.
+Each world has twelve minutes and a seed of its own: the first seed, the next one, and so on. In
+those of odd seeds brokers have disks, which lose power. What is wrong is told with the seed and the
+command that repeats it; the exit status is 1 then.
 """
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
 from typing import Annotated
 
 import structlog
@@ -22,6 +27,7 @@ from purgatory.virtual.fault_numbers import numbers_of, text_of
 from tests.chaos.wire_hour import WireHour, run_wire
 
 _MINUTES = 12.0
+_TOLD_EVERY = 25
 
 
 def main(
@@ -29,38 +35,47 @@ def main(
     hours: Annotated[float | None, typer.Option(min=0.01, help="How many hours.")] = None,
     seconds: Annotated[float, typer.Option(min=1, help="For how long, without --hours.")] = 120,
     without: Annotated[str, typer.Option(help="Faults to leave out: 3,7 or 0-2,7.")] = "",
-    disk: Annotated[bool, typer.Option(help="Brokers have disks that lose power.")] = False,
+    disk: Annotated[
+        bool | None,
+        typer.Option(
+            "--disk/--no-disk", help="Whether brokers have disks; by default, of odd seeds."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many worlds at a time.")] = 1,
 ) -> None:
     """Run worlds, and tell what was wrong."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     left_out = _faults(without)
     began_s, worlds = time.monotonic(), list[WireHour]()
-    while _goes_on(worlds, hours, began_s + seconds):
-        world = run_wire(seed + len(worlds), _MINUTES, left_out, on_disk=disk)
+    for world in _run_all(seed, hours, began_s + seconds, left_out, disk, jobs):
         worlds.append(world)
         for problem in world.wrong:
             command = repeat_command(world.seed, left_out, disk)
             print(f"seed {world.seed}: {problem}", f"  {command}", sep="\n", flush=True)
-    spent_s = time.monotonic() - began_s
-    virtual_s = sum(one.seconds for one in worlds)
-    wrong = sum(len(one.wrong) for one in worlds)
-    print(
-        f"chaos over the wire from seed {seed}: {virtual_s / 3_600:.1f} hours in {len(worlds)} "
-        f"worlds, {virtual_s / spent_s:.0f} times as fast as time: "
-        f"{sum(one.faults for one in worlds):,} faults, {sum(one.records for one in worlds):,} "
-        f"records, {sum(one.requests for one in worlds):,} events; promises broken: {wrong}"
-    )
-    raise typer.Exit(1 if wrong else 0)
+        if len(worlds) % _TOLD_EVERY == 0:
+            print(_summary(seed, worlds, began_s), file=sys.stderr, flush=True)
+    print(_summary(seed, worlds, began_s))
+    raise typer.Exit(1 if any(one.wrong for one in worlds) else 0)
 
 
-def repeat_command(seed: int, left_out: Sequence[int], disk: bool) -> str:
+def repeat_command(seed: int, left_out: Sequence[int], disk: bool | None) -> str:
     """Return what repeats one world."""
     words = ["make chaos-wire", f"SEED={seed}", f"HOURS={_MINUTES / 60:g}"]
     if left_out:
         words.append(f"WITHOUT={text_of(left_out)}")
-    if disk:
-        words.append("DISK=1")
+    if disk is not None:
+        words.append(f"DISK={disk:d}")
     return " ".join(words)
+
+
+def _summary(seed: int, worlds: Sequence[WireHour], began_s: float) -> str:
+    virtual_s = sum(one.seconds for one in worlds)
+    return (
+        f"chaos over the wire from seed {seed}: {virtual_s / 3_600:.1f} hours in {len(worlds)} "
+        f"worlds, {virtual_s / (time.monotonic() - began_s):.0f} times as fast as time: "
+        f"{sum(one.faults for one in worlds):,} faults, {sum(one.records for one in worlds):,} "
+        f"records, {sum(one.requests for one in worlds):,} events; "
+        f"promises broken: {sum(len(one.wrong) for one in worlds)}"
+    )
 
 
 def _faults(text: str) -> Sequence[int]:
@@ -70,10 +85,41 @@ def _faults(text: str) -> Sequence[int]:
         raise typer.BadParameter(str(error), param_hint="--without") from None
 
 
-def _goes_on(worlds: list[WireHour], hours: float | None, until_s: float) -> bool:
-    if hours is None:
-        return not worlds or time.monotonic() < until_s
-    return sum(one.seconds for one in worlds) < hours * 3_600
+def _run_all(
+    first_seed: int,
+    hours: float | None,
+    until_s: float,
+    left_out: Sequence[int],
+    disk: bool | None,
+    jobs: int,
+) -> Iterator[WireHour]:
+    """Run worlds in processes of their own, and return each when it is done."""
+    seeds = count(first_seed)
+    begun: set[Future[WireHour]] = set()
+    done = 0
+
+    def are_enough() -> bool:
+        worlds = done + len(begun)
+        if hours is None:
+            return worlds > 0 and time.monotonic() >= until_s
+        return worlds * _MINUTES >= hours * 60
+
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _be_quiet) as pool:
+        while begun or not are_enough():
+            while len(begun) < jobs and not are_enough():
+                seed = next(seeds)
+                on_disk = seed % 2 == 1 if disk is None else disk
+                begun.add(pool.submit(run_wire, seed, _MINUTES, left_out, on_disk))
+            ended, begun = wait(begun, return_when=FIRST_COMPLETED)
+            done += len(ended)
+            yield from sorted((one.result() for one in ended), key=lambda world: world.seed)
+
+
+def _be_quiet() -> None:
+    """Say nothing of what goes wrong on purpose, nor of what a client leaves unlooked at."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for name in ("aiokafka", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,10 @@ def run_wire(
         world.chaos(cluster, per_min=6, begin="5s", end=f"{minutes * 60:.0f}s", longest="20s")
         world.run(_all(world, cluster.bootstrap_servers, minutes * 60, seen), timeout="12h")
         wrong = list(_wrong(seen))
+        try:  # and the audit, which knows nothing of the numbers
+            world.check_no_loss(cluster)
+        except AssertionError as error:
+            wrong.append(f"the audit: {error}")
         return WireHour(
             seed,
             world.now_s,
@@ -128,7 +132,7 @@ async def _produce(servers: str, name: str, until_s: float, seen: Seen) -> None:
                 seen.acknowledged[name].add(one)
             except KafkaError:
                 pass  # nobody knows whether it is there
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
     await producer.stop()
 
 
@@ -156,7 +160,7 @@ async def _transact(servers: str, until_s: float, seen: Seen) -> None:
         except KafkaError:
             await producer.stop()  # what became of it is not known; the next one ends it
             producer = None
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
     if producer is not None:
         await producer.stop()
 

@@ -117,6 +117,6 @@ def test_real_clients_keep_their_promises_among_faults(minutes: float) -> None:
 
 
 def test_the_command_that_repeats_a_world_leaves_out_what_it_did() -> None:
-    assert repeat_command(7, [], disk=False) == "make chaos-wire SEED=7 HOURS=0.2"
+    assert repeat_command(7, [], disk=None) == "make chaos-wire SEED=7 HOURS=0.2"
     command = repeat_command(7, [0, 1, 2, 5], disk=True)
     assert command == "make chaos-wire SEED=7 HOURS=0.2 WITHOUT=0-2,5 DISK=1"
