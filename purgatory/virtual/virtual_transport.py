@@ -72,8 +72,9 @@ class VirtualTransport(asyncio.Transport):
             raise RuntimeError("write() after write_eof()")
         if self._closing or not data:
             return
+        data = bytes(data)
         if not self._unsent and len(data) <= self.out.room_bytes:
-            self.out.send(bytes(data))
+            self.out.send(data)
             return
         self._unsent += data
         self.send_more()

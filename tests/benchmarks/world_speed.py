@@ -3,10 +3,11 @@
     python -m tests.benchmarks.world_speed
 
 Each world has a cluster of three brokers and clients of aiokafka, unchanged. In an idle one ten
-consumers in a group wait for records that never come. In a busy one producers send 1,000 produce
-requests a second, of one record each. Told is how many seconds of the world went by in one second
-of the processor, and beside it in one by the clock, which counts also what other work on the
-machine takes. A start is a world that is entered, has its cluster, and is left again.
+consumers in a group wait for records that never come: of a topic with six partitions, so that four
+of them have none, with ten, and with twenty, so that each asks two brokers. In a busy one producers
+send 1,000 produce requests a second, of one record each. Told is how many seconds of the world went
+by in one second of the processor, and beside it in one by the clock, which counts also what other
+work on the machine takes. A start is a world that is entered, has its cluster, and is left again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from purgatory.virtual.seen_time import real_perf_counter
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 _CONSUMERS = 10
+_IDLE_PARTITIONS = (6, 10, 20)
 _PARTITIONS = 20
 _PRODUCERS = 20
 _PER_S = 1_000
@@ -50,8 +52,10 @@ class Stopwatch:
         return Taken(time.process_time() - self._processor_s, real_perf_counter() - self._clock_s)
 
 
-async def _idle(servers: str, seconds: float, **settings: Any) -> Taken:
-    """Have a group of consumers wait, from when each has its partitions."""
+async def _idle(
+    servers: str, seconds: float, partitions: int = _PARTITIONS, **settings: Any
+) -> Taken:
+    """Have a group of consumers wait, from when all partitions have been given to them."""
     async with AsyncExitStack() as stack:
         consumers = [
             await stack.enter_async_context(
@@ -61,7 +65,11 @@ async def _idle(servers: str, seconds: float, **settings: Any) -> Taken:
             )
             for _ in range(_CONSUMERS)
         ]
-        while any(len(one.assignment()) != _PARTITIONS // _CONSUMERS for one in consumers):
+        most = -(-partitions // _CONSUMERS)
+        while True:
+            assigned = [len(one.assignment()) for one in consumers]
+            if sum(assigned) == partitions and max(assigned) == most:
+                break
             await asyncio.sleep(1)
         watch = Stopwatch()
         await asyncio.sleep(seconds)
@@ -92,14 +100,18 @@ async def _busy(servers: str, seconds: float) -> Taken:
         return watch.taken()
 
 
-def run(application: Callable[[str, float], Awaitable[Taken]], seconds: float) -> Taken:
+def run(
+    application: Callable[[str, float], Awaitable[Taken]],
+    seconds: float,
+    partitions: int = _PARTITIONS,
+) -> Taken:
     """Run it in a world, and return what so many of the world's seconds took."""
 
     async def running() -> Taken:
         return await application(cluster.bootstrap_servers, seconds)
 
     with World(1) as world:
-        cluster = world.cluster(brokers=3, topics={"orders": _PARTITIONS})
+        cluster = world.cluster(brokers=3, topics={"orders": partitions})
         world.network.latency("0.2ms..2ms")
         return world.run(running())
 
@@ -117,22 +129,30 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     idle_s, busy_s = size.pick(20, 1_800), size.pick(0.5, 60)
     run(_busy, 0.2)  # what is imported and compiled once
-    idle, busy = run(_idle, idle_s), run(_busy, busy_s)
+    idle = {
+        partitions: run(partial(_idle, partitions=partitions), idle_s, partitions)
+        for partitions in _IDLE_PARTITIONS
+    }
+    busy = run(_busy, busy_s)
     patient = run(partial(_idle, fetch_max_wait_ms=5_000), idle_s)
     count = size.pick(2, 1_000)
     started = starts(count)
-    for name, seconds, taken in (("idle", idle_s, idle), ("busy", busy_s, busy)):
-        say(f"{name}: {seconds:,} s of the world, {taken.processor_s:.1f} s of the processor")
+    say(f"busy: {busy_s:,} s of the world, {busy.processor_s:.1f} s of the processor")
+    figures = []
+    for partitions, taken in idle.items():
+        say(f"idle: {idle_s:,} s of the world, {taken.processor_s:.1f} s of the processor")
+        name = f"3 brokers, {_CONSUMERS} idle consumers of {partitions} partitions"
+        figures += [
+            Figure(f"{name}: the world's time", idle_s / taken.processor_s, "x", 150, "higher"),
+            Figure(f"{name}, by the clock", idle_s / taken.clock_s, "x"),
+        ]
     return [
+        *figures,
         Figure(
-            f"3 brokers, {_CONSUMERS} idle consumers in a group: the world's time",
-            idle_s / idle.processor_s,
+            f"consumers of {_PARTITIONS} that have 5 s for a fetch",
+            idle_s / patient.processor_s,
             "x",
-            150,
-            "higher",
         ),
-        Figure("those consumers, by the clock", idle_s / idle.clock_s, "x"),
-        Figure("consumers that have 5 s for a fetch", idle_s / patient.processor_s, "x"),
         Figure(
             f"3 brokers under {_PER_S:,} produce requests a second: the world's time",
             busy_s / busy.processor_s,
