@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.aiokafka_sets import OrderedSets
 from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.anyio_calls import AnyioCalls
 from purgatory.virtual.errors import WorldError
@@ -101,6 +102,7 @@ class World:
             Sight(self._clock, self._chance("application"), partial(_sleep, self))
         )
         self._timed_records = TimedRecords()
+        self._ordered_sets = OrderedSets()
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
         self._sockets = SeenSockets(self.network.ports)
@@ -142,6 +144,7 @@ class World:
             self._collector.end()
             self._sockets.end()
             self._timed_records.end()
+            self._ordered_sets.end()
             self._anyio_calls.end()
             open_border()
             self._seen.end()
@@ -194,6 +197,7 @@ class World:
             application.close()
             raise WorldError("world.run() within the world: await the coroutine instead")
         self._timed_records.begin()
+        self._ordered_sets.begin()
         self._anyio_calls.begin(loop)
         before_us = loop.ends_us
         loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,14 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
     files = {**dict(_BLOCKS), "billing.py": service, "pytest.ini": "[pytest]\n"}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    left_out = ("PYTEST", "PYTHONHASHSEED")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(left_out)
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
         cwd=folder,
-        env=environment | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)},
+        env=environment | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -41,9 +45,10 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
 def test_the_bug_is_found_and_told_as_the_document_shows(tmp_path: Path) -> None:
     status, said = _pytest(tmp_path, SERVICE, "-x", "--virtual-shrink-s", "15", "test_billing.py")
     assert status == 1
-    # Sets of aiokafka's order it: another Python may fail with another seed first, and before 3.12
-    # None's address decides as well. So the numbers that the document shows may be others.
     assert "1 failed" in said
+    if sys.version_info[:2] == (3, 11) and version("aiokafka") == "0.14.0":  # the document's
+        [first, *_] = re.findall(r"^seed 1, .* digest \w+$", TEXT, re.MULTILINE)
+        assert first in said
     [repeat, *_] = re.findall(r"^repeat it: .*$", said, re.MULTILINE)
     assert "test_every_order_is_charged[seed" in repeat
     for told in (

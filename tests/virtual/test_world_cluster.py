@@ -103,36 +103,36 @@ def test_a_partition_from_a_broker_is_survived() -> None:
 
 
 _ONE_RUN = """
-import asyncio, json, sys
+import asyncio, json, logging, sys
+import aiokafka
 from purgatory.virtual import World
-from purgatory.virtual.virtual_world import START
 
-async def talk(servers, count):
-    # A client of its own: what it sends depends on no order of a set.
-    import struct
-    host, port = servers.split(",")[0].split(":")
-    answers = 0
-    for number in range(count):
-        reader, writer = await asyncio.open_connection(host, int(port))
-        frame = struct.pack(">hhih", 18, 0, number, -1)
-        writer.write(struct.pack(">i", len(frame)) + frame)
-        size = struct.unpack(">i", await reader.readexactly(4))[0]
-        answers += len(await reader.readexactly(size))
-        writer.close()
-        await asyncio.sleep(1)
-    return answers
+logging.disable(logging.CRITICAL)
+
+async def application(servers):
+    # The client has sets of topics, partitions and brokers, of which it asks one at random.
+    topics = ["orders", "payments", "refunds"]
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        reader = aiokafka.AIOKafkaConsumer(
+            *topics, bootstrap_servers=servers, auto_offset_reset="earliest"
+        )
+        async with reader:
+            for topic in topics:
+                sending = asyncio.create_task(producer.send_and_wait(topic, b"x"))
+                await asyncio.wait([sending], timeout=1)
+            await reader.getmany(timeout_ms=500)
+
+async def whatever_becomes_of_it(servers):
+    await asyncio.wait([asyncio.create_task(application(servers))])
 
 digests = []
 for seed in range(int(sys.argv[1])):
     with World(seed) as world:
-        cluster = world.cluster(brokers=3, topics={"orders": 6, "payments": 3})
-        world.at("3s", cluster.kill, 2)
-        world.at("6s", cluster.revive, 2)
-        world.network.loss(0.005)
-        async def application():
-            tasks = [asyncio.create_task(talk(cluster.bootstrap_servers, 5)) for _ in range(3)]
-            return await asyncio.gather(*tasks, return_exceptions=True)
-        world.run(application())
+        cluster = world.cluster(topics={"orders": 3, "payments": 1, "refunds": 1})
+        world.at("20ms", cluster.kill, 2)
+        world.at("200ms", cluster.revive, 2)
+        world.network.loss(0.002)
+        world.run(whatever_becomes_of_it(cluster.bootstrap_servers))
         digests.append(world.digest)
 print(json.dumps(digests))
 """

@@ -1,0 +1,123 @@
+"""Sets in the order of arrival are sets in all else, whatever is done with them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import aiokafka.cluster
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory.virtual import World
+from purgatory.virtual.ordered_sets import OrderedFrozenSet, OrderedSet
+
+members = st.lists(st.sampled_from("abcdefgh"), max_size=6)
+MADE: list[Callable[[Any, Any], Any]] = [
+    lambda one, other: one | other,
+    lambda one, other: one & other,
+    lambda one, other: one - other,
+    lambda one, other: one ^ other,
+    lambda one, other: one.union(other, "xy"),
+    lambda one, other: one.intersection(other, "abcd"),
+    lambda one, other: one.difference(other, "a"),
+    lambda one, other: one.symmetric_difference(other),
+    lambda one, other: one.copy(),
+    lambda one, other: copy.deepcopy(one),
+    lambda one, other: pickle.loads(pickle.dumps(one)),
+]
+CHANGES: list[Callable[[Any, Any], Any]] = [
+    lambda one, other: one.update(other, "z"),
+    lambda one, other: one.difference_update(other),
+    lambda one, other: one.intersection_update(other),
+    lambda one, other: one.symmetric_difference_update(other),
+    lambda one, other: one.__ior__(other),
+    lambda one, other: one.__iand__(other),
+    lambda one, other: one.__isub__(other),
+    lambda one, other: one.__ixor__(other),
+    lambda one, other: [one.add(member) for member in other],
+    lambda one, other: [one.discard(member) for member in other],
+    lambda one, other: one.clear(),
+]
+
+
+def _check(ordered: Any) -> None:
+    assert list(ordered) == list(ordered._members)
+    assert len(ordered) == len(ordered._members)
+    assert set(ordered) == set(ordered._members)
+
+
+@given(members, members, st.sampled_from(MADE), st.booleans(), st.booleans())
+def test_what_is_made_of_them_is_what_python_makes(
+    one: list[str], other: list[str], make: Callable[[Any, Any], Any], frozen: bool, plain: bool
+) -> None:
+    kind, plain_kind = (OrderedFrozenSet, frozenset) if frozen else (OrderedSet, set)
+    right: Any = plain_kind(other) if plain else kind(other)
+    made = make(kind(one), right)
+    assert made == make(plain_kind(one), plain_kind(other))
+    assert type(made) is kind
+    _check(made)
+    assert list(make(kind(one), right)) == list(made)
+
+
+@given(members, members, st.sampled_from("|&-^"))
+def test_a_set_of_pythons_may_stand_on_the_left(
+    one: list[str], other: list[str], sign: str
+) -> None:
+    make = {"|": MADE[0], "&": MADE[1], "-": MADE[2], "^": MADE[3]}[sign]
+    made = make(set(one), OrderedSet(other))
+    assert made == make(set(one), set(other))
+    _check(made)
+
+
+@given(members, st.lists(st.tuples(st.sampled_from(CHANGES), members), max_size=5))
+def test_changes_are_those_of_python(
+    first: list[str], changes: list[tuple[Callable[[Any, Any], Any], list[str]]]
+) -> None:
+    ordered, plain = OrderedSet(first), set(first)
+    for change, other in changes:
+        change(ordered, set(other))
+        change(plain, set(other))
+        assert ordered == plain
+        _check(ordered)
+
+
+def test_they_are_gone_through_in_the_order_of_arrival() -> None:
+    ordered = OrderedSet("ca")
+    ordered.add("b")
+    ordered.add("c")
+    assert list(ordered) == ["c", "a", "b"]
+    assert ordered.pop() == "c"
+    assert repr(ordered) == "{'a', 'b'}" and repr(OrderedSet()) == "set()"
+    ordered.remove("a")
+    with pytest.raises(KeyError):
+        ordered.remove("a")
+    ordered.clear()
+    with pytest.raises(KeyError):
+        ordered.pop()
+
+
+def test_what_a_set_of_pythons_holds_comes_sorted() -> None:
+    names = {f"topic-{number}" for number in range(20)}
+    assert list(OrderedSet(names)) == sorted(names) == list(OrderedFrozenSet(names))
+    mixed = {("a", 1), ("a", None)}
+    assert list(OrderedSet(mixed)) == sorted(mixed, key=repr)
+
+
+def test_who_asks_for_a_set_takes_any() -> None:
+    assert isinstance({1}, OrderedSet) and isinstance(OrderedSet(), set)
+    assert isinstance(frozenset(), OrderedFrozenSet) and not isinstance([], OrderedSet)
+    assert isinstance({1}, tuple | OrderedSet | list)
+    assert OrderedSet("ab") == {"a", "b"} and hash(OrderedFrozenSet("ab")) == hash(frozenset("ab"))
+
+
+def test_a_client_has_them_in_a_world_alone() -> None:
+    module = vars(aiokafka.cluster)
+    with World() as world:
+        world.pass_time("1s")
+        assert module["set"] is OrderedSet and module["frozenset"] is OrderedFrozenSet
+    assert "set" not in module and "frozenset" not in module
