@@ -46,15 +46,16 @@ class ReadyHandle(asyncio.Handle):
 
 
 class DueHandle(asyncio.TimerHandle):
-    """A call at a time, with its place on the wheel.
+    """A call at a time, with its number among all of them, and its place on the wheel.
 
     The place refers to the handle. So it goes when the time has come, or the handle is cancelled:
     who waits for the garbage collector is looked at by it.
     """
 
-    __slots__ = ("due_us", "on_wheel")
+    __slots__ = ("due_us", "number", "on_wheel")
 
     due_us: int
+    number: int
     on_wheel: Any
 
     _context: Context

@@ -24,6 +24,7 @@ import ssl
 from asyncio import base_events, events, sslproto
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
@@ -50,6 +51,7 @@ _LEAST_DELAY_US: Final = 1
 """Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
 and find it to be that very moment, would wait again and again for no time at all."""
 _LONGEST_JOB_DELAY_US: Final = 200
+_NUMBER_OF: Final = attrgetter("number")
 
 
 class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
@@ -93,6 +95,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self._due: list[DueHandle] = []
         self._turns_at_once = 0
         self._numbered = 0
+        self._timers = 0
         self._signals: dict[int, Callable[[], object]] = {}
         self._job_slept = False
         network.loop = self
@@ -141,6 +144,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
             self._check_closed()
         handle = DueHandle(due_us / US_PER_S, callback, args, self, context)
         handle.due_us = due_us
+        handle.number = self._timers = self._timers + 1
         delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
         handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
         return handle
@@ -223,6 +227,8 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self._due.clear()
         if len(due) > 1:
             chance = self._chance.random
+            # First in the order in which they were made: in which a wheel has them is its own.
+            due.sort(key=_NUMBER_OF)
             due.sort(key=lambda one: (one.due_us, chance()))
         for handle in due:
             handle.on_wheel = None

@@ -301,7 +301,7 @@ def test_who_leaves_while_its_large_number_is_looked_up_is_passed_over(again: bo
     setting.submit(Probe(), first)  # the key by which the list is known
     ones = [Probe() for _ in range(4)]
     for one in ones:
-        setting.purgatory.try_complete_else_watch(one, thresholds={Meddler(): 2**63 + 5})
+        setting.purgatory.try_complete_else_watch(one, thresholds={Meddler(): 2**127 + 5})
 
     def leave() -> None:
         for one in ones:
@@ -309,11 +309,11 @@ def test_who_leaves_while_its_large_number_is_looked_up_is_passed_over(again: bo
         if again:
             for _ in range(4):
                 setting.purgatory.try_complete_else_watch(
-                    Probe(), thresholds={Meddler(): 2**63 + 9}
+                    Probe(), thresholds={Meddler(): 2**127 + 9}
                 )
 
     first.hashed = leave
-    setting.purgatory.advance(Meddler(), 2**63 + 5)
+    setting.purgatory.advance(Meddler(), 2**127 + 5)
     setting.purgatory._check()
     assert setting.purgatory.num_delayed == (5 if again else 1)
     assert all(one.outcome is Outcome.CANCELLED for one in ones)

@@ -21,14 +21,14 @@ cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from purgatory.core.native.chain cimport this_number
 from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
-from timer.native.heap cimport NOWHERE, make_room, push, remove
+from timer.native.heap cimport NOWHERE, Ranked, make_room, push, remove
 from timer.native.links cimport Link, append, start_empty, unlink
-from timer.native.whole_numbers cimport within_64_bits
+from timer.native.whole_numbers cimport in_two_words, is_cut
 
 import sys
 from contextlib import suppress
@@ -89,20 +89,25 @@ cdef class KeyWatchers:
 
     cdef bint reaches(self, object value) except -1:
         """Whether somebody waits for ``value`` or less. O(1)."""
-        return self.numbers.size and self.numbers.ranked[0].number <= within_64_bits(value)
+        cdef int64_t high, low
+        if not self.numbers.size:
+            return False
+        in_two_words(value, &high, &low)
+        return is_within(self.numbers.ranked[0], high, low)
 
     cdef int take_reached(self, object value, list taken) except -1:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
-        cdef int64_t reached = within_64_bits(value)
+        cdef int64_t high, low
         cdef Threshold* first
         cdef NativeWatched operation
         cdef bint is_too_large
         cdef list too_large = []
-        while self.numbers.size and self.numbers.ranked[0].number <= reached:
+        in_two_words(value, &high, &low)
+        while self.numbers.size and is_within(self.numbers.ranked[0], high, low):
             first = <Threshold*> self.numbers.ranked[0]
             operation = <NativeWatched> first.operation
             is_too_large = False
-            if first.ranked.number in (INT64_MAX, INT64_MIN):
+            if is_cut(first.ranked.high):
                 is_too_large = is_above(operation, self.key, value)
                 if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:
                     continue  # it was taken off while the key was compared
@@ -116,6 +121,11 @@ cdef class KeyWatchers:
         for operation in too_large:
             wait_again(operation, self, 0)
         return 0
+
+
+cdef inline bint is_within(Ranked* one, int64_t high, int64_t low) noexcept:
+    """Whether a number is one in two words or less."""
+    return one.high < high or (one.high == high and one.number <= low)
 
 
 cdef inline Watch* watch_of(Link* link) noexcept:
@@ -397,6 +407,7 @@ cdef class NativeWatcherList:
     def check(self, operations):
         cdef KeyWatchers watchers
         cdef Threshold* threshold
+        cdef int64_t high, low
         cdef Threshold* above
         cdef Py_ssize_t place
         for key, watchers in self.by_key.items():
@@ -405,9 +416,10 @@ cdef class NativeWatcherList:
                 threshold = <Threshold*> watchers.numbers.ranked[place]
                 assert threshold.ranked.place == place
                 above = <Threshold*> watchers.numbers.ranked[max(0, place - 1) // 2]
-                assert above.ranked.number <= threshold.ranked.number
+                assert is_within(&above.ranked, threshold.ranked.high, threshold.ranked.number)
                 operation = <object> threshold.operation
-                assert within_64_bits(operation._op_thresholds[key]) == threshold.ranked.number
+                in_two_words(operation._op_thresholds[key], &high, &low)
+                assert (high, low) == (threshold.ranked.high, threshold.ranked.number)
         waiting = {key: self.operations_on(key) for key in self.by_key}
         expected = [(key, operation) for operation in operations for key in operation._op_keys]
         check_lists(waiting, expected, self.entries)
@@ -423,7 +435,9 @@ cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
         for index in range(len(keys)):
             number = operation._op_thresholds.get(keys[index])
             if number is not None:
-                thresholds[index].ranked.number = within_64_bits(number)
+                in_two_words(
+                    number, &thresholds[index].ranked.high, &thresholds[index].ranked.number
+                )
                 thresholds[index].ranked.place = NOWHERE
                 thresholds[index].operation = <PyObject*> operation
     except BaseException:
