@@ -15,9 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.trace.change_rows import CHANGE_NULLABLE, CHANGES
-from purgatory.trace.trace_schema import NULLABLE, RUN_FILE, SCHEMA_VERSIONS
+from purgatory.trace.trace_schema import (
+    NULLABLE,
+    REQUIRED_TABLES,
+    RUN_FILE,
+    SCHEMA_VERSIONS,
+)
 from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
+from purgatory.view.json_tables import has_json, read_json_tables
 
 Ints = Sequence[int]
 """A column of whole numbers; null is `NULL`."""
@@ -64,7 +70,7 @@ def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
 
 
 class TraceFolder:
-    """A trace in Parquet.
+    """A trace in Parquet or lines of JSON.
 
     Attributes: ``head`` is run.json; ``notes`` says what is not shown, and why.
 
@@ -75,9 +81,10 @@ class TraceFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
+        self._has_json = has_json(folder)
         self.head = self._read_head()
         self.run_id = str(self.head.get("run_id") or folder.resolve().name)
-        self.complete = bool(self.head.get("complete", False))
+        self.complete = bool(self.head.get("complete", self._has_json))
         if not self.complete:
             reason = self.head.get("reason")
             why = f": {reason}" if isinstance(reason, str) else ""
@@ -88,8 +95,8 @@ class TraceFolder:
         if not folder.is_dir():
             raise ViewError(f"{folder}: is no folder; give that of a trace, which has a {RUN_FILE}")
         if not path.is_file():
-            if any(folder.glob("*.jsonl*")) or any(folder.glob("*/*.jsonl*")):
-                raise ViewError(f"{folder}: a trace in lines of JSON; the view reads Parquet")
+            if self._has_json:
+                return {}
             raise ViewError(
                 f"{folder}: is no trace: there is no {RUN_FILE}; "
                 "`purgatory simulate SCENARIO --trace DIR` writes one"
@@ -104,24 +111,25 @@ class TraceFolder:
         if version not in SCHEMA_VERSIONS:
             known = ", ".join(map(str, SCHEMA_VERSIONS))
             raise ViewError(f"{path}: schema version {version!r} is not known, only {known}")
-        if not (folder / "operations").is_dir():
-            if any(folder.glob("*.jsonl*")):
-                raise ViewError(f"{folder}: a trace in lines of JSON; the view reads Parquet")
+        if not (self._has_json or (folder / "operations").is_dir()):
             raise ViewError(f"{folder}: has no table of operations")
         return head
 
     def table(self, name: str) -> pa.Table | None:
         """Return a table with the schema's columns; None if the trace has none of that name."""
         place = self.folder / name
-        if not place.is_dir():
+        in_json = read_json_tables(self.folder, name, self.notes) if self._has_json else []
+        if not (place.is_dir() or in_json or (self._has_json and name in REQUIRED_TABLES)):
             return None
         schema = arrow_schema(name)
         parts = [self._part(path, schema) for path in sorted(place.glob("*.parquet"))]
         if any(place.glob("*.parquet.part")):
             self.notes.append(f"The last part of the table {name} was never finished.")
-        tables = [part for part in parts if part is not None]
+        tables = [part for part in parts if part is not None] + in_json
         loose = pa.schema([pa.field(field.name, field.type) for field in schema])
-        table = pa.concat_tables(tables) if tables else loose.empty_table()
+        table = (
+            pa.concat_tables(one.cast(loose) for one in tables) if tables else loose.empty_table()
+        )
         return self._sound(name, table)
 
     def _part(self, path: Path, schema: pa.Schema) -> pa.Table | None:
@@ -160,5 +168,6 @@ class TraceFolder:
         kept = table.filter(sound)
         if kept.num_rows < table.num_rows:
             left = table.num_rows - kept.num_rows
-            self.notes.append(f"{left:,} rows of {name} that can't be right are left out.")
+            rows, are = ("row", "is") if left == 1 else ("rows", "are")
+            self.notes.append(f"{left:,} {rows} of {name} that can't be right {are} left out.")
         return kept

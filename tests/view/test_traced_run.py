@@ -302,9 +302,3 @@ def test_what_is_no_trace_is_told_in_one_line(
     with pytest.raises(ViewError, match=message) as told:
         TracedRun(tmp_path)
     assert "\n" not in str(told.value)
-
-
-def test_lines_of_json_are_refused_in_words(tmp_path: Path) -> None:
-    (tmp_path / "operations.jsonl").write_text("{}\n")
-    with pytest.raises(ViewError, match="reads Parquet"):
-        TracedRun(tmp_path)
