@@ -54,6 +54,7 @@ class Timeline:
         changes: the table, or None.
         of_operation: for each row of it, which operation that waited it is about, or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
+        real_time: the wheel of a broker that is paused turns on, as threads drive it.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Timeline:
         changes: ChangeColumns | None,
         of_operation: Ints,
         timer: Mapping[str, int],
+        real_time: bool = False,
     ) -> None:
         self.parked = parked
         self.settled = settled
         self.changes = changes
         self.of_operation = of_operation
         self.tick_ms, self.wheel_size = timer["tick_ms"], timer["wheel_size"]
+        self.real_time = real_time
         self.at = array("q")
         self.kind = bytearray()
         self.ref = array("q")
@@ -251,7 +254,7 @@ class _Replay:
         elif wheel is None:
             self._start(broker, now_us)
         else:
-            wheel.runs = state == "alive"
+            wheel.runs = state == "alive" or self._line.real_time
 
     def _park_next(self, row: int, now_us: int) -> None:
         self._park(row, now_us)
