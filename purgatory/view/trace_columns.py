@@ -6,6 +6,7 @@ What can't be right is left out and told in `notes`: a part that is torn, a row 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +70,30 @@ def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
     return memoryview(buffer).cast("q")[one.offset : one.offset + len(one)]
 
 
+def _no_folder(folder: Path) -> str:
+    right = f"give that of a trace, which has a {RUN_FILE}"
+    if _STORE.match(str(folder)):
+        return f"{folder}: the view reads folders of this machine alone; copy the trace here"
+    if folder.exists():
+        return f"{folder}: is no folder; {right}"
+    return f"{folder}: there is no such folder; {right}"
+
+
+def _no_trace(folder: Path) -> str:
+    inside = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+    if inside:
+        traces = "a trace" if len(inside) == 1 else f"{len(inside):,} traces"
+        return f"{folder}: is no trace, but has {traces} in it: give one, such as {inside[0]}"
+    return (
+        f"{folder}: is no trace: there is no {RUN_FILE}; "
+        "`purgatory simulate SCENARIO --trace DIR` writes one"
+    )
+
+
+_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
+"""What a path begins with that is the address of something in a store."""
+
+
 class TraceFolder:
     """A trace in Parquet or lines of JSON.
 
@@ -93,14 +118,11 @@ class TraceFolder:
     def _read_head(self) -> Mapping[str, Any]:
         folder, path = self.folder, self.folder / RUN_FILE
         if not folder.is_dir():
-            raise ViewError(f"{folder}: is no folder; give that of a trace, which has a {RUN_FILE}")
+            raise ViewError(_no_folder(folder))
         if not path.is_file():
             if self._has_json:
                 return {}
-            raise ViewError(
-                f"{folder}: is no trace: there is no {RUN_FILE}; "
-                "`purgatory simulate SCENARIO --trace DIR` writes one"
-            )
+            raise ViewError(_no_trace(folder))
         try:
             head = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:

@@ -26,6 +26,7 @@ from purgatory.view.jumps import Jumps
 from purgatory.view.page_routes import add_page
 from purgatory.view.traced_run import TracedRun
 from purgatory.view.wheel_walks import add_wheel_walks
+from purgatory.view.why_not_served import not_served
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -84,11 +85,9 @@ class TravelServer:
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._host, self.port).start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             await self.stop()
-            raise ViewError(
-                f"the view can't be served at {self._host}:{self.port}: {error.strerror}"
-            ) from None
+            raise not_served(self._host, self.port, error) from None
         self.port = int(self._runner.addresses[0][1])
         self._jumps.start()
 

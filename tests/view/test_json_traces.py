@@ -104,6 +104,18 @@ def test_lines_that_cant_be_read_are_left_out_with_a_note(tmp_path: Path) -> Non
     assert len(run.state(2_000)["operations"]) == 2
 
 
+def test_a_place_that_is_no_trace_is_told_with_what_is_one(tmp_path: Path) -> None:
+    with pytest.raises(ViewError, match="there is no such folder"):
+        TracedRun(tmp_path / "nowhere")
+    with pytest.raises(ViewError, match="reads folders of this machine alone"):
+        TracedRun(Path("s3://bucket/trace"))
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    with pytest.raises(ViewError, match=r"has 2 traces in it: give one, such as .*/a$"):
+        TracedRun(tmp_path)
+
+
 def test_a_head_beside_lines_of_json_is_checked(tmp_path: Path) -> None:
     (tmp_path / "operations.jsonl").write_text("")
     assert TracedRun(tmp_path).end_us == 0

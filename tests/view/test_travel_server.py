@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from purgatory.simulation import Simulation, load_scenario, with_overrides
 from purgatory.view.errors import ViewError
 from purgatory.view.traced_run import TracedRun
 from purgatory.view.travel_server import TravelServer
+from purgatory.view.why_not_served import check_place
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
@@ -115,12 +117,42 @@ def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
         first = TravelServer(run)
         await first.start()
         try:
-            with pytest.raises(ViewError, match="can't be served"):
+            with pytest.raises(ViewError, match="the port is taken; port 0 takes a free one"):
                 await TravelServer(run, port=first.port).start()
         finally:
             await first.stop()
 
     asyncio.run(serve_twice())
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("203.0.113.1", "203.0.113.1:0: it is no address of this machine"),
+        ("no.such.host.invalid", "no.such.host.invalid:0: "),
+        ("a" * 80, "that is no name of a machine"),
+    ],
+)
+def test_a_place_where_nothing_can_listen_is_told(run: TracedRun, host: str, message: str) -> None:
+    with pytest.raises(ViewError, match=message):
+        asyncio.run(TravelServer(run, host).start())
+    with pytest.raises(ViewError, match=message):
+        check_place(host, 0)
+
+
+def test_a_simulation_to_be_viewed_where_a_port_is_taken_is_not_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = ["--view", "--no-open", "--view-port", port]
+        ran = subprocess.run(
+            [sys.executable, "-m", "purgatory", "simulate", "slow-follower", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.count("\n") == 1 and "the port is taken" in ran.stderr
 
 
 def test_ctrl_c_ends_the_command_cleanly(folder: Path) -> None:
