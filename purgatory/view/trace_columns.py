@@ -31,6 +31,11 @@ Ints = Sequence[int]
 
 NULL = -1
 
+LATEST_US = 2**53
+"""The latest moment that is shown: the largest whole number that a page counts with exactly."""
+
+_TIMES = frozenset({"time_us", "start_us", "end_us", "send_us", "answer_us", "begun_us"})
+
 
 class Names(NamedTuple):
     """A column of texts: each different one once, and which of them a row has; -1: null."""
@@ -179,9 +184,11 @@ class TraceFolder:
         for column in table.column_names:
             if column not in nullable and column not in ("run_id", "wait_us", "keys"):
                 sound = pc.and_(sound, pc.is_valid(table.column(column)))
-            if column in ("time_us", "start_us", "send_us", "begun_us"):
-                early = pc.fill_null(pc.greater_equal(table.column(column), 0), False)
-                sound = pc.and_(sound, early)
+            if column in _TIMES:
+                early = pc.greater_equal(table.column(column), 0)
+                late = pc.greater(table.column(column), LATEST_US)
+                can_be = pc.fill_null(pc.and_not(early, late), column in nullable)
+                sound = pc.and_(sound, can_be)
         if name == "operations":
             ends = pc.greater_equal(table.column("end_us"), table.column("start_us"))
             sound = pc.and_(sound, pc.fill_null(ends, False))

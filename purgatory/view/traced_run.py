@@ -28,7 +28,7 @@ from purgatory.view.journeys import Journeys
 from purgatory.view.page_data import PageData
 from purgatory.view.parked_operations import guessed, told, with_parked
 from purgatory.view.timeline import ChangeColumns, Timeline
-from purgatory.view.trace_columns import TraceFolder, ints
+from purgatory.view.trace_columns import LATEST_US, TraceFolder, ints
 from purgatory.view.world import World
 
 MOST_SHOWN = 10_000
@@ -111,7 +111,7 @@ class TracedRun:
         ends = ints(operations.column("end_us"))
         last_us = max(ends) if len(ends) else 0
         duration_ms = self.trace.head.get("duration_ms")
-        if type(duration_ms) is int:
+        if type(duration_ms) is int and duration_ms <= LATEST_US // 1_000:
             last_us = max(last_us, duration_ms * 1_000)
         return max(last_us, self.timeline.at[-1] if len(self.timeline) else 0)
 
@@ -134,8 +134,9 @@ class TracedRun:
         """Return what the run is."""
         head = self.trace.head
         name = self.trace.run_id
-        if head.get("scenario"):
-            name = f"{head['scenario']}, seed {head.get('seed')}"
+        scenario, seed = head.get("scenario"), head.get("seed")
+        if scenario and isinstance(scenario, str):
+            name = scenario if seed is None else f"{scenario}, seed {seed}"
         return {
             "mode": "trace",
             "name": name,

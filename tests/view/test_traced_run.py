@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import sys
+import time
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.view.errors import ViewError
+from purgatory.view.first_anomaly import told_of
 from purgatory.view.jumps import Jumps
 from purgatory.view.traced_run import TracedRun
 from tests.view.test_rebuilt_state import PAUSES
@@ -210,13 +212,28 @@ def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
 
 
 def test_what_goes_wrong_in_the_audit_is_told_as_the_reason(
-    run: TracedRun, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    jumps = Jumps(run)
+    why_not = str(told_of(folder)["why_not"])
+    assert "duckdb" in why_not.lower() and "kafka-purgatory[analysis]" in why_not
+
+
+def test_a_look_that_is_ended_leaves_nothing_behind(
+    run: TracedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for wait_s in (0.0, 0.3, 0.8, 1.2):
+        jumps = Jumps(run)
+        jumps.start()
+        time.sleep(wait_s)
+        jumps.stop()
+        assert jumps._thread is not None and not jumps._thread.is_alive()
+        assert jumps._audit is None or jumps._audit.returncode is not None
+        assert "looking" not in str(jumps.known()[1]["why_not"])
+    assert list(tmp_path.iterdir()) == []
     jumps.look()
-    why_not = jumps.known()[1]["why_not"]
-    assert "DuckDB" in why_not and "kafka-purgatory[analysis]" in why_not
+    assert jumps.known()[1]["why_not"] == "it was ended before"
 
 
 # Traces that are not as they should be.

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -155,11 +156,14 @@ def test_a_simulation_to_be_viewed_where_a_port_is_taken_is_not_run() -> None:
     assert ran.stderr.count("\n") == 1 and "the port is taken" in ran.stderr
 
 
-def test_ctrl_c_ends_the_command_cleanly(folder: Path) -> None:
+@pytest.mark.parametrize("wait_s", [0.0, 0.2, 0.5, 1.0, 2.0])
+def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
+    """Also while the audit computes, which is when it is pressed most."""
     command = [sys.executable, "-m", "purgatory", "view", str(folder), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert b"http://127.0.0.1:" in process.stdout.readline()
+        time.sleep(wait_s)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert process.stderr.read() == b""
