@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
@@ -199,6 +200,25 @@ def test_a_journey_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
     for nonsense in (("nowhere", 0, 1), ("events", 99, 1), ("events", 0, 10**9)):
         with pytest.raises(ViewError, match="no "):
             run.journeys.of_record(*nonsense)
+
+
+def test_a_record_of_which_no_answer_told_has_its_journey_by_who_read_it(
+    folder: Path, run: TracedRun
+) -> None:
+    sends = pq.read_table(folder / "sends").to_pylist()
+    told = {(one["partition"], one["offset"]) for one in sends}
+    reads = pq.read_table(folder / "reads").to_pylist()
+    stored = {(one["partition"], one["offset"]): one["value_id"] for one in reads}
+    untold = sorted(stored.keys() - told)
+    assert untold
+    titles = set()
+    for partition, offset in untold:
+        journey = run.journeys.of_record("events", partition, offset)
+        at_us = {stage["name"]: stage["at_us"] for stage in journey["stages"]}
+        assert at_us["sent"] <= at_us["appended"]
+        assert journey["offset"] == offset and journey["outcome"] == "unknown"
+        titles.add(journey["title"])
+    assert len(titles) == len(untold), "each attempt stored one of them"
 
 
 def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
