@@ -84,7 +84,6 @@ class Timeline:
         self.clock_broker = array("i")
         self.clock_ms = array("q")
         self.clock_levels = array("b")
-        self.clock_start_ms = array("q")
         self.brokers = sorted({*parked.broker, *settled.broker, *_brokers_of(changes)})
         _Replay(self).run()
 
@@ -126,7 +125,6 @@ class _Replay:
     def __init__(self, timeline: Timeline) -> None:
         self._line = timeline
         self._wheels: dict[int, ReplayedWheel] = {}
-        self._starts_ms: dict[int, int] = {}
         self._shown: dict[int, tuple[int, int]] = {}
         self._left = bytearray(len(timeline.parked.time_us))
         self._to_settle = bytearray(len(timeline.parked.time_us))
@@ -170,7 +168,6 @@ class _Replay:
     def _start(self, broker: int, now_us: int) -> None:
         line = self._line
         start_ms = now_us // 1_000
-        self._starts_ms[broker] = start_ms
         self._wheels[broker] = ReplayedWheel(line.tick_ms, line.wheel_size, start_ms)
         self._show(broker, now_us)
 
@@ -215,7 +212,6 @@ class _Replay:
         line.clock_broker.append(broker)
         line.clock_ms.append(wheel.clock_ms)
         line.clock_levels.append(wheel.levels)
-        line.clock_start_ms.append(self._starts_ms[broker])
 
     # What happens.
 
