@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from purgatory.analysis.analysis_words import EXPIRY_ORDER
 from purgatory.analysis.row_order import Order
 from purgatory.analysis.waiting_words import ALL, ALL_TOPICS, OUTCOMES
 
@@ -23,6 +24,12 @@ WAITS_ORDER: Order = (
 
 WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": _by("run_id", "purgatory", "rank")}
 """The tables of the command `waits`, and the order of each."""
+
+
+def wait_orders(*, with_expiry: bool) -> dict[str, Order]:
+    """Return the same, with the table that only a page needs where there is to be one."""
+    return WAIT_ORDERS | ({"expiry": EXPIRY_ORDER} if with_expiry else {})
+
 
 OCCUPANCY_ORDERS = {
     "occupancy": _by("run_id", "purgatory", "broker", "bucket_start_us"),

@@ -47,6 +47,8 @@ class WaitResults:
     cut: Sequence[str] = ()
     heads: Sequence[Row] = ()
     """Of the runs that are shown: what their heads tell, as a page has it."""
+    expiry: Sequence[Row] = ()
+    """When and where operations expired, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,10 @@ def shown_runs(traces: Sequence[Trace]) -> list[str]:
     return [trace.run_id for trace in traces[:MOST_SHOWN_RUNS]]
 
 
-def wait_results(traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows) -> WaitResults:
-    """What is shown of the tables `waits` and `slowest`."""
+def wait_results(
+    traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows, *, with_expiry: bool
+) -> WaitResults:
+    """What is shown of the tables `waits` and `slowest`, and of `expiry` where there is one."""
     topics = rows("waits", f"NOT {_OVER_TOPICS} AND {_WHOLE} AND {_OVERALL}", MOST_SHOWN_TOPICS + 1)
     windows = rows(
         "waits", f"{_OVER_TOPICS} AND NOT {_WHOLE} AND {_OVERALL}", MOST_SHOWN_WINDOWS + 1
@@ -100,6 +104,7 @@ def wait_results(traces: Sequence[Trace], quarantine: Sequence[Row], rows: Rows)
         slowest=rows("slowest", "true", MOST_SHOWN_ROWS),
         cut=[name for name, is_cut in cut.items() if is_cut],
         heads=run_heads(traces[:MOST_SHOWN_RUNS]),
+        expiry=rows("expiry", "true", MOST_SHOWN_ROWS) if with_expiry else [],
     )
 
 

@@ -20,6 +20,7 @@ def waits_of_traces(
     window_us: int | None = None,
     percentiles: Exactness = "exact",
     number: int = 10,
+    with_expiry: bool = False,
     master: str = "local[*]",
     partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
@@ -34,6 +35,8 @@ def waits_of_traces(
         engine: what computes; only that one is imported.
         window_us, percentiles: as `waits_job.waits` has them.
         number: how many of the slowest operations of each run and purgatory.
+        with_expiry: whether the table `expiry` is computed too: when and where operations expired,
+            for a page.
         master: the Spark master; DuckDB has none.
         partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
@@ -50,6 +53,7 @@ def waits_of_traces(
             window_us=window_us,
             percentiles=percentiles,
             number=number,
+            with_expiry=with_expiry,
             master=master,
             partition_by=partition_by,
             **how,
@@ -63,6 +67,7 @@ def waits_of_traces(
         window_us=window_us,
         percentiles=percentiles,
         number=number,
+        with_expiry=with_expiry,
         **how,
     )
 

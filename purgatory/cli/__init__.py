@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import sys
 
+_INTERRUPTED = 130
+
 
 def run() -> None:
     """Run the command that the process was started with, and exit with its status."""
+    try:
+        status = _status()
+    except KeyboardInterrupt:  # it came before the command could see to it, as while it is imported
+        status = _INTERRUPTED
+    # Where Ctrl-C came inside of an `exec`, such as one that makes a dataclass, Python would end by
+    # SIGINT instead of with this status, unless there was another `exec` since.
+    exec("")
+    raise SystemExit(status)
+
+
+def _status() -> int:
     try:
         from purgatory.import_names import check_purgatory
 
@@ -25,8 +38,4 @@ def run() -> None:
             file=sys.stderr,
         )
         raise SystemExit(2) from None
-    status = main()
-    # Where Ctrl-C came inside of an `exec`, such as one that makes a dataclass, Python would end by
-    # SIGINT instead of with this status, unless there was another `exec` since.
-    exec("")
-    raise SystemExit(status)
+    return main()

@@ -97,6 +97,8 @@ def simulate(
     if client and publish is None:
         return _fail("purgatory simulate: --client goes with --publish", 2)
     settings = options.client_settings(client)
+    if view and (refusal := _why_no_view(view_host, view_port)) is not None:
+        return _fail(f"purgatory simulate: {refusal}", 2)
     duration_ms = None if duration is None else duration.whole_ms
     with _trace_folder(trace, view) as folder:
         try:
@@ -135,6 +137,18 @@ def simulate(
         from purgatory.cli.serving_view import serve_view
 
         return serve_view("simulate", folder, view_host, view_port, not no_open)
+
+
+def _why_no_view(host: str, port: int) -> str | None:
+    """Why the page can't be served, if it can't: told before anything is run."""
+    from purgatory.view.errors import ViewError
+    from purgatory.view.why_not_served import check_place
+
+    try:
+        check_place(host, port)
+    except ViewError as error:
+        return str(error)
+    return None
 
 
 @contextmanager

@@ -68,6 +68,7 @@ def waits(
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
+            with_expiry=report is not None,
             master=master,
             partition_by=partition_by,
             overwrite=overwrite,
@@ -87,6 +88,7 @@ def _page(results: WaitResults) -> Results:
         results.heads,
         waits=results.waits,
         over_time=[] if "windows" in results.cut else results.windows,
+        expiry=results.expiry,
         slowest=results.slowest,
     )
 

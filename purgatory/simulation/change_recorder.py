@@ -1,10 +1,13 @@
-"""Writes the trace's table `changes` in virtual time: all that is needed, beside the other tables,
-to rebuild the state of the cluster at any moment.
+"""Writes the trace's table `changes`: all that is needed, beside the other tables, to rebuild the
+state of the cluster at any moment.
 
 What a broker's timer does follows from what is put on it and from the time, so there is a row for
 each operation that is parked, and none for its moves on the wheel. A timer advances at the begin of
 each millisecond in which a bucket is due; there is a row for each time that it does so otherwise:
 after a pause, or with a tick that is coarser than a millisecond.
+
+In real time the timers have threads of their own, so neither is told: who rebuilds the state has
+what waited from the table `operations`.
 
 Ground rules: everything runs on the engine's thread. What changed in logs, groups and transactions
 is written after the event in which it did.
@@ -30,7 +33,7 @@ from purgatory.trace.change_rows import ChangeRow
 
 
 class ChangeRecorder:
-    """Follows a cluster in virtual time.
+    """Follows a simulated cluster.
 
     Args:
         now_ns: the time since the start of the run.

@@ -33,6 +33,10 @@ ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 class Engine(ABC):
     """Runs events in the order of their times."""
 
+    after_each: Callable[[], object] | None = None
+    """Called after each event, and after what expired: for who looks what has changed. Set before
+    `run`."""
+
     @abstractmethod
     def now_ns(self) -> int:
         """The time since the start of the run, in nanoseconds."""
@@ -93,9 +97,6 @@ class VirtualEngine(Engine):
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.events_run = 0
-        self.after_each: Callable[[], object] | None = None
-        """Called after each event, and after what expired: for who looks what has changed. Set
-        before `run`."""
         self._timer = SystemTimer("simulation", clock=self.clock, executor=InlineExecutor())
         self._driven: list[SystemTimer] = []
         self._sequence = 0

@@ -36,12 +36,11 @@ class OperationRecorder:
 
     Args:
         now_ns: the time since the start of the run.
-        write: takes rows of the table; None writes none.
     """
 
-    def __init__(
-        self, now_ns: Callable[[], int], write: Callable[[OperationRow], None] | None
-    ) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.write: Callable[[OperationRow], None] | None = None
+        """Takes rows of the table; None: nobody wants them."""
         self.waits: dict[WaitsKey, Waits] = {}
         self._thread_id = 0
         self._call_soon: Callable[..., None] | None = None
@@ -49,7 +48,6 @@ class OperationRecorder:
         """Returns the number of a request, or operation, that is settled; by default, they are
         counted as they are."""
         self._now_ns = now_ns
-        self._write = write
         self._count = 0
         self._local = threading.local()
         self._answering: Request | None = None
@@ -88,7 +86,7 @@ class OperationRecorder:
         broker, purgatory, kind = request.connection.broker.id, request.purgatory, request.kind
         start_us, end_us = request.received_ns // NS_PER_US, end_ns // NS_PER_US
         self._note(broker, purgatory, kind, outcome, end_us - start_us)
-        if self._write is not None:
+        if self.write is not None:
             keys, timeout_ms = request.watch_keys, request.timeout_ms
             self._write_row(
                 request, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
@@ -108,7 +106,7 @@ class OperationRecorder:
         end_ns = self._now_ns()
         start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US
         self._note(broker, purgatory, kind, outcome, end_us - start_us)
-        if self._write is not None:
+        if self.write is not None:
             keys, timeout_ms = operation._op_keys, operation.delay_ms
             self._write_row(
                 operation, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
@@ -134,9 +132,9 @@ class OperationRecorder:
         timeout_ms: int,
         keys: Sequence[object],
     ) -> None:
-        assert self._write is not None, "rows are wanted"
+        assert self.write is not None, "rows are wanted"
         number = self._count if self.number_of is None else self.number_of(what)
-        self._write(
+        self.write(
             OperationRow(
                 broker,
                 purgatory,

@@ -30,6 +30,10 @@ _LONGEST_WAIT_S = 0.1
 _DRIVE_MS = 200
 
 
+def _nobody_looks() -> None:
+    """Stand for who would look."""
+
+
 class _Calls:
     """What the engine's thread is to call for others; the executor of the timers.
 
@@ -64,7 +68,8 @@ class RealTimeEngine(Engine):
     def __init__(self) -> None:
         self.clock = SystemClock()
         self.thread_id = threading.get_ident()
-        self._origin_ns = self.clock.now_ns()
+        # A whole millisecond, as the timers count: what is due lies in the bucket it lay in.
+        self._origin_ns = self.clock.now_ns() // NS_PER_MS * NS_PER_MS
         self._calls = _Calls()
         self._timer = SystemTimer("simulation", clock=self.clock, executor=self._calls)
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
@@ -97,14 +102,18 @@ class RealTimeEngine(Engine):
 
     def run(self, keep_on: Callable[[], bool]) -> None:
         self._driver.start()
+        look = self.after_each or _nobody_looks
+        look()
         while keep_on():
             wait_s = _LONGEST_WAIT_S
             if self._due:
                 wait_s = min(wait_s, (self._due[0][0] - self.now_ns()) / 1e9)
             self._calls.make_all(wait_s)
+            look()
             while self._due and self._due[0][0] <= self.now_ns():
                 _, _, function, args = heapq.heappop(self._due)
                 function(*args)
+                look()
 
     def close(self) -> None:
         self._closed = True

@@ -77,7 +77,7 @@ class Runtime(ABC):
         self.has_groups = False
         self.has_transactions = False
         self.changes: ChangeRecorder | None = None
-        """Takes what the trace tells of the cluster's state; in virtual time alone."""
+        """Takes what the trace tells of the cluster's state."""
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
 

@@ -110,6 +110,15 @@ class Simulation:
             if group.arrivals is not None
         }
         self.duration_ms = self._duration_ms()
+        self.recorder = OperationRecorder(self.now_ns)
+        self.runtime = make_runtime(self.recorder)
+        self.engine = self.runtime.engine
+        if self.runtime.threaded and scenario.has_groups:
+            raise ScenarioError(
+                f"{loaded.source}: consumers with a membership, or transactions: groups and "
+                "transactions are coordinated on one thread, so they are simulated in virtual "
+                "time only"
+            )
         self.trace: TraceWriter | None = None
         if trace_folder is not None:
             self.trace = TraceWriter(
@@ -125,20 +134,14 @@ class Simulation:
                     "tick_ms": scenario.cluster.timer_tick_ms,
                     "wheel_size": scenario.cluster.timer_wheel_size,
                 },
+                real_time=self.runtime.threaded,
             )
         self._recorded = RowsInMemory() if recorded else None
         self._rows = trace = _takers(self.trace, publisher, self._recorded)
-        self.recorder = OperationRecorder(self.now_ns, None if trace is None else trace.operation)
-        self.runtime = make_runtime(self.recorder)
-        if self.runtime.threaded and scenario.has_groups:
-            raise ScenarioError(
-                f"{loaded.source}: consumers with a membership, or transactions: groups and "
-                "transactions are coordinated on one thread, so they are simulated in virtual "
-                "time only"
-            )
-        self.engine = self.runtime.engine
-        if self.trace is not None and isinstance(self.runtime, VirtualRuntime):
-            self._tell_changes(self.trace, self.runtime)
+        if trace is not None:
+            self.recorder.write = trace.operation
+        if self.trace is not None:
+            self._tell_changes(self.trace)
         self.invariants = Invariants(scenario.seed, self.now_ns)
         self.ledger = Ledger(self.invariants)
         self.transactions = TransactionWatch(self.invariants)
@@ -202,10 +205,11 @@ class Simulation:
             return self.scenario.duration_ms
         return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
 
-    def _tell_changes(self, trace: TraceWriter, runtime: VirtualRuntime) -> None:
-        runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
-        runtime.engine.after_each = changes.look
-        self.recorder.number_of = changes.number_of
+    def _tell_changes(self, trace: TraceWriter) -> None:
+        self.runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
+        self.engine.after_each = changes.look
+        if not self.runtime.threaded:  # else it is told of no operation that waits
+            self.recorder.number_of = changes.number_of
 
     def _build_brokers(self) -> None:
         scenario, runtime = self.scenario, self.runtime

@@ -159,6 +159,7 @@ class TraceWriter:
         producers, consumers: how each group is configured, for the head of the trace: the settings
             that decide which anomalies of order and duplicates are permitted.
         timer: `tick_ms` and `wheel_size` of the brokers' timers, for the head of the trace.
+        real_time: whether the timers go by the machine's clock, for the head of the trace.
 
     Raises:
         TraceError: the folder exists and may not be replaced, or cannot be made.
@@ -176,6 +177,7 @@ class TraceWriter:
         producers: Sequence[Mapping[str, Any]] = (),
         consumers: Sequence[Mapping[str, Any]] = (),
         timer: Mapping[str, int] | None = None,
+        real_time: bool = False,
     ) -> None:
         _make_room(folder, overwrite)
         try:
@@ -193,6 +195,7 @@ class TraceWriter:
             "producers": list(producers),
             "consumers": list(consumers),
             **({} if timer is None else {"timer": dict(timer)}),
+            **({"real_time": True} if real_time else {}),
         }
         self._write_run({"complete": False, "started": 0, "duration_ms": 0, "tables": {}})
         self._tables = {

@@ -80,8 +80,9 @@ class Happenings:
         elif what == rows.GROUP:
             before = self._was(what, told["name"], told)
             if before is None or before["state"] != told["state"]:
-                members = f"with {len(told['members'])} members"
-                yield f"group {told['name']} is {told['state']}, {members}", "info"
+                count = len(told["members"])
+                members = f"{count} member{'' if count == 1 else 's'}"
+                yield f"group {told['name']} is {told['state']}, with {members}", "info"
         else:
             yield from _partition(self._was(what, (told["topic"], told["partition"]), told), told)
 

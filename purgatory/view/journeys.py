@@ -24,6 +24,7 @@ _COLUMNS = (
     "producer",
     "sequence",
     "attempt",
+    "value_id",
     "outcome",
     "error",
     "send_us",
@@ -58,6 +59,7 @@ class Journeys:
             self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
         self._send_us = ints(self._sends.column("send_us"))
         self._line = timeline
+        self._trace = trace
 
     def latest(self, at_us: int, limit: int) -> list[dict[str, Any]]:
         """Return the produces that were sent last at a moment, the newest first."""
@@ -79,9 +81,53 @@ class Journeys:
             pc.equal(sends.column("offset"), offset),
         )
         found = pc.indices_nonzero(wanted)
-        if not len(found):
+        row = found[0].as_py() if len(found) else self._read_there(topic, partition, offset)
+        if row is None:
             raise ViewError(self._why_none(topic, partition, offset))
-        return self._journey(found[0].as_py(), None)
+        return self._journey(row, None, offset)
+
+    def _read_there(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the send that stored a record, where no answer told of it but readers found it.
+
+        Of several attempts it is the last one that was sent before the log had the offset.
+        """
+        if self._reads is None:
+            return None
+        there = pc.equal(self._reads.column("offset"), offset)
+        for name, value in (("topic", topic), ("partition", partition)):
+            there = pc.and_(there, pc.equal(self._reads.column(name), value))
+        values = self._reads.filter(there).column("value_id")
+        if not len(values):
+            return None
+        sent = pc.and_(
+            pc.equal(self._sends.column("value_id"), values[0]),
+            pc.and_(
+                pc.equal(self._sends.column("topic"), topic),
+                pc.equal(self._sends.column("partition"), partition),
+            ),
+        )
+        attempts: list[int] = [
+            row
+            for row in pc.indices_nonzero(sent).to_pylist()
+            if not self._sends.column("offset")[row].is_valid
+        ]
+        stored_us = min(
+            (
+                at_us
+                for (name, number, _), series in self._ends.items()
+                if (name, number) == (topic, partition)
+                and (at_us := _passed(series, offset, 0)) is not None
+            ),
+            default=0,
+        )
+        before = [row for row in attempts if self._send_us[row] <= stored_us]
+        if before:
+            return before[-1]
+        return attempts[0] if attempts else None
+
+    @cached_property
+    def _reads(self) -> pa.Table | None:
+        return self._trace.table("reads")
 
     def _why_none(self, topic: str, partition: int, offset: int) -> str:
         sends = self._sends
@@ -95,12 +141,15 @@ class Journeys:
         offsets = of_topic.filter(pc.equal(of_topic.column("partition"), partition))
         bounds = pc.min_max(offsets.column("offset")).as_py()
         return (
-            f"no answer told of offset {offset} of {topic}-{partition}: "
-            f"they told of some from {bounds['min']} to {bounds['max']}"
+            f"no answer told of offset {offset} of {topic}-{partition}, and nobody read it: "
+            f"answers told of some from {bounds['min']} to {bounds['max']}"
         )
 
-    def _journey(self, row: int, at_us: int | None) -> dict[str, Any]:
+    def _journey(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
+        """Describe a send; ``stored``: at which offset, which its answer need not have told."""
         send = {name: self._sends.column(name)[row].as_py() for name in _COLUMNS}
+        if stored is not None:
+            send["offset"] = stored
         topic, partition, offset = send["topic"], send["partition"], send["offset"]
         leader = self._leader(topic, partition, send["send_us"])
         stages = [

@@ -87,7 +87,7 @@ class PageData:
             "tick_ms": line.tick_ms,
             "size": line.wheel_size,
             "clock_ms": clock_ms,
-            "start_ms": line.clock_start_ms[ref],
+            "start_ms": 0,  # clocks tell the time of the run, also after a broker came back
             "levels": levels_of(line.tick_ms, line.wheel_size, clock_ms, levels),
         }
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import due_ms
-from purgatory.view.trace_columns import Ints, Names, ints, names
+from purgatory.view.trace_columns import NULL, Ints, Names, ints, names
 
 Keys: TypeAlias = Any
 """A column of lists of texts, of Arrow."""
@@ -126,10 +126,7 @@ def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
     parked = parked.take(pc.sort_indices(parked, [("start_us", "ascending")]))
     start_us = ints(parked.column("start_us"))
     timeout_ms = ints(parked.column("timeout_ms"))
-    due = array(
-        "q",
-        (min(-(-s // 1000) + max(t, 0), 2**62) for s, t in zip(start_us, timeout_ms, strict=True)),
-    )
+    due = array("q", (_due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)))
     waiting = ParkedOperations(
         start_us,
         ints(parked.column("row")),
@@ -143,6 +140,11 @@ def guessed(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
     settled = _in_order(operations)
     found = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
     return waiting, _settled(settled, settled.column("row"), ints(found))
+
+
+def _due_ms(start_us: int, timeout_ms: int) -> int:
+    due = due_ms(start_us, timeout_ms)
+    return NULL if due is None else due
 
 
 def _in_order(operations: pa.Table) -> pa.Table:

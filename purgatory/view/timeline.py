@@ -54,6 +54,7 @@ class Timeline:
         changes: the table, or None.
         of_operation: for each row of it, which operation that waited it is about, or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
+        real_time: the wheel of a broker that is paused turns on, as threads drive it.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Timeline:
         changes: ChangeColumns | None,
         of_operation: Ints,
         timer: Mapping[str, int],
+        real_time: bool = False,
     ) -> None:
         self.parked = parked
         self.settled = settled
         self.changes = changes
         self.of_operation = of_operation
         self.tick_ms, self.wheel_size = timer["tick_ms"], timer["wheel_size"]
+        self.real_time = real_time
         self.at = array("q")
         self.kind = bytearray()
         self.ref = array("q")
@@ -81,7 +84,6 @@ class Timeline:
         self.clock_broker = array("i")
         self.clock_ms = array("q")
         self.clock_levels = array("b")
-        self.clock_start_ms = array("q")
         self.brokers = sorted({*parked.broker, *settled.broker, *_brokers_of(changes)})
         _Replay(self).run()
 
@@ -123,7 +125,6 @@ class _Replay:
     def __init__(self, timeline: Timeline) -> None:
         self._line = timeline
         self._wheels: dict[int, ReplayedWheel] = {}
-        self._starts_ms: dict[int, int] = {}
         self._shown: dict[int, tuple[int, int]] = {}
         self._left = bytearray(len(timeline.parked.time_us))
         self._to_settle = bytearray(len(timeline.parked.time_us))
@@ -167,7 +168,6 @@ class _Replay:
     def _start(self, broker: int, now_us: int) -> None:
         line = self._line
         start_ms = now_us // 1_000
-        self._starts_ms[broker] = start_ms
         self._wheels[broker] = ReplayedWheel(line.tick_ms, line.wheel_size, start_ms)
         self._show(broker, now_us)
 
@@ -212,7 +212,6 @@ class _Replay:
         line.clock_broker.append(broker)
         line.clock_ms.append(wheel.clock_ms)
         line.clock_levels.append(wheel.levels)
-        line.clock_start_ms.append(self._starts_ms[broker])
 
     # What happens.
 
@@ -251,7 +250,7 @@ class _Replay:
         elif wheel is None:
             self._start(broker, now_us)
         else:
-            wheel.runs = state == "alive"
+            wheel.runs = state == "alive" or self._line.real_time
 
     def _park_next(self, row: int, now_us: int) -> None:
         self._park(row, now_us)

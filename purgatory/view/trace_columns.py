@@ -6,6 +6,7 @@ What can't be right is left out and told in `notes`: a part that is torn, a row 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +16,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.trace.change_rows import CHANGE_NULLABLE, CHANGES
-from purgatory.trace.trace_schema import NULLABLE, RUN_FILE, SCHEMA_VERSIONS
+from purgatory.trace.trace_schema import (
+    NULLABLE,
+    REQUIRED_TABLES,
+    RUN_FILE,
+    SCHEMA_VERSIONS,
+)
 from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
+from purgatory.view.json_tables import has_json, read_json_tables
 
 Ints = Sequence[int]
 """A column of whole numbers; null is `NULL`."""
 
 NULL = -1
+
+LATEST_US = 2**53
+"""The latest moment that is shown: the largest whole number that a page counts with exactly."""
+
+_TIMES = frozenset({"time_us", "start_us", "end_us", "send_us", "answer_us", "begun_us"})
 
 
 class Names(NamedTuple):
@@ -63,8 +75,32 @@ def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
     return memoryview(buffer).cast("q")[one.offset : one.offset + len(one)]
 
 
+def _no_folder(folder: Path) -> str:
+    right = f"give that of a trace, which has a {RUN_FILE}"
+    if _STORE.match(str(folder)):
+        return f"{folder}: the view reads folders of this machine alone; copy the trace here"
+    if folder.exists():
+        return f"{folder}: is no folder; {right}"
+    return f"{folder}: there is no such folder; {right}"
+
+
+def _no_trace(folder: Path) -> str:
+    inside = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+    if inside:
+        traces = "a trace" if len(inside) == 1 else f"{len(inside):,} traces"
+        return f"{folder}: is no trace, but has {traces} in it: give one, such as {inside[0]}"
+    return (
+        f"{folder}: is no trace: there is no {RUN_FILE}; "
+        "`purgatory simulate SCENARIO --trace DIR` writes one"
+    )
+
+
+_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
+"""What a path begins with that is the address of something in a store."""
+
+
 class TraceFolder:
-    """A trace in Parquet.
+    """A trace in Parquet or lines of JSON.
 
     Attributes: ``head`` is run.json; ``notes`` says what is not shown, and why.
 
@@ -75,9 +111,10 @@ class TraceFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
+        self._has_json = has_json(folder)
         self.head = self._read_head()
         self.run_id = str(self.head.get("run_id") or folder.resolve().name)
-        self.complete = bool(self.head.get("complete", False))
+        self.complete = bool(self.head.get("complete", self._has_json))
         if not self.complete:
             reason = self.head.get("reason")
             why = f": {reason}" if isinstance(reason, str) else ""
@@ -86,14 +123,11 @@ class TraceFolder:
     def _read_head(self) -> Mapping[str, Any]:
         folder, path = self.folder, self.folder / RUN_FILE
         if not folder.is_dir():
-            raise ViewError(f"{folder}: is no folder; give that of a trace, which has a {RUN_FILE}")
+            raise ViewError(_no_folder(folder))
         if not path.is_file():
-            if any(folder.glob("*.jsonl*")) or any(folder.glob("*/*.jsonl*")):
-                raise ViewError(f"{folder}: a trace in lines of JSON; the view reads Parquet")
-            raise ViewError(
-                f"{folder}: is no trace: there is no {RUN_FILE}; "
-                "`purgatory simulate SCENARIO --trace DIR` writes one"
-            )
+            if self._has_json:
+                return {}
+            raise ViewError(_no_trace(folder))
         try:
             head = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -104,24 +138,25 @@ class TraceFolder:
         if version not in SCHEMA_VERSIONS:
             known = ", ".join(map(str, SCHEMA_VERSIONS))
             raise ViewError(f"{path}: schema version {version!r} is not known, only {known}")
-        if not (folder / "operations").is_dir():
-            if any(folder.glob("*.jsonl*")):
-                raise ViewError(f"{folder}: a trace in lines of JSON; the view reads Parquet")
+        if not (self._has_json or (folder / "operations").is_dir()):
             raise ViewError(f"{folder}: has no table of operations")
         return head
 
     def table(self, name: str) -> pa.Table | None:
         """Return a table with the schema's columns; None if the trace has none of that name."""
         place = self.folder / name
-        if not place.is_dir():
+        in_json = read_json_tables(self.folder, name, self.notes) if self._has_json else []
+        if not (place.is_dir() or in_json or (self._has_json and name in REQUIRED_TABLES)):
             return None
         schema = arrow_schema(name)
         parts = [self._part(path, schema) for path in sorted(place.glob("*.parquet"))]
         if any(place.glob("*.parquet.part")):
             self.notes.append(f"The last part of the table {name} was never finished.")
-        tables = [part for part in parts if part is not None]
+        tables = [part for part in parts if part is not None] + in_json
         loose = pa.schema([pa.field(field.name, field.type) for field in schema])
-        table = pa.concat_tables(tables) if tables else loose.empty_table()
+        table = (
+            pa.concat_tables(one.cast(loose) for one in tables) if tables else loose.empty_table()
+        )
         return self._sound(name, table)
 
     def _part(self, path: Path, schema: pa.Schema) -> pa.Table | None:
@@ -149,9 +184,11 @@ class TraceFolder:
         for column in table.column_names:
             if column not in nullable and column not in ("run_id", "wait_us", "keys"):
                 sound = pc.and_(sound, pc.is_valid(table.column(column)))
-            if column in ("time_us", "start_us", "send_us", "begun_us"):
-                early = pc.fill_null(pc.greater_equal(table.column(column), 0), False)
-                sound = pc.and_(sound, early)
+            if column in _TIMES:
+                early = pc.greater_equal(table.column(column), 0)
+                late = pc.greater(table.column(column), LATEST_US)
+                can_be = pc.fill_null(pc.and_not(early, late), column in nullable)
+                sound = pc.and_(sound, can_be)
         if name == "operations":
             ends = pc.greater_equal(table.column("end_us"), table.column("start_us"))
             sound = pc.and_(sound, pc.fill_null(ends, False))
@@ -160,5 +197,6 @@ class TraceFolder:
         kept = table.filter(sound)
         if kept.num_rows < table.num_rows:
             left = table.num_rows - kept.num_rows
-            self.notes.append(f"{left:,} rows of {name} that can't be right are left out.")
+            rows, are = ("row", "is") if left == 1 else ("rows", "are")
+            self.notes.append(f"{left:,} {rows} of {name} that can't be right {are} left out.")
         return kept

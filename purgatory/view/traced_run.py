@@ -28,7 +28,7 @@ from purgatory.view.journeys import Journeys
 from purgatory.view.page_data import PageData
 from purgatory.view.parked_operations import guessed, told, with_parked
 from purgatory.view.timeline import ChangeColumns, Timeline
-from purgatory.view.trace_columns import TraceFolder, ints
+from purgatory.view.trace_columns import LATEST_US, TraceFolder, ints
 from purgatory.view.world import World
 
 MOST_SHOWN = 10_000
@@ -60,13 +60,9 @@ class TracedRun:
         changes = self.trace.table(CHANGES)
         self.is_told = changes is not None and changes.num_rows > 0
         if self.is_told:
-            if "timer" not in self.trace.head:
+            if self._is_real_time:
                 changes = with_parked(operations, changes)
-                self.trace.notes.append(
-                    "This is a cluster in real time: of partitions, groups, transactions and "
-                    "faults it was told ten times a second, and where operations lie on the wheels "
-                    "is computed from when they came and their timeouts."
-                )
+                self.trace.notes.append(self._real_time_note())
             parked, settled, of_operation = told(operations, changes)
             columns = ChangeColumns(changes)
         else:
@@ -76,12 +72,30 @@ class TracedRun:
                 "and faults it tells nothing, and where operations lie on the wheels is computed "
                 "from when they came and their timeouts."
             )
-        self.timeline = Timeline(parked, settled, columns, of_operation, self._timer())
+        self.timeline = Timeline(
+            parked, settled, columns, of_operation, self._timer(), self._is_real_time
+        )
         self.page_data = PageData(self.timeline)
         self.end_us = self._end_us(operations)
         self._at: list[int] = []
         self._checkpoints: list[World] = []
         self._keep_checkpoints()
+
+    @property
+    def _is_real_time(self) -> bool:
+        return "timer" not in self.trace.head or self.trace.head.get("real_time") is True
+
+    def _real_time_note(self) -> str:
+        what = "simulation in real time:"
+        if "timer" not in self.trace.head:
+            what = (
+                "cluster in real time: of partitions, groups, transactions and faults it was told "
+                "ten times a second, and"
+            )
+        return (
+            f"This is a {what} where operations lie on the wheels is computed from when they came "
+            "and their timeouts."
+        )
 
     def _timer(self) -> Mapping[str, int]:
         given = self.trace.head.get("timer")
@@ -97,7 +111,7 @@ class TracedRun:
         ends = ints(operations.column("end_us"))
         last_us = max(ends) if len(ends) else 0
         duration_ms = self.trace.head.get("duration_ms")
-        if type(duration_ms) is int:
+        if type(duration_ms) is int and duration_ms <= LATEST_US // 1_000:
             last_us = max(last_us, duration_ms * 1_000)
         return max(last_us, self.timeline.at[-1] if len(self.timeline) else 0)
 
@@ -120,8 +134,9 @@ class TracedRun:
         """Return what the run is."""
         head = self.trace.head
         name = self.trace.run_id
-        if head.get("scenario"):
-            name = f"{head['scenario']}, seed {head.get('seed')}"
+        scenario, seed = head.get("scenario"), head.get("seed")
+        if scenario and isinstance(scenario, str):
+            name = scenario if seed is None else f"{scenario}, seed {seed}"
         return {
             "mode": "trace",
             "name": name,

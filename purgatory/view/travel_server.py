@@ -24,13 +24,13 @@ from purgatory.view.access_guard import access_guard, is_loopback
 from purgatory.view.errors import ViewError
 from purgatory.view.jumps import Jumps
 from purgatory.view.page_routes import add_page
+from purgatory.view.trace_columns import LATEST_US
 from purgatory.view.traced_run import TracedRun
 from purgatory.view.wheel_walks import add_wheel_walks
+from purgatory.view.why_not_served import not_served
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_LATEST_US = 2**53
-"""The largest whole number that a page counts with exactly."""
 _MOST_JOURNEYS = 200
 
 
@@ -84,16 +84,15 @@ class TravelServer:
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._host, self.port).start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             await self.stop()
-            raise ViewError(
-                f"the view can't be served at {self._host}:{self.port}: {error.strerror}"
-            ) from None
+            raise not_served(self._host, self.port, error) from None
         self.port = int(self._runner.addresses[0][1])
         self._jumps.start()
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Listen no more, and end what looks for jumps."""
+        await asyncio.to_thread(self._jumps.stop)
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -145,7 +144,7 @@ class TravelServer:
 
 
 def _moment(request: web.Request, name: str) -> int:
-    return _whole(request, name, None, 0, _LATEST_US)
+    return _whole(request, name, None, 0, LATEST_US)
 
 
 def _whole(request: web.Request, name: str, usual: int | None, least: int, most: int) -> int:

@@ -27,10 +27,14 @@ def _said(page: str) -> list[str]:
 def test_the_waits_open_with_what_timed_out(simulated: Path, tmp_path: Path) -> None:
     page = _paged("waits", simulated / "slow-follower", tmp_path / "waits.html")
     assert _said(page) == [
-        "58 of 4,867 produces (1.2 %) timed out.",
-        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit.",
-        "The follower on broker 2 was stalled (4.0 s to 8.0 s).",
+        "58 of 4,867 produces (1.2 %) timed out. They waited between 4.0 s and 8.0 s, while the "
+        "follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for in-sync replicas "
+        "alone: the follower still counted as one.",
+        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
+        "waited between 4.0 s and 8.0 s, while the follower on broker 2 was stalled (4.0 s to "
+        "8.0 s).",
     ]
+    assert "Where they expired</h3>" in page
     assert "The slowest</h3>" in page
     assert [one.name for one in tmp_path.iterdir()] == ["waits.html"]
 
@@ -61,10 +65,10 @@ def test_the_audit_opens_with_what_it_found_and_shows_each_case_once(
     page = _paged("audit", simulated / "slow-follower", tmp_path / "audit.html")
     assert _said(page) == [
         "40 records are stored more than once, sent again after an answer that did not come, the "
-        "first at 4.0 s. The settings permit that (idempotence=false).",
+        "first at 4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). The "
+        "settings permit that (idempotence=false).",
         "27 times a producer wrote to a partition in which another was not done, the first at "
         "0.0 s. The settings permit that (single_writer=false).",
-        "The follower on broker 2 was stalled (4.0 s to 8.0 s).",
     ]
     assert "duplicate, 40 after a lost answer" in page
     assert "<h4>Duplicate 1</h4>" in page
@@ -82,8 +86,8 @@ def test_the_page_is_there_where_a_violation_ends_the_command(
     assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
         "40 records are stored more than once, sent again after an answer that did not come, the "
-        "first at 4.0 s. That breaks what was promised (once expected, in spite of "
-        "idempotence=false)."
+        "first at 4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). That "
+        "breaks what was promised (once expected, in spite of idempotence=false)."
     )
 
 

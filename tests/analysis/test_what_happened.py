@@ -27,18 +27,19 @@ EXPECTED = {
         "58 of 4,867 produces (1.2 %) timed out. They waited between 4.0 s and 8.0 s, while the "
         "follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for in-sync replicas "
         "alone: the follower still counted as one.",
-        "Producers of group orders got no certain answer to 138 attempts (100 DISCONNECTED, 38 "
+        'Producers of group "orders" got no certain answer to 138 attempts (100 DISCONNECTED, 38 '
         "REQUEST_TIMED_OUT) between 4.0 s and 8.0 s, while the follower on broker 2 was stalled "
         "(4.0 s to 8.0 s). They had 100 records: all of them are stored.",
         "40 records are stored more than once, 58 copies too many, sent again after an answer that "
-        "did not come, the first at 4.0 s. The settings permit that (idempotence=false).",
+        "did not come, the first at 4.0 s, right before the follower on broker 2 was stalled (4.0 "
+        "s to 8.0 s). The settings permit that (idempotence=false).",
         "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
         "waited between 4.0 s and 8.0 s, while the follower on broker 2 was stalled (4.0 s to "
         "8.0 s).",
         f"27 {NOBODY_DONE} 0.0 s. {PERMITTED}",
-        "Producers of group orders got an answer after 82.9 ms on average (p99 1,910.0 ms), though "
-        "their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they queued "
-        "behind others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
+        'Producers of group "orders" got an answer after 82.9 ms on average (p99 1,910.0 ms), '
+        "though their requests waited at the broker for 17.6 ms on average (p99 292.3 ms): they "
+        "queued behind others of their connection for 33.2 ms on average (p99 1,649.0 ms).",
     ],
     "steady": [
         "Nothing went wrong: all 4,978 produces were answered in time, and no record was lost, "
@@ -46,8 +47,8 @@ EXPECTED = {
         "60 of 28,410 fetches (0.2 %) got fewer bytes than they asked for, at their limit. They "
         "waited between 0.0 s and 10.1 s.",
         f"174 {NOBODY_DONE} 0.0 s. {PERMITTED}",
-        "The slowest producers, those of group orders, got an answer after 6.1 ms on average (p99 "
-        "27.3 ms).",
+        'The slowest producers, those of group "orders", got an answer after 6.1 ms on average '
+        "(p99 27.3 ms).",
     ],
 }
 
@@ -131,7 +132,7 @@ def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Seque
         places.setdefault(row["value_id"], set()).add(place)
     for group in {row["group"] for row in sends}:
         of = [r for r in sends if (r["group"], r["outcome"]) == (group, "unknown") and r["error"]]
-        start = f"Producers of group {group} got no certain answer to "
+        start = f'Producers of group "{group}" got no certain answer to '
         found = [text for text in texts if text.startswith(start)]
         assert len(found) == bool(of), group
         if of:
@@ -196,7 +197,7 @@ def test_what_nobody_read_is_not_called_stored() -> None:
     row |= {"outcome": "unknown", "from_us": 0, "until_us": 1_000_000}
     attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
     assert _texts(runs=[_run()], attempts=attempts) == [
-        "Producers of group g got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s "
+        'Producers of group "g" got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s '
         "and 1.0 s; nobody read them, so whether they are stored the trace does not tell."
     ]
 
@@ -207,6 +208,13 @@ def test_what_nobody_read_is_not_called_stored() -> None:
         ((), 2, ""),
         ((None,), 1, ""),
         ((4_300_000,), 1, ", at 4.3 s, while broker 1 was dead (4.0 s to 4.5 s)"),
+        ((3_990_000,), 1, ", at 4.0 s, right before broker 1 was dead (4.0 s to 4.5 s)"),
+        ((3_400_000, 3_600_000), 9, ", the first at 3.4 s"),
+        (
+            (3_400_000, 3_600_000),
+            2,
+            ", between 3.4 s and 3.6 s, right before broker 1 was dead (4.0 s to 4.5 s)",
+        ),
         ((8_000_000, 8_010_000), 2, ", at 8.0 s"),
         (
             (4_100_000, 4_600_000),

@@ -7,14 +7,17 @@ import random
 import re
 import shutil
 import sys
+import time
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.view.errors import ViewError
+from purgatory.view.first_anomaly import told_of
 from purgatory.view.jumps import Jumps
 from purgatory.view.traced_run import TracedRun
 from tests.view.test_rebuilt_state import PAUSES
@@ -199,6 +202,25 @@ def test_a_journey_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
             run.journeys.of_record(*nonsense)
 
 
+def test_a_record_of_which_no_answer_told_has_its_journey_by_who_read_it(
+    folder: Path, run: TracedRun
+) -> None:
+    sends = pq.read_table(folder / "sends").to_pylist()
+    told = {(one["partition"], one["offset"]) for one in sends}
+    reads = pq.read_table(folder / "reads").to_pylist()
+    stored = {(one["partition"], one["offset"]): one["value_id"] for one in reads}
+    untold = sorted(stored.keys() - told)
+    assert untold
+    titles = set()
+    for partition, offset in untold:
+        journey = run.journeys.of_record("events", partition, offset)
+        at_us = {stage["name"]: stage["at_us"] for stage in journey["stages"]}
+        assert at_us["sent"] <= at_us["appended"]
+        assert journey["offset"] == offset and journey["outcome"] == "unknown"
+        titles.add(journey["title"])
+    assert len(titles) == len(untold), "each attempt stored one of them"
+
+
 def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
     jumps = Jumps(run)
     assert [one["why_not"] for one in jumps.known()] == ["still looking"] * 2
@@ -210,13 +232,28 @@ def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
 
 
 def test_what_goes_wrong_in_the_audit_is_told_as_the_reason(
-    run: TracedRun, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    jumps = Jumps(run)
+    why_not = str(told_of(folder)["why_not"])
+    assert "duckdb" in why_not.lower() and "kafka-purgatory[analysis]" in why_not
+
+
+def test_a_look_that_is_ended_leaves_nothing_behind(
+    run: TracedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for wait_s in (0.0, 0.3, 0.8, 1.2):
+        jumps = Jumps(run)
+        jumps.start()
+        time.sleep(wait_s)
+        jumps.stop()
+        assert jumps._thread is not None and not jumps._thread.is_alive()
+        assert jumps._audit is None or jumps._audit.returncode is not None
+        assert "looking" not in str(jumps.known()[1]["why_not"])
+    assert list(tmp_path.iterdir()) == []
     jumps.look()
-    why_not = jumps.known()[1]["why_not"]
-    assert "DuckDB" in why_not and "kafka-purgatory[analysis]" in why_not
+    assert jumps.known()[1]["why_not"] == "it was ended before"
 
 
 # Traces that are not as they should be.
@@ -302,9 +339,3 @@ def test_what_is_no_trace_is_told_in_one_line(
     with pytest.raises(ViewError, match=message) as told:
         TracedRun(tmp_path)
     assert "\n" not in str(told.value)
-
-
-def test_lines_of_json_are_refused_in_words(tmp_path: Path) -> None:
-    (tmp_path / "operations.jsonl").write_text("{}\n")
-    with pytest.raises(ViewError, match="reads Parquet"):
-        TracedRun(tmp_path)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from purgatory.simulation import Simulation, load_scenario, with_overrides
 from purgatory.view.errors import ViewError
 from purgatory.view.traced_run import TracedRun
 from purgatory.view.travel_server import TravelServer
+from purgatory.view.why_not_served import check_place
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
@@ -115,7 +118,7 @@ def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
         first = TravelServer(run)
         await first.start()
         try:
-            with pytest.raises(ViewError, match="can't be served"):
+            with pytest.raises(ViewError, match="the port is taken; port 0 takes a free one"):
                 await TravelServer(run, port=first.port).start()
         finally:
             await first.stop()
@@ -123,11 +126,44 @@ def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
     asyncio.run(serve_twice())
 
 
-def test_ctrl_c_ends_the_command_cleanly(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("203.0.113.1", "203.0.113.1:0: it is no address of this machine"),
+        ("no.such.host.invalid", "no.such.host.invalid:0: "),
+        ("a" * 80, "that is no name of a machine"),
+    ],
+)
+def test_a_place_where_nothing_can_listen_is_told(run: TracedRun, host: str, message: str) -> None:
+    with pytest.raises(ViewError, match=message):
+        asyncio.run(TravelServer(run, host).start())
+    with pytest.raises(ViewError, match=message):
+        check_place(host, 0)
+
+
+def test_a_simulation_to_be_viewed_where_a_port_is_taken_is_not_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = ["--view", "--no-open", "--view-port", port]
+        ran = subprocess.run(
+            [sys.executable, "-m", "purgatory", "simulate", "slow-follower", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.count("\n") == 1 and "the port is taken" in ran.stderr
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.2, 0.5, 1.0, 2.0])
+def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
+    """Also while the audit computes, which is when it is pressed most."""
     command = [sys.executable, "-m", "purgatory", "view", str(folder), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert b"http://127.0.0.1:" in process.stdout.readline()
+        time.sleep(wait_s)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert process.stderr.read() == b""

@@ -224,6 +224,11 @@ def test_a_trace_plays_at_the_speed_that_is_asked_for(browser: Browser, trace: S
         until(lambda: at(page) == view.begin_us + 5_000)
 
 
+CUT_OFF = """() => [...document.querySelectorAll('.counts, .counts table')]
+    .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+"""Counts of which a part is not to be seen."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_read_it(browser: Browser, trace: Server, live: Server, scheme: Any) -> None:
     live.rate_per_s = 0
@@ -241,6 +246,7 @@ def test_everybody_can_read_it(browser: Browser, trace: Server, live: Server, sc
             for width in (390, 768, 1_024, 1_920, 2_560):
                 page.set_viewport_size({"width": width, "height": 900})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, url
+                assert page.evaluate(CUT_OFF) == [], (url, width)
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from purgatory.analysis.duckdb_engine.analysis_tables import expiry_table
 from purgatory.analysis.duckdb_engine.opened_tables import OpenedTables, opened_tables
 from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.duckdb_engine.small_tables import make_table
@@ -17,7 +18,7 @@ from purgatory.analysis.duckdb_engine.waiting_tables import (
 from purgatory.analysis.run_times import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.analysis.running import RunningAnywhere
 from purgatory.analysis.traces.quarantine_table import QUARANTINE_ORDER
-from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, WAIT_ORDERS
+from purgatory.analysis.waiting_orders import OCCUPANCY_ORDERS, wait_orders
 from purgatory.analysis.waiting_results import (
     OccupancyResults,
     Rows,
@@ -43,13 +44,14 @@ def tell_waits(
     window_us: int | None = None,
     percentiles: Exactness = "exact",
     number: int = 10,
+    with_expiry: bool = False,
     **how: Unpack[RunningAnywhere],
 ) -> WaitResults:
     """Compute `waits` and `slowest` of all traces in some folders; `wait_results` without Spark.
 
     Args:
         roots, out, how: as `opened_tables` takes them.
-        window_us, percentiles, number: as `wait_results.tell_waits` has them.
+        window_us, percentiles, number, with_expiry: as `wait_results.tell_waits` has them.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -57,8 +59,10 @@ def tell_waits(
     with _opened(roots, out, "waits", **how) as (run, quarantine):
         waits_table(run.connection, window_us=window_us, by_topic=True, percentiles=percentiles)
         slowest_table(run.connection, number)
-        rows = _written(run, WAIT_ORDERS)
-        return wait_results(run.found.traces, quarantine, rows)
+        if with_expiry:
+            expiry_table(run.connection)
+        rows = _written(run, wait_orders(with_expiry=with_expiry))
+        return wait_results(run.found.traces, quarantine, rows, with_expiry=with_expiry)
 
 
 def tell_occupancy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from purgatory.analysis.reports.fault_words import faults_during, seconds
+from purgatory.analysis.reports.fault_words import fault_right_after, faults_during, seconds
 from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.result_rows import Row, grouped
 
@@ -143,8 +143,9 @@ def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
     first, last = seconds(run, first_us), seconds(run, last_us)
     if sum(row["count"] for row in witnesses) < count:
         during, _ = faults_during(run, first_us, first_us)
-        return f", the first at {first}{during}"
+        return f", the first at {first}{during or fault_right_after(run, first_us)}"
     during, _ = faults_during(run, first_us, last_us)
+    during = during or fault_right_after(run, last_us)
     return f", at {first}{during}" if first == last else f", between {first} and {last}{during}"
 
 

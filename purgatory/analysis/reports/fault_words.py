@@ -9,6 +9,7 @@ from purgatory.analysis.result_rows import Row
 
 _MOST_NAMED = 3
 _SHORT_RUN_US = 2_000_000
+_RIGHT_AFTER_US = 500_000
 _STATES: Mapping[str, str] = {
     "stall_follower": "the follower on {broker} was stalled",
     "slow_follower": "the follower on {broker} was slow",
@@ -54,6 +55,17 @@ def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
     over_us = min(until_us, max(_end_us(run, fault) for fault in found))
     whole = 2 * (over_us - begun_us) >= until_us - from_us
     return f"{', while' if whole else '; in a part of that time'} {' and '.join(named)}", why
+
+
+def fault_right_after(run: Row, time_us: int) -> str:
+    """What began within half a second after a time: ", right before broker 2 was dead (...)".
+
+    What was lost when a leader died had been acknowledged before.
+    """
+    for fault in run["faults"]:
+        if 0 < fault["at_ms"] * 1000 - time_us <= _RIGHT_AFTER_US:
+            return f", right before {_with_times(run, fault)}"
+    return ""
 
 
 def faults_said(run: Row, said: Sequence[Said]) -> list[Said]:

@@ -122,7 +122,7 @@ def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Itera
             during, _ = faults_during(run, row["from_us"], row["until_us"])
             when = f"between {seconds(run, row['from_us'])} and {seconds(run, row['until_us'])}"
             text = (
-                f"Producers of group {group} {got} {_attempts(row['attempts'])}{refused}"
+                f'Producers of group "{group}" {got} {_attempts(row["attempts"])}{refused}'
                 f"{_errors(of)} {when}{during}"
             )
             if outcome == "unknown":
@@ -133,7 +133,7 @@ def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Itera
 def _not_asked(group: str, row: Row) -> Said:
     """Attempts of which no error is known either: nothing that went wrong."""
     return Said(
-        f"Producers of group {group} know no answer to {_attempts(row['attempts'])}: they asked "
+        f'Producers of group "{group}" know no answer to {_attempts(row["attempts"])}: they asked '
         "for none (acks=0), or the run ended first.",
         Severity.NOTE,
         "latencies",
@@ -188,9 +188,9 @@ def _latencies(latencies: Sequence[Row]) -> Iterator[Said]:
         answered.items(), key=lambda one: (one[1]["attempt"]["latency_p99_us"], one[0])
     )
     of = (
-        f"Producers of group {group}"
+        f'Producers of group "{group}"'
         if len(answered) == 1
-        else f"The slowest producers, those of group {group},"
+        else f'The slowest producers, those of group "{group}",'
     )
     text = f"{of} got an answer after {_mean_and_p99(rows['attempt'])}"
     queue, wait = rows.get("queue"), rows.get("wait")

@@ -30,6 +30,7 @@ from purgatory.kafka.faults import CutConnections, fault_of
 from purgatory.view.access_guard import Handler, access_guard, is_loopback
 from purgatory.view.page_routes import add_page
 from purgatory.view.wheel_walks import add_wheel_walks
+from purgatory.view.why_not_served import why_not_served
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
@@ -127,7 +128,7 @@ class Control:
         except OSError as error:
             await self.stop()
             raise ClusterError(
-                f"{what} can't be served at {host}:{port}: {error.strerror}"
+                f"{what} can't be served at {host}:{port}: {why_not_served(error)}"
             ) from error
         return int(runner.addresses[0][1])
 

@@ -183,7 +183,9 @@ class WatchedParts:
         elif what == "fault" and told is not None and told["active"] and not now["active"]:
             self._say(f"fault {now['number']} ended: {now['text']}")
         elif what == "group" and (told is None or told["state"] != now["state"]):
-            self._say(f"group {now['name']} is {now['state']}, with {len(now['members'])} members")
+            count = len(now["members"])
+            members = f"{count} member{'' if count == 1 else 's'}"
+            self._say(f"group {now['name']} is {now['state']}, with {members}")
 
     def _say(self, text: str, level: str = "info") -> None:
         self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)

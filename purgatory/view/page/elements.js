@@ -45,7 +45,11 @@ export function table(caption, heads, rows) {
   const body = element.createTBody();
   rows.forEach((row) => {
     const line = body.insertRow();
-    row.forEach((text, index) => line.append(made("td", text, heads[index][1] ? "number" : "")));
+    row.forEach((text, index) => {
+      const cell = made("td", text, heads[index][1] ? "number" : "");
+      cell.dataset.head = heads[index][0]; // where there is no room for columns, each cell says it
+      line.append(cell);
+    });
   });
   return element;
 }

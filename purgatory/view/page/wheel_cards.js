@@ -5,6 +5,7 @@ import { counted, duration, durationOfMs, number } from "./units.js";
 import { WheelDrawing } from "./wheel_drawing.js";
 
 const OLDEST = 8;
+const MOST_IN_COLUMNS = 5;
 const USUAL = ["immediate", "completed", "expired"];
 
 /** What an operation is, in a sentence. */
@@ -41,7 +42,7 @@ class WheelCard {
     this.canvas.setAttribute("aria-valuemin", 0);
     this.tip = made("div", "", "tip");
     this.tip.hidden = true;
-    this.counts = wide(`Counts of broker ${id}`);
+    this.counts = made("div", undefined, "counts");
     this.told = made("p", "", "told faint");
     this.oldest = made("ul", undefined, "oldest");
     this.levels = wide(`Levels of the wheel of broker ${id}`);
@@ -134,7 +135,9 @@ class WheelCard {
       `Timing wheel of broker ${broker.id}: ${counted(broker.marks, "mark")}. Pending: ${pending.join(", ") || "none"}.`,
     );
     this.#tellWalk(broker);
-    this.counts.replaceChildren(countsOf(broker));
+    const counts = countsOf(broker);
+    counts.classList.toggle("many", counts.rows[0].cells.length > MOST_IN_COLUMNS);
+    this.counts.replaceChildren(counts);
     if (this.oldestDetails.open) this.#tellOldest(broker);
     if (this.levelDetails.open) this.levels.replaceChildren(levelsOf(broker));
   }

@@ -116,6 +116,7 @@ export class WheelDrawing {
     const { wheel } = broker;
     if (wheel === null) {
       this.resting = 0; // of a dead broker nothing is known, and nothing waits there
+      this.#say(broker.alive ? "nothing is known of its wheel" : "dead: nothing waits here");
       return;
     }
     const forever = broker.buckets.get(0);
@@ -262,6 +263,16 @@ export class WheelDrawing {
     put("clock", geometry.middle, geometry.middle - 8);
     context.font = "bold 12px system-ui, sans-serif";
     put(durationOfMs(wheel.clock_ms - wheel.start_ms), geometry.middle, geometry.middle + 7, colours.ink);
+  }
+
+  /** Say why there is no wheel. */
+  #say(text) {
+    const { context, side } = this;
+    context.font = "16px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillStyle = this.colours.ink;
+    context.fillText(text, side / 2, side / 2);
   }
 
   #flashes(nowMs) {
