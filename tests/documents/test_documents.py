@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from tests.documents.documents import (
     DOCUMENTS,
     README,
     ROOT,
+    imported_by,
     links_of,
     python_of,
     run_python_of,
@@ -46,12 +46,9 @@ def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
 def test_what_the_python_imports_of_this_project_is_there(document: Path) -> None:
     """Also where it is run only beside Spark or a cluster, or not at all."""
     missing = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(python_of(document)))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("purgatory", "timer"))
-        for alias in node.names
-        if not hasattr(import_module(str(node.module)), alias.name)
-        and find_spec(f"{node.module}.{alias.name}") is None
+        f"{module}.{name}"
+        for module, _, name in (full.rpartition(".") for full in sorted(imported_by(document)))
+        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
     ]
     assert missing == []
 
