@@ -30,6 +30,12 @@ IN_A_SPARK_SESSION = {
     "traces.md",
     "waits.md",
 }
+WITH_LINKS = [
+    *DOCUMENTS,
+    ROOT / ".github/SECURITY.md",
+    ROOT / "docs/monitoring/README.md",
+    *sorted(ROOT.glob("docs/reference/*.md")),
+]
 WITH_PYTHON = [
     document
     for document in DOCUMENTS
@@ -79,7 +85,7 @@ def test_getting_started_shows_what_its_timer_does() -> None:
     assert "20 ms later" in run_python_of(ROOT / "docs" / "getting-started.md")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", WITH_LINKS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     missing = [target for target in links_of(document) if not (document.parent / target).exists()]
     assert missing == []
