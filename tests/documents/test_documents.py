@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,6 +90,15 @@ def test_getting_started_shows_what_its_timer_does() -> None:
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     missing = [target for target in links_of(document) if not (document.parent / target).exists()]
     assert missing == []
+
+
+def test_getting_started_has_every_extra_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "docs" / "getting-started.md").read_text()
+    told = {extra for extra in project["optional-dependencies"] if f"\n| `{extra}` |" in text}
+    assert project["optional-dependencies"].keys() - told == {
+        *("core-tests", "dev", "docs", "release")  # of those who work on it
+    }
 
 
 def test_every_document_is_linked_from_the_readme() -> None:
