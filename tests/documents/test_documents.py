@@ -33,7 +33,7 @@ IN_A_SPARK_SESSION = {
 }
 WITH_LINKS = [
     *DOCUMENTS,
-    ROOT / ".github/SECURITY.md",
+    *sorted(ROOT.glob(".github/*.md")),
     ROOT / "docs/monitoring/README.md",
     *sorted(ROOT.glob("docs/reference/*.md")),
 ]
