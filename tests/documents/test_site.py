@@ -127,3 +127,24 @@ def test_a_name_and_a_word_are_found(site: Path) -> None:
     text = " ".join(f"{entry['title']} {entry['text']}" for entry in index["docs"])
     for word in ("try_complete_else_watch", "close_on_signals", "purgatory", "acks=all"):
         assert word in text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page", ["index.html", "reference/timer.html"])
+def test_what_is_typed_is_found_where_the_site_is_opened_from_a_folder(
+    page: str, site: Path
+) -> None:
+    from tests.view.chromium import chromium
+
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": 1_280, "height": 900})
+        wrong: list[str] = []
+        shown.on("console", lambda message: wrong.append(message.text))
+        shown.on("pageerror", lambda error: wrong.append(str(error)))
+        shown.goto((site / page).as_uri())
+        typed = shown.locator("input.md-search__input")
+        typed.click()
+        typed.press_sequentially("check_and_complete")
+        shown.locator(".md-search-result__item").first.wait_for(state="attached")
+        assert "matching documents" in shown.locator(".md-search-result__meta").inner_text()
+        assert wrong == []
