@@ -152,7 +152,7 @@ wheel: $(READY) ## a wheel and a source distribution, in dist/
 	$(BIN)/python -m build --quiet --outdir dist .
 	@ls dist
 
-release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (some 20 minutes)
+release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (20 minutes to an hour)
 	@$(PIP) install --constraint constraints.txt twine
 	@$(BIN)/python -m tests.release.check
 
