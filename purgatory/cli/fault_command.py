@@ -16,7 +16,7 @@ import typer
 from purgatory.cli import shared_options as options
 from purgatory.cli.duration import duration_parser
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import KINDS, CutConnections, Fault
+from purgatory.kafka.faults import KINDS, CountedFault, CutConnections, Fault
 from purgatory.settings.typed_duration import Duration
 
 
@@ -179,8 +179,14 @@ def _begin(fault: Fault, for_: Duration | None) -> None:
     if isinstance(fault, CutConnections):
         print(f"{answer['result']} connections were cut")
         return
-    how_long = "until it is ended" if for_ is None else f"for {for_}"
-    print(f"fault {answer['number']}: {fault.kind.replace('_', '-')}, {how_long}")
+    print(f"fault {answer['number']}: {fault.kind.replace('_', '-')}, {_how_long(fault, for_)}")
+
+
+def _how_long(fault: Fault, for_: Duration | None) -> str:
+    if not isinstance(fault, CountedFault) or fault.count is None:
+        return "until it is ended" if for_ is None else f"for {for_}"
+    times = "once" if fault.count == 1 else f"{fault.count} times"
+    return times if for_ is None else f"{times}, or for {for_}"
 
 
 def _ask(method: str, path: str, body: object = None) -> Any:

@@ -42,7 +42,7 @@ def occupancy(
     strict: options.Strict = False,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
-    check_report(report, out, overwrite)
+    check_report(report, out, overwrite, engine)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import occupancy_of_traces

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MIB = 1024 * 1024
 
@@ -21,21 +26,21 @@ def prepare(overwrite: options.Overwrite = False) -> None:
     with one_line_errors("prepare"):
         from purgatory.analysis.spark.class_archive import archive_path
         from purgatory.analysis.spark.java import find_java_home
+        from purgatory.live.rehearsal import rehearse  # what is missing is told before all else
 
         archive = archive_path(find_java_home(os.environ), os.environ)
         if archive.exists() and not overwrite:
             print(f"{archive} is there already (--overwrite makes it anew)")
             return
         print("running what there is once, for half a minute ...", file=sys.stderr, flush=True)
-        _make(archive)
+        _make(archive, rehearse)
         print(f"{archive}: {archive.stat().st_size / _MIB:.0f} MiB")
 
 
-def _make(archive: Path) -> None:
+def _make(archive: Path, rehearse: Callable[[SparkSession, Path], None]) -> None:
     from purgatory.analysis.errors import OutputError
     from purgatory.analysis.spark.session import end_java, spark_session
     from purgatory.live.quick_start import SETTINGS
-    from purgatory.live.rehearsal import rehearse
 
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)

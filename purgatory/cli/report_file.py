@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from purgatory.analysis.reports.report_results import Results
+    from purgatory.analysis.which_engine import Engine
 
 
-def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
+def check_report(
+    file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
+) -> None:
     """Refuse a place for the page before anything slow, and say if it will have no plots.
 
     Args:
@@ -24,6 +27,7 @@ def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
         out: where the results are to be: a folder there is made anew, with the page if it has
             the name that a page has among results.
         overwrite: whether a page that is there may be replaced.
+        engine: which was asked for, if any.
 
     Raises:
         typer.BadParameter: a page can't be written there, or something is there that is to be kept.
@@ -35,7 +39,7 @@ def check_report(file: Path | None, out: str | None, overwrite: bool) -> None:
         _check_place(file, overwrite, "; allow --overwrite or name another")
     elif file.resolve() != folder / _name_among_results():
         raise _refused(f"{file}: name it {folder / _name_among_results()}, or outside of --out")
-    say_of_plots()
+    say_of_plots(engine)
 
 
 def check_stream_report(file: Path | None) -> None:

@@ -55,7 +55,7 @@ def waits(
     strict: options.Strict = False,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
-    check_report(report, out, overwrite)
+    check_report(report, out, overwrite, engine)
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import waits_of_traces

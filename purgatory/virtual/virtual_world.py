@@ -314,7 +314,13 @@ class World:
         Raises:
             ClusterError: it can't start.
             TypeError: `ClusterConfig` does not take that.
+            WorldError: called in a coroutine that runs in the world.
         """
+        if self.loop.is_running():
+            raise WorldError(
+                "world.cluster() starts one before a coroutine runs: call it in a fixture that is "
+                "a plain function, or before world.run()"
+            )
         from purgatory.virtual.world_cluster import WorldCluster, world_config
 
         on_disk = self._new_disk() if disk is True else disk or None

@@ -55,7 +55,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         (
             "lose-answers 1 --count 2 --api produce",
             {"kind": "lose_answers", "broker": 1, "count": 2, "api": "produce"},
-            "fault 3: lose-answers, until it is ended",
+            "fault 3: lose-answers, 2 times\n",
+        ),
+        (
+            "lose-answers 1 --count 2 --for 1s",
+            {"kind": "lose_answers", "broker": 1, "count": 2, "for_s": 1.0},
+            "fault 3: lose-answers, 2 times, or for 1s\n",
         ),
         (
             "lose-answers 1 --keep-connection",
@@ -75,7 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         (
             "refuse-produces 1 --count 1",
             {"kind": "refuse_produces", "broker": 1, "count": 1},
-            "fault 3: refuse-produces, until it is ended",
+            "fault 3: refuse-produces, once\n",
         ),
         ("cut-connections", {"kind": "cut_connections"}, "2 connections were cut"),
         ("cut-connections 1", {"kind": "cut_connections", "broker": 1}, "2 connections were cut"),

@@ -109,6 +109,7 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("duckdb", ["waits", "nowhere", "--engine", "duckdb"], "analysis"),
         ("duckdb", ["audit", "nowhere", "--engine", "duckdb"], "analysis"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
+        ("confluent_kafka", ["prepare"], "live"),
     ],
 )
 def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str) -> None:
@@ -132,6 +133,29 @@ def test_a_page_comes_without_plots_and_that_is_said_first(tmp_path: Path) -> No
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "There are no plots in this page" in page and "Nothing went wrong: all" in page
     assert "newPlot" not in page and "<table" in page
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", "nowhere", "--out", "nowhere", "--engine", "duckdb"),
+        ("waits", "nowhere", "--report", "page.html", "--engine", "duckdb"),
+    ],
+)
+def test_of_an_engine_and_plots_that_are_missing_the_engine_is_told(
+    arguments: tuple[str, ...],
+) -> None:
+    ran = run_without(["plotly", "duckdb"], *arguments)
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "pip install 'kafka-purgatory[analysis]'" in ran.stderr
+
+
+def test_of_two_extras_both_are_named() -> None:
+    ran = run_without(["pyspark"], "sweep", "nowhere.toml", "--out", "nowhere")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("purgatory sweep needs the simulation and the spark extra (")
+    assert "pip install 'kafka-purgatory[simulation,spark]'" in ran.stderr
 
 
 def test_where_neither_engine_is_there_both_extras_are_named() -> None:

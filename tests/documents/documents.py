@@ -20,6 +20,16 @@ def python_of(document: Path) -> str:
     return "\n".join(blocks)
 
 
+def imported_by(document: Path) -> set[str]:
+    """Return the full names that the Python of ``document`` takes from this project."""
+    return {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(python_of(document)))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("purgatory", "timer"))
+        for alias in node.names
+    }
+
+
 def run_python_of(document: Path) -> str:
     """Run the Python blocks of ``document`` as one program, and return what it printed."""
     program = python_of(document)

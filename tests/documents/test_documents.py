@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
+import tomllib
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from tests.documents.documents import (
     DOCUMENTS,
     README,
     ROOT,
+    imported_by,
     links_of,
     python_of,
     run_python_of,
@@ -30,6 +31,12 @@ IN_A_SPARK_SESSION = {
     "traces.md",
     "waits.md",
 }
+WITH_LINKS = [
+    *DOCUMENTS,
+    *sorted(ROOT.glob(".github/*.md")),
+    ROOT / "docs/monitoring/README.md",
+    *sorted(ROOT.glob("docs/reference/*.md")),
+]
 WITH_PYTHON = [
     document
     for document in DOCUMENTS
@@ -46,12 +53,9 @@ def test_the_python_runs_from_top_to_bottom(document: Path) -> None:
 def test_what_the_python_imports_of_this_project_is_there(document: Path) -> None:
     """Also where it is run only beside Spark or a cluster, or not at all."""
     missing = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(python_of(document)))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("purgatory", "timer"))
-        for alias in node.names
-        if not hasattr(import_module(str(node.module)), alias.name)
-        and find_spec(f"{node.module}.{alias.name}") is None
+        f"{module}.{name}"
+        for module, _, name in (full.rpartition(".") for full in sorted(imported_by(document)))
+        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
     ]
     assert missing == []
 
@@ -82,10 +86,19 @@ def test_getting_started_shows_what_its_timer_does() -> None:
     assert "20 ms later" in run_python_of(ROOT / "docs" / "getting-started.md")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", WITH_LINKS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     missing = [target for target in links_of(document) if not (document.parent / target).exists()]
     assert missing == []
+
+
+def test_getting_started_has_every_extra_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "docs" / "getting-started.md").read_text()
+    told = {extra for extra in project["optional-dependencies"] if f"\n| `{extra}` |" in text}
+    assert project["optional-dependencies"].keys() - told == {
+        *("core-tests", "dev", "docs", "release")  # of those who work on it
+    }
 
 
 def test_every_document_is_linked_from_the_readme() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -57,6 +58,19 @@ def folder_of(module: str) -> str | None:
     if package != "purgatory":
         return None
     return inner[0] if inner and (ROOT / "purgatory" / inner[0]).is_dir() else "core"
+
+
+def test_the_top_level_has_what_one_looks_for_there_and_no_more() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0 or not (ROOT / ".git").exists():
+        pytest.skip("this is no clone")
+    assert {path.partition("/")[0] for path in listed.stdout.splitlines()} == {
+        *(".ci", ".github", "docs", "purgatory", "tests", "timer"),
+        *(".gitignore", "LICENSE", "MANIFEST.in", "Makefile", "README.md"),
+        *("constraints.txt", "pyproject.toml"),
+    }
 
 
 def test_the_map_has_all_folders() -> None:

@@ -14,22 +14,18 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.documents.documents import ROOT
+from tests.documents.documents import DOCUMENTS, ROOT, imported_by
 
 CONFIG = ROOT / "docs/site/mkdocs.yml"
-PUBLIC = (
-    "timer",
-    "purgatory",
-    "purgatory.analysis",
-    "purgatory.changes",
-    "purgatory.cluster",
-    "purgatory.debug",
-    "purgatory.kafka",
-    "purgatory.metrics",
-    "purgatory.simulation",
-    "purgatory.source",
-    "purgatory.sweeps",
+INTERNAL = {"purgatory.cluster.api.access", "purgatory.cluster.storage"}
+"""Packages whose names are for the folder above them; documents name what else uses of theirs."""
+PUBLIC = sorted(
+    module
+    for path in (*ROOT.glob("timer/**/__init__.py"), *ROOT.glob("purgatory/**/__init__.py"))
+    if "\n__all__ = " in path.read_text()
+    and (module := ".".join(path.parent.relative_to(ROOT).parts)) not in INTERNAL
 )
+FIXTURES = ("kafka_cluster", "kafka_cluster_config", "kafka_cluster_recorded", "world")
 
 
 class Page(HTMLParser):
@@ -103,12 +99,27 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_the_reference_has_all_public_names(module: str, site: Path) -> None:
+@pytest.fixture(scope="module")
+def listed(site: Path) -> set[str]:
+    """The names that the reference has."""
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
-    listed = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    return {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_reference_has_all_public_names(module: str, listed: set[str]) -> None:
     public = import_module(module).__all__
     assert [name for name in public if f"{module}.{name}" not in listed] == []
+
+
+def test_the_reference_has_what_pytest_finds(listed: set[str]) -> None:
+    assert [name for name in FIXTURES if f"purgatory.pytest_plugin.{name}" not in listed] == []
+
+
+def test_the_reference_has_what_the_documents_import(listed: set[str]) -> None:
+    imported = {name for document in DOCUMENTS for name in imported_by(document)}
+    assert len(imported) > 50
+    assert sorted(imported - listed) == []
 
 
 def test_a_name_and_a_word_are_found(site: Path) -> None:
@@ -116,3 +127,24 @@ def test_a_name_and_a_word_are_found(site: Path) -> None:
     text = " ".join(f"{entry['title']} {entry['text']}" for entry in index["docs"])
     for word in ("try_complete_else_watch", "close_on_signals", "purgatory", "acks=all"):
         assert word in text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page", ["index.html", "reference/timer.html"])
+def test_what_is_typed_is_found_where_the_site_is_opened_from_a_folder(
+    page: str, site: Path
+) -> None:
+    from tests.view.chromium import chromium
+
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": 1_280, "height": 900})
+        wrong: list[str] = []
+        shown.on("console", lambda message: wrong.append(message.text))
+        shown.on("pageerror", lambda error: wrong.append(str(error)))
+        shown.goto((site / page).as_uri())
+        typed = shown.locator("input.md-search__input")
+        typed.click()
+        typed.press_sequentially("check_and_complete")
+        shown.locator(".md-search-result__item").first.wait_for(state="attached")
+        assert "matching documents" in shown.locator(".md-search-result__meta").inner_text()
+        assert wrong == []

@@ -1,9 +1,10 @@
 """Whether a release can be made of this tree: `make release-check`.
 
 A wheel and a source distribution are built from a tree that can't be written, and looked at by
-twine. The source distribution is compared with what is under version control. Then, for each Python
-from 3.11 on that this machine has and for each extra by itself, a fresh environment is made from
-its wheel, in which `extras_alone` says what has to work, and the README's Python runs.
+twine. The source distribution is compared with what is under version control, and the timer's tests
+run in it. Then, for each Python from 3.11 on that this machine has, what its wheel has and lacks is
+looked at, and for each extra by itself a fresh environment is made from that wheel, in which
+`extras_alone` says what has to work, and the README's Python runs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -42,9 +45,11 @@ def main() -> int:
         _tell("building, from a tree that can't be written")
         source = _build(folder)
         _compare_with_version_control(source)
+        _test_unpacked(source, folder)
         trace = _trace(folder, source)
         for python in asked.python or list(_pythons()):
             wheel = _wheel(python, source, folder)
+            _faults.extend(f"{wheel.name}: {fault}" for fault in faults_of_wheel(wheel))
             for alone in ALL:
                 if asked.extra is None or alone.extra in asked.extra:
                     _try_alone(python, alone, wheel, trace, folder / "environment")
@@ -135,6 +140,44 @@ def _compare_with_version_control(source: Path) -> None:
         for path in listed.stdout.splitlines()
         if path not in names
     )
+
+
+def _test_unpacked(source: Path, folder: Path) -> None:
+    """Run the timer's tests where the source distribution was unpacked, as a packager does."""
+    with tarfile.open(source) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    [tree] = (folder / "unpacked").iterdir()
+    place = folder / "environment"
+    shutil.rmtree(place, ignore_errors=True)
+    _must(_run([sys.executable, "-m", "venv", place]), "venv")
+    python = place / "bin/python"
+    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet"]
+    pins: list[str | Path] = ["--constraint", ROOT / "constraints.txt"]
+    _must(_run([*pip, *pins, "--editable", f"{tree}[core-tests]"]), "pip install, unpacked")
+    marks = "not exhaustive and not once"
+    pytest: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tested = _run([*pytest, "-m", marks, "tests/timer"], tree, timeout_s=1_200)
+    if tested.returncode != 0:
+        _faults.append(f"the tests of the unpacked source distribution: {tested.stdout[-2_000:]}")
+    _tell(f"tests from the unpacked source distribution: {(tested.stdout or '?').splitlines()[-1]}")
+
+
+def faults_of_wheel(wheel: Path) -> Iterator[str]:
+    """Yield what a wheel has that it should not have, and what it lacks."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    packages = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    if packages != {"purgatory", "timer"}:
+        yield f"it has {', '.join(sorted(packages))}"
+    yield from (f"it has {name}" for name in names if name.endswith((".c", ".pyc")))
+    yield from (
+        f"it lacks {name}" for name in ("purgatory/py.typed", "timer/py.typed") if name not in names
+    )
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for module in settings["tool"]["setuptools"]["ext-modules"]:
+        start = module["name"].replace(".", "/") + "."
+        if not any(name.startswith(start) and name.endswith((".so", ".pyd")) for name in names):
+            yield f"it lacks {module['name']}, built natively (is there a C compiler?)"
 
 
 def _trace(folder: Path, source: Path) -> Path:

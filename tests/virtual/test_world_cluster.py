@@ -12,7 +12,7 @@ from pathlib import Path
 import aiokafka
 import pytest
 
-from purgatory.virtual import World
+from purgatory.virtual import World, WorldError
 from purgatory.virtual.virtual_world import START
 
 ROOT = Path(__file__).parents[2]
@@ -155,3 +155,13 @@ def test_a_hundred_seeds_run_alike_in_two_processes() -> None:
     one, other = _digests(100, 1), _digests(100, 2)
     assert one == other
     assert len(set(one)) == 100
+
+
+def test_a_cluster_that_a_coroutine_wants_to_start_is_refused_with_what_to_do() -> None:
+    async def application(world: World) -> None:
+        world.cluster(topics=["orders"])
+
+    with World(seed=1) as world:
+        with pytest.raises(WorldError, match="call it in a fixture that is a plain function"):
+            world.run(application(world))
+        assert world.cluster(topics=["orders"]).bootstrap_servers

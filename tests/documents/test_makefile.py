@@ -1,0 +1,52 @@
+"""The Makefile: which Python it takes, told from what `make -n` would do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.documents.documents import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def python_of_version(path: Path, version: str) -> Path:
+    """Write a program that answers as a Python of this version does where make asks for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+def would_do(target: str, folder: Path, *settings: str) -> str:
+    """What make would do in an environment of Python 3.11 that is ready for all."""
+    venv = folder / "venv"
+    python_of_version(venv / "bin/python", "3.11")
+    for name in (".ready", ".ready-demo"):
+        (venv / name).touch()
+    command = ["make", "--dry-run", target, f"VENV={venv}", *settings]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return ran.stdout
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "docs"])
+def test_a_python_that_is_named_is_taken_in_place_of_another(target: str, tmp_path: Path) -> None:
+    other = python_of_version(tmp_path / "other", "3.12")
+    assert f"{other} -m venv --clear" in would_do(target, tmp_path, f"PYTHON={other}")
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "docs"])
+def test_an_environment_that_is_ready_is_left_as_it_is(target: str, tmp_path: Path) -> None:
+    same = python_of_version(tmp_path / "same", "3.11")
+    for settings in ([], [f"PYTHON={same}"]):
+        assert "-m venv" not in would_do(target, tmp_path, *settings)
+
+
+def test_each_target_is_listed_in_a_column() -> None:
+    ran = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("  make ")]
+    assert len(lines) > 15
+    assert all(line[20] == " " and line[21] != " " for line in lines)
