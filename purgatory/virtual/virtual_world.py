@@ -28,6 +28,7 @@ from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.anyio_calls import AnyioCalls
 from purgatory.virtual.errors import WorldError
+from purgatory.virtual.held_signals import HeldSignals
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
 from purgatory.virtual.planned_fault import PlannedFault
@@ -102,6 +103,7 @@ class World:
         self._timed_records = TimedRecords()
         self._anyio_calls = AnyioCalls()
         self._sockets = SeenSockets(self.network.ports)
+        self._signals = HeldSignals(World.__exit__, World._leave)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
         self.without = frozenset(without)
@@ -117,12 +119,18 @@ class World:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             raise WorldError("a world brings its event loop: enter it where none is running")
-        self._seen.begin()
-        close_border(self._allowed)
-        if "sockets" not in self._allowed:
-            self._sockets.begin()
-        self._loop = VirtualLoop(self._clock, self._chance("loop"), self.network, self._history)
-        return self
+        try:
+            self._seen.begin()
+            self._signals.begin()
+            close_border(self._allowed)
+            if "sockets" not in self._allowed:
+                self._sockets.begin()
+            chance, has_threads = self._chance("loop"), "threads" in self._allowed
+            self._loop = VirtualLoop(self._clock, chance, self.network, self._history, has_threads)
+            return self
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(
         self,
@@ -131,14 +139,28 @@ class World:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._end_all()
+            try:
+                self._end_all()
+            except WorldError as error:
+                if exc is None:
+                    raise
+                exc.add_note(f"And when the world was left: {error}")
+            finally:
+                self._leave()
         finally:
-            self.loop.close()
-            self._sockets.end()
-            self._timed_records.end()
-            self._anyio_calls.end()
+            self._leave()  # again: an interrupt may have met the first
+
+    def _leave(self) -> None:
+        """Have all be as it was before this world was entered. Again: no effect."""
+        if self._loop is not None:
+            self._loop.leave()
+        self._sockets.end()
+        self._timed_records.end()
+        self._anyio_calls.end()
+        if self._seen.is_seen:
             open_border()
             self._seen.end()
+        self._signals.end()
 
     def _end_all(self) -> None:
         """Stop the clusters, and cancel what still runs."""
