@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.anyio_calls import AnyioCalls
+from purgatory.virtual.chaos_rate import rate_per_min
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.held_signals import HeldSignals
 from purgatory.virtual.history import Event, History
@@ -234,28 +235,36 @@ class World:
 
     def chaos(
         self,
-        cluster: WorldCluster,
+        cluster: WorldCluster | None = None,
         per_min: float = 4,
         kinds: Iterable[str] | None = None,
         begin: str = "0s",
         end: str = "10min",
         longest: str = "10s",
+        *,
+        rate: str | float | None = None,
     ) -> Sequence[PlannedFault]:
         """Have things go wrong at random, and return what will.
 
         Args:
-            cluster: in which, and in the network to it.
+            cluster: in which, and in the network to it; None: the only one.
             per_min: how many faults begin in a minute, on average.
             kinds: which ones; None: all of `ChaosPlan`.
             begin, end: when the first may begin, and the last, after the world began.
             longest: how long one lasts at most.
+            rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
 
         Raises:
-            WorldError: a kind is none, or the end is not after the beginning.
-            ValueError: a duration is none.
+            WorldError: a kind is none, the end is not after the beginning, or there is not one
+                cluster and none was named.
+            ValueError: a duration is none, or a rate.
         """
         from purgatory.virtual.chaos_plan import ChaosPlan
 
+        if rate is not None:
+            per_min = rate_per_min(rate)
+        if cluster is None:
+            cluster = self._only_cluster("chaos")
         begin_us, end_us, longest_s = (
             Duration(begin).us,
             Duration(end).us,
@@ -400,14 +409,17 @@ class World:
         configuration: RunConfiguration | None,
     ) -> Findings:
         if cluster is None:
-            if len(self._clusters) != 1:
-                count = len(self._clusters) or "no"
-                raise WorldError(
-                    f"world.{checked.name}() is about a cluster, and this world has {count}: "
-                    + ("name one" if self._clusters else "world.cluster() starts one")
-                )
-            [cluster] = self._clusters
+            cluster = self._only_cluster(checked.name)
         return check_property(cluster, checked, configuration)
+
+    def _only_cluster(self, asked: str) -> WorldCluster:
+        if len(self._clusters) != 1:
+            count = len(self._clusters) or "no"
+            raise WorldError(
+                f"world.{asked}() is about a cluster, and this world has {count}: "
+                + ("name one" if self._clusters else "world.cluster() starts one")
+            )
+        return self._clusters[0]
 
     # Looking.
 

@@ -95,6 +95,14 @@ def _enter_and_leave(interrupting: _Interrupting, in_enter: bool) -> bool:
     return False
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """A process that a shell starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
     """Have Python look for no cycles: what is raised while it does reaches nobody."""
@@ -107,7 +115,6 @@ def no_garbage() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")  # what was interrupted may leave tasks and coroutines
 @pytest.mark.parametrize("in_enter", [True, False])
 def test_an_interrupt_at_any_line_leaves_nothing_behind(in_enter: bool) -> None:
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     before = _state()
     whole = _Interrupting(0)
     assert not _enter_and_leave(whole, in_enter)
@@ -140,13 +147,10 @@ def test_a_handler_of_somebody_else_is_called_and_stays() -> None:
     def other(number: int, frame: FrameType | None) -> None:
         called.append(number)
 
-    before = signal.signal(signal.SIGINT, other)
-    try:
-        with World():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is other
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, other)
+    with World():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is other
     assert called == [signal.SIGINT]
 
 
@@ -165,6 +169,7 @@ def interrupt(*ignored):
 
 chance = random.Random(1)
 interrupted = 0
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGALRM, interrupt if sys.argv[1] == "alarm" else
               lambda *ignored: signal.raise_signal(signal.SIGINT))
 for _ in range(100):
