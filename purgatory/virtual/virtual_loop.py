@@ -60,6 +60,10 @@ _WHEEL_SIZE: Final = 256
 _LONGEST_JOB_DELAY_US: Final = 200
 
 
+_EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
+"""Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
+
+
 class _NumberedFuture(asyncio.Future[Any]):
     number = 0
 
@@ -292,8 +296,11 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self, coro: Any, *, name: str | None = None, context: Any = None, **more: Any
     ) -> asyncio.Task[Any]:
         self._check_closed()
-        if self.get_task_factory() is not None:
-            return super().create_task(coro, name=name, context=context, **more)
+        factory = self.get_task_factory()
+        if factory is not None:
+            if factory is not _EAGER_TASKS:
+                return super().create_task(coro, name=name, context=context, **more)
+            more["eager_start"] = True
         self._numbered += 1
         # The number comes first: a task is put into a set while it is made.
         task = _NumberedTask.__new__(_NumberedTask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
+import sys
 import threading
 import time
 
@@ -314,3 +315,25 @@ def test_a_thread_that_is_allowed_is_waited_for() -> None:
 
 async def _for_ever() -> None:
     await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there are eager tasks since Python 3.12")
+def test_eager_tasks_are_numbered_as_others_are() -> None:
+    async def work(number: int) -> int:
+        if number % 2:
+            await asyncio.sleep(0.1)
+        return number
+
+    async def application() -> list[int]:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+        tasks = [asyncio.create_task(work(number)) for number in range(10)]
+        assert [task.done() for task in tasks] == [True, False] * 5
+        assert await asyncio.gather(*tasks) == list(range(10))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(1), name="one")
+        return sorted(map(hash, tasks))
+
+    with World() as world:
+        numbers = world.run(application())
+    assert max(numbers) < 100  # and no addresses
