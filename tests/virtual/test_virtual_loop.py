@@ -296,6 +296,27 @@ def test_what_only_another_thread_could_end_is_a_deadlock() -> None:
         world.run(application())
 
 
+def test_what_goes_wrong_when_a_world_is_left_hides_nothing() -> None:
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                pass
+
+    kept: list[asyncio.Task[None]] = []
+
+    async def application() -> None:
+        kept.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(1)
+
+    with pytest.raises(ZeroDivisionError) as raised, World() as world:
+        world.run(application())
+        _ = 1 // 0
+    assert "when the world was left: not done at" in raised.value.__notes__[0]
+    kept[0].get_coro().close()  # type: ignore[union-attr]
+
+
 def test_a_thread_that_is_allowed_is_waited_for() -> None:
     def work(told: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon_threadsafe(told.set_result, sum(range(100_000)))
