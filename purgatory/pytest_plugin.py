@@ -30,6 +30,8 @@ import sys
 from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from inspect import isasyncgenfunction, iscoroutinefunction
 from math import inf
 from os.path import relpath
 from pathlib import Path
@@ -198,31 +200,83 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     seed = getattr(request, "param", option("--virtual-seed") or 0)
     without, plain = option("--virtual-without"), option("--virtual-plain-network")
     with World(seed, without=without, plain_network=plain) as world:
+        request.node.stash[_WORLD] = world
         yield world
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function in its world."""
-    world = pyfuncitem.funcargs.get("world")
-    if not _is_world(world):
-        return None
-    from purgatory.virtual.seeded_tests import run_in_world
+_WORLD = pytest.StashKey[Any]()
+"""The world of a test, while it is set up, runs, and is torn down."""
 
-    return run_in_world(world, pyfuncitem.obj, pyfuncitem.funcargs) or None
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep pytest-asyncio from running a test of a world on a loop of its own."""
+    if type(item).__module__.startswith("pytest_asyncio") and _takes_world(item):
+        item.__class__ = _plain_kind(type(item))
+
+
+@cache
+def _plain_kind(kind: type[pytest.Item]) -> type[pytest.Item]:
+    """Return a kind of test that runs as others do, and is still one to who asks for its kind."""
+    own = {"setup": pytest.Function.setup, "runtest": pytest.Function.runtest}
+    metaclass: Any = type(kind)
+    plain: type[pytest.Item] = metaclass(f"{kind.__name__}InWorld", (kind,), own)
+    return plain
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
+    """Run a test that is a coroutine function in its world; to others it is a plain one."""
+    world, test = pyfuncitem.funcargs.get("world"), pyfuncitem.obj
+    if not (_is_world(world) and iscoroutinefunction(test)):
+        return (yield)
+    from purgatory.virtual.seeded_tests import in_world
+
+    pyfuncitem.obj = in_world(world, test)
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Any:
+    """Run a fixture of a test that is a coroutine function in the test's world."""
+    fixture: Any = fixturedef
+    function, is_generator = fixture.func, isasyncgenfunction(fixture.func)
+    is_ours = fixture.scope == "function" and "world" in request.fixturenames
+    if not is_ours or not (is_generator or iscoroutinefunction(function)):
+        return (yield)
+    world = request.getfixturevalue("world")
+    if not _is_world(world):
+        return (yield)
+    from _pytest.fixtures import resolve_fixture_function
+
+    from purgatory.virtual.seeded_tests import generated_in_world, in_world
+
+    bound: Any = resolve_fixture_function(fixture, request)  # to the object of a test's class
+    if is_generator:
+        fixture.func = generated_in_world(world, bound, request.addfinalizer)
+    else:
+        fixture.func = in_world(world, bound)
+    try:
+        return (yield)
+    finally:
+        fixture.func = function
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     """Tell of a failure in a world how to repeat it."""
     report = yield
-    world = getattr(item, "funcargs", {}).get("world")
-    if report.failed and call.when == "call" and _is_world(world):
+    world = item.stash.get(_WORLD, None)
+    if report.failed and _is_world(world):
         from purgatory.virtual.told_failure import failure_in
 
         error = None if call.excinfo is None else call.excinfo.value
         failure = failure_in(world, _typed_id(item), error)
         report.sections.append(("virtual world", failure.told))
+        if call.when != "call":
+            return report
         report.world_failure = failure.as_text()  # an attribute gets from xdist's workers, too
         if attempt := item.config.getoption("--virtual-attempt"):
             Path(attempt).write_text(failure.as_text())
@@ -237,6 +291,13 @@ def _typed_id(item: pytest.Item) -> str:
         return relpath(config.rootpath / path, config.invocation_params.dir) + colons + rest
     except ValueError:  # another drive
         return item.nodeid
+
+
+def _takes_world(item: pytest.Item) -> bool:
+    """Whether a test takes the fixture `world` of this module, or one that is made of it."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = () if info is None else info.name2fixturedefs.get("world", ())
+    return any(getattr(one.func, "__module__", None) == __name__ for one in found)
 
 
 def _is_world(found: object) -> TypeGuard[World]:

@@ -8,7 +8,8 @@ Ground rules
 ------------
 * The interpreter's lock is held while an address is exchanged: each exchange is one store.
 * What takes the place gets every thread's calls. It has to ask whose they are.
-* No exception in it can reach the caller through C: what it can't take it answers with None.
+* No exception in it can reach the caller through C: what it can't take it answers with None. What
+  the handlers of signals raise must not even meet its first step: see `outer_frame`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import ctypes
 import sys
 import sysconfig
 from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 from purgatory.virtual.errors import WorldError
@@ -74,6 +77,38 @@ _SIGNATURES: Final[dict[int, Any]] = {
 def can_exchange() -> bool:
     """Whether this Python is one whose built-in functions can be exchanged."""
     return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+def outer_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the program that called a function that is exchanged, where a frame is
+    within what stands in for it, and None where it is not."""
+    found = None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == __file__ and code.co_name in _CALLED_BY_C:
+            found = frame.f_back
+        frame = frame.f_back
+    return found
+
+
+def call_in(frame: FrameType, function: Callable[[], object]) -> None:
+    """Call something, which may raise, as soon as a frame of this thread goes on."""
+    before, before_there = sys.gettrace(), frame.f_trace
+
+    def trace(traced: FrameType, event: str, argument: Any) -> Any:
+        if traced is not frame:
+            return None
+        sys.settrace(before)
+        frame.f_trace = before_there
+        function()
+        return before_there
+
+    frame.f_trace = trace
+    sys.settrace(trace)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 class BuiltInFunction:
@@ -135,5 +170,26 @@ class BuiltInFunction:
                 return stand_in(*passed[begin:end])
             except Exception:
                 return None
+            except BaseException as error:  # of a signal's handler
+                _raise_outside(error)
+                return stand_in(*passed[begin:end])
 
-        return stand_in if self._takes_nothing and begin else call
+        def call_with_nothing(module: Any, nothing: Any) -> Any:
+            try:
+                return stand_in()
+            except Exception:
+                return None
+            except BaseException as error:
+                _raise_outside(error)
+                return stand_in()
+
+        return call_with_nothing if self._takes_nothing and begin else call
+
+
+_CALLED_BY_C: Final = ("call", "call_with_nothing")
+
+
+def _raise_outside(error: BaseException) -> None:
+    outer = outer_frame(sys._getframe())
+    if outer is not None:
+        call_in(outer, partial(_raise, error))

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from threading import get_ident
+from types import FrameType
 from typing import Any, Final
 
-from purgatory.virtual.errors import LeavingWorldError, WorldError
+from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
 
 KINDS: Final = ("sockets", "threads", "processes")
 """What may be allowed by name."""
@@ -48,6 +50,9 @@ _REFUSED: Final = {
 }
 
 
+_IMPORTING: Final = "<frozen importlib._bootstrap>"
+
+
 class _Border:
     """Whom it holds, and what they may do."""
 
@@ -61,16 +66,80 @@ def _look(event: str, arguments: Any) -> None:
         return
     kind, advice = _REFUSED[event]
     if kind not in _Border.allowed:
+        if module := _imported_module():
+            advice = f"{advice}. That was in an import: import {module} before the world begins"
         raise LeavingWorldError(f"{advice}; or allow it: World(allow=[{kind!r}])")
 
+
+def _imported_module() -> str | None:
+    """Return what is just imported, the first that this thread began with; None: nothing."""
+    found: str | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING and frame.f_code.co_name == "_find_and_load":
+            found = frame.f_locals.get("name", found)
+        frame = frame.f_back
+    return found
+
+
+_TIMES_TESTS: Final = "pytest_timeout"
+"""What ends a test that takes too long, by a thread that it may start while the test runs."""
 
 _start_thread = threading.Thread.start
 
 
 def _refuse_thread(thread: threading.Thread) -> None:
     """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
+    function = getattr(thread, "function", None)
+    if getattr(function, "__module__", "") == _TIMES_TESTS:  # which is no part of the world
+        thread_id, _Border.thread_id = _Border.thread_id, 0
+        try:
+            _start_thread(thread)
+        finally:
+            _Border.thread_id = thread_id
+        return
     _look("_thread.start_new_thread", ())
     _start_thread(thread)
+
+
+_wait_for_notice = threading.Condition.wait
+
+_OTHERS_MAY_TAKE_S: Final = 5.0
+"""How long a thread from before the world may take for what is waited for without a limit."""
+_OTHERS_TAKE_S: Final = 0.05
+
+
+def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+    """`threading.Condition.wait`, and so of events, queues and futures: nobody in a world is there
+    to end it, so that its time passes in the world. A thread from before the world may."""
+    is_held = _Border.thread_id == get_ident() and "threads" not in _Border.allowed
+    if not is_held or (timeout is not None and timeout <= 0):
+        return _wait_for_notice(condition, timeout)
+    limit_s = 0.0
+    if threading.active_count() > 1:
+        limit_s = _OTHERS_MAY_TAKE_S if timeout is None else min(timeout, _OTHERS_TAKE_S)
+    if _wait_for_notice(condition, limit_s):
+        return True
+    if timeout is None:
+        raise DeadlockError(
+            "a call waits, without a timeout, for what only another thread could do, and a virtual "
+            "world has none: await it on the loop, or allow them: World(allow=['threads'])"
+        )
+    time.sleep(timeout)
+    return False
+
+
+try:
+    import _posixsubprocess
+except ImportError:  # Windows
+    _posixsubprocess = None  # type: ignore[assignment]
+_fork_exec: Any = getattr(_posixsubprocess, "fork_exec", None)
+
+
+def _refuse_process(*arguments: Any) -> Any:
+    """What `multiprocessing` begins processes with where it does not fork: nobody is told of it."""
+    _look("subprocess.Popen", ())
+    return _fork_exec(*arguments)
 
 
 def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
@@ -92,9 +161,15 @@ def close_border(allowed: frozenset[str]) -> None:
         _Border.is_watched = True
     _Border.thread_id, _Border.allowed = get_ident(), allowed
     threading.Thread.start = _refuse_thread  # type: ignore[method-assign,assignment]
+    threading.Condition.wait = _wait  # type: ignore[method-assign,assignment]
+    if _fork_exec is not None:
+        _posixsubprocess.fork_exec = _refuse_process
 
 
 def open_border() -> None:
     """Refuse nothing more."""
     _Border.thread_id = 0
     threading.Thread.start = _start_thread  # type: ignore[method-assign]
+    threading.Condition.wait = _wait_for_notice  # type: ignore[method-assign]
+    if _fork_exec is not None:
+        _posixsubprocess.fork_exec = _fork_exec

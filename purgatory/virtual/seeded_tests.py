@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from functools import wraps
 from typing import Any
 
 from purgatory.virtual.seen_time import real_perf_counter, real_time
@@ -43,16 +43,44 @@ def keep_pytests_times() -> None:
             setattr(timing, name, real)
 
 
-def run_in_world(world: World, function: Any, arguments: Mapping[str, Any]) -> bool:
-    """Run a test that is a coroutine function in its world; say whether it is one.
+def in_world(world: World, function: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
+    """Return a plain function that runs a coroutine function in a world."""
+
+    @wraps(function)
+    def run(**arguments: Any) -> Any:
+        __tracebackhide__ = True
+        return world.run(function(**arguments))
+
+    del run.__wrapped__  # what it takes is known by now, and it is no coroutine function
+    return run
+
+
+def generated_in_world(
+    world: World,
+    function: Callable[..., AsyncGenerator[Any, None]],
+    add_finalizer: Callable[[Callable[[], None]], None],
+) -> Any:
+    """Return a plain function that runs an asynchronous generator in a world up to what it yields.
 
     Args:
-        world: its own.
-        function: the test.
-        arguments: its fixtures by name; more than it takes.
+        world: in which.
+        function: makes the generator, and is given its arguments by their names.
+        add_finalizer: has a function called in the end; it is given what runs the rest of it.
     """
-    if not inspect.iscoroutinefunction(function):
-        return False
-    taken = inspect.signature(function).parameters
-    world.run(function(**{name: arguments[name] for name in taken if name in arguments}))
-    return True
+
+    def run(**arguments: Any) -> Any:
+        generator = function(**arguments)
+        add_finalizer(lambda: world.run(_rest(generator)))
+        return world.run(_first(generator))
+
+    return run
+
+
+async def _first(generator: AsyncGenerator[Any, None]) -> Any:
+    return await anext(generator)
+
+
+async def _rest(generator: AsyncGenerator[Any, None]) -> None:
+    async for _ in generator:
+        await generator.aclose()
+        raise ValueError("an asynchronous fixture yields once, and this one did so again")

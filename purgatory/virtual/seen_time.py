@@ -55,21 +55,18 @@ def _sight() -> Sight | None:
     return _Seen.sight if _Seen.thread_id == get_ident() else None
 
 
-# What takes the place of a function without arguments is called with two of C's.
-
-
-def _now_s(*of_c: Any) -> float:
+def _now_s() -> float:
     sight = _sight()
     return _TIME.original() if sight is None else sight.clock.wall_us / US_PER_S
 
 
-def _now_ns(*of_c: Any) -> int:
+def _now_ns() -> int:
     sight = _sight()
     return _TIME_NS.original() if sight is None else sight.clock.wall_us * NS_PER_US
 
 
 def _passed_s_of(name: str) -> BuiltInFunction:
-    def passed_s(module: Any, nothing: Any) -> float:
+    def passed_s() -> float:
         sight = _Seen.sight if _Seen.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us / US_PER_S
 
@@ -78,12 +75,37 @@ def _passed_s_of(name: str) -> BuiltInFunction:
 
 
 def _passed_ns_of(name: str) -> BuiltInFunction:
-    def passed_ns(module: Any, nothing: Any) -> int:
+    def passed_ns() -> int:
         sight = _Seen.sight if _Seen.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us * NS_PER_US
 
     built_in = BuiltInFunction(getattr(time, name), passed_ns)
     return built_in
+
+
+def _read_clock_of(name: str, per_s: int) -> BuiltInFunction:
+    """A function of `time` that reads the clock that it is given the number of."""
+
+    def read(given: Any) -> Any:
+        number = given[0] if isinstance(given, tuple) else given
+        sight = _sight()
+        if sight is None or number not in _CLOCKS:
+            return built_in.original(given)
+        read_us = sight.clock.wall_us if number in _WALL_CLOCKS else sight.clock.now_us
+        return read_us / US_PER_S if per_s == 1 else read_us * NS_PER_US
+
+    built_in = BuiltInFunction(getattr(time, name), read)
+    return built_in
+
+
+def _clocks(*names: str) -> frozenset[int]:
+    return frozenset(getattr(time, name) for name in names if hasattr(time, name))
+
+
+_WALL_CLOCKS = _clocks("CLOCK_REALTIME", "CLOCK_TAI")
+_CLOCKS = _WALL_CLOCKS | _clocks(
+    "CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW", "CLOCK_BOOTTIME", "CLOCK_UPTIME"
+)
 
 
 def _sleep(seconds: Any) -> None:
@@ -147,6 +169,11 @@ _FUNCTIONS = (
     _TIME_NS,
     *(_passed_s_of(name) for name in ("monotonic", "perf_counter")),
     *(_passed_ns_of(name) for name in ("monotonic_ns", "perf_counter_ns")),
+    *(
+        _read_clock_of(name, per_s)
+        for name, per_s in (("clock_gettime", 1), ("clock_gettime_ns", US_PER_S * NS_PER_US))
+        if hasattr(time, name)
+    ),
     _SLEEP,
     *(_filled_with_now(name, _with_seconds) for name in ("localtime", "gmtime", "ctime")),
     _filled_with_now("strftime", lambda given: given if given[1:] else (*given, time.localtime())),
@@ -198,11 +225,16 @@ class SeenWorld:
 
     def end(self) -> None:
         """Have it see what it saw before. Again: no effect."""
-        if _Seen.sight is not self._sight:
+        if not self.is_seen:
             return
-        _forget()
         random.setstate(self._random_state)
         uuid._node, uuid._last_timestamp, uuid._generate_time_safe = self._uuid_state  # type: ignore[attr-defined]
+        _forget()  # last: an interrupt before it leaves what `end` does again
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this world is the one that is seen."""
+        return _Seen.sight is self._sight
 
 
 def real_monotonic_ns() -> int:
@@ -221,6 +253,11 @@ def real_perf_counter() -> float:
     """The machine's own performance counter, also in a world."""
     now_s: float = _REAL_PERF_COUNTER.original()
     return now_s
+
+
+def real_sleep(seconds: float) -> None:
+    """Sleep by the machine's clock, also in a world."""
+    _SLEEP.original(seconds)
 
 
 _REAL_PERF_COUNTER = next(one for one in _FUNCTIONS if one.name == "perf_counter")

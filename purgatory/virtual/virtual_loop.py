@@ -21,6 +21,8 @@ import math
 import random
 import socket
 import ssl
+import sys
+import threading
 from asyncio import base_events, events, sslproto
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldErro
 from purgatory.virtual.history import History
 from purgatory.virtual.loop_wheel import LoopWheel
 from purgatory.virtual.numbered_futures import NumberedFuture, NumberedTask
+from purgatory.virtual.seen_time import real_monotonic_ns, real_sleep
 from purgatory.virtual.virtual_handles import DueHandle, ReadyHandle, tell_failure
 from purgatory.virtual.virtual_network import (
     ANY_HOST,
@@ -41,6 +44,7 @@ from purgatory.virtual.virtual_network import (
 )
 from purgatory.virtual.virtual_server import VirtualServer
 from purgatory.virtual.virtual_socket import Address, VirtualSocket
+from purgatory.virtual.virtual_transport import VirtualTransport
 from purgatory.virtual.waiting_stacks import waiting_stacks
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
 from purgatory.virtual.world_collector import TURNS, WorldCollector
@@ -50,8 +54,14 @@ _TURN_US: Final = 10
 _LEAST_DELAY_US: Final = 1
 """Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
 and find it to be that very moment, would wait again and again for no time at all."""
+_NEVER_S: Final = 1e11
+"""What is due so long from now, as in ``sleep(math.inf)``, never comes: in three thousand years."""
+_THREADS_TAKE_NS: Final = 10_000_000_000
+"""How long is waited, by the machine's clock, for threads where nothing else will happen."""
 _LONGEST_JOB_DELAY_US: Final = 200
 _NUMBER_OF: Final = attrgetter("number")
+_EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
+"""Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
 
 
 class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
@@ -63,14 +73,18 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         network: carries its connections.
         history: takes down what is decided.
         collector: looks for garbage now and then.
+        has_threads: whether threads may do something for it, which it waits for in the end.
     """
 
+    _closed = True  # until the base class begins, which is not done where that is interrupted
+
     # What the base class has, and does not tell type checkers.
-    _closed: bool
     _debug: bool
     _ready: deque[Any]
     _stopping: bool
     _check_closed: Callable[[], None]
+    _set_coroutine_origin_tracking: Callable[[bool], None]
+    _thread_id: int | None
 
     def __init__(
         self,
@@ -79,7 +93,12 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         network: VirtualNetwork,
         history: History,
         collector: WorldCollector,
+        has_threads: bool = False,
     ) -> None:
+        self._before = sys.get_asyncgen_hooks()
+        self._threads_before = set(threading.enumerate()) if has_threads else None
+        self._due: list[DueHandle] = []
+        self._wheel = LoopWheel(clock)
         super().__init__()
         self.clock = clock
         """The time for purgatories and timers on this loop: see `AsyncPurgatory`."""
@@ -90,9 +109,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self._chance = chance
         self._history = history
         self._collector = collector
-        self._wheel = LoopWheel(clock)
         self._wheel_us = clock.now_us
-        self._due: list[DueHandle] = []
         self._turns_at_once = 0
         self._numbered = 0
         self._timers = 0
@@ -118,6 +135,8 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
     ) -> asyncio.TimerHandle:
         if delay is None:
             raise TypeError("delay must not be None")
+        if delay >= _NEVER_S:
+            return self._never(self.time() + delay, callback, args, context)
         due_us = self.clock.now_us + math.ceil(delay * US_PER_S)
         return self.call_at_us(due_us, callback, *args, context=context)
 
@@ -130,6 +149,8 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
     ) -> asyncio.TimerHandle:
         if when is None:
             raise TypeError("when cannot be None")
+        if when >= _NEVER_S:
+            return self._never(when, callback, args, context)
         return self.call_at_us(math.ceil(when * US_PER_S), callback, *args, context=context)
 
     def call_at_us(
@@ -147,6 +168,19 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         handle.number = self._timers = self._timers + 1
         delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
         handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
+        return handle
+
+    def _never(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
+        """Return the handle of what never comes: nobody waits for it, and no time passes for it."""
+        self._check_closed()
+        handle = DueHandle(when, callback, args, self, context)
+        handle.on_wheel = None
         return handle
 
     def call_soon(  # type: ignore[override]
@@ -200,6 +234,8 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         while not (due or ready):
             due_us = wheel.next_expiration_ms()
             if due_us is None:
+                if self._hears_of_threads():
+                    return
                 raise DeadlockError(
                     "nothing is ready, and nothing will ever be due. What waits:\n"
                     + waiting_stacks(self)
@@ -209,6 +245,17 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
             if self.ends_us is not None and clock.now_us > self.ends_us:
                 self._end_late(self.ends_us)
             self._turn_wheel()
+
+    def _hears_of_threads(self) -> bool:
+        """Wait until a thread that was started in the world has something called, for a while."""
+        if self._threads_before is None:
+            return False
+        until_ns = real_monotonic_ns() + _THREADS_TAKE_NS
+        while not self._ready and real_monotonic_ns() < until_ns:
+            if not set(threading.enumerate()) - self._threads_before:
+                break
+            real_sleep(0.000_5)
+        return bool(self._ready)
 
     def _end_late(self, ends_us: int) -> None:
         self.ends_us = None
@@ -253,8 +300,11 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self, coro: Any, *, name: str | None = None, context: Any = None, **more: Any
     ) -> asyncio.Task[Any]:
         self._check_closed()
-        if self.get_task_factory() is not None:
-            return super().create_task(coro, name=name, context=context, **more)
+        factory = self.get_task_factory()
+        if factory is not None:
+            if factory is not _EAGER_TASKS:
+                return super().create_task(coro, name=name, context=context, **more)
+            more["eager_start"] = True
         self._numbered += 1
         # The number comes first: a task is put into a set while it is made.
         task = NumberedTask.__new__(NumberedTask)
@@ -283,10 +333,13 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         events._set_running_loop(None)
         try:
             result, error = func(*args), None
-        except (SystemExit, KeyboardInterrupt):
+        except KeyboardInterrupt:
             raise
         except BaseException as raised:
             result, error = None, raised
+            if isinstance(raised, StopIteration):  # which no future takes
+                error = RuntimeError("a call on an executor raised StopIteration")
+                error.__cause__ = raised
         finally:
             events._set_running_loop(self)
             took_us, self.clock.now_us = self.clock.now_us - began_us, began_us
@@ -323,33 +376,47 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
 
         Raises:
             OSError: nobody listens there, or it was not reached.
-            LeavingWorldError: a socket was given.
+            LeavingWorldError: a socket was given that `sock_connect` did not connect.
         """
-        if sock is not None:
-            raise LeavingWorldError("create_connection(sock=...): give a host and a port instead")
-        if host is None or port is None:
+        if sock is not None and (host is not None or port is not None):
+            raise ValueError("host/port and sock can not be specified at the same time")
+        if sock is None and (host is None or port is None):
             raise ValueError("host and port were not specified and no sock specified")
         if server_hostname is not None and not ssl:
             raise ValueError("server_hostname is only meaningful with ssl")
+        if ssl and host is None and server_hostname is None:
+            raise ValueError("You must set server_hostname when using ssl without a host")
+        raw = await self._connected(host, port) if sock is None else _connected_by(sock)
         protocol = protocol_factory()
-        address = (address_of(_text(host)), int(port))
         if not ssl:
-            transport = await self.network.connect(address, protocol, self._served)
-            protocol.connection_made(transport)
-            return transport, protocol
+            raw.begin(protocol)
+            return raw, protocol
         waiter = self.create_future()
         timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
-        encrypted = self._encrypted(
-            protocol, ssl, waiter, timeouts_s, server_hostname or _text(host), is_server=False
-        )
-        raw = await self.network.connect(address, encrypted, self._served)
-        encrypted.connection_made(raw)
+        name = _text(host) if server_hostname is None else server_hostname
+        encrypted = self._encrypted(protocol, ssl, waiter, timeouts_s, name, is_server=False)
+        raw.begin(encrypted)
         try:
             await waiter
         except BaseException:
             raw.close()
             raise
         return encrypted._app_transport, protocol
+
+    async def _connected(self, host: Any, port: Any) -> VirtualTransport:
+        return await self.network.connect((address_of(_text(host)), int(port)), self._served)
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        """Connect what stands for a socket, for ``create_connection(sock=...)``.
+
+        Raises:
+            OSError: nobody listens there, or it was not reached.
+            LeavingWorldError: a real socket was given.
+        """
+        if not isinstance(sock, VirtualSocket):
+            raise LeavingWorldError(f"loop.sock_connect() of a socket of the system: {_CONNECT}")
+        transport = await self._connected(address[0], address[1])
+        sock.connected(transport, transport.get_extra_info("sockname"), address[:2])
 
     async def create_server(  # type: ignore[override]
         self,
@@ -423,6 +490,16 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
 
     # What a world has not.
 
+    async def sendfile(self, transport: Any, file: Any, *args: Any, **more: Any) -> int:
+        """Refuse, as loops do that can't, so that programs read and write instead.
+
+        Raises:
+            NotImplementedError: ever.
+        """
+        raise _NoSendfileError(
+            "loop.sendfile() is the system's: in a virtual world read the file and write its bytes"
+        )
+
     def remove_reader(self, fd: Any) -> bool:
         """Have a server accept nobody, of whose sockets this is one."""
         if isinstance(fd, VirtualSocket) and fd.on_removed is not None:
@@ -451,52 +528,75 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
         self.call_soon(self._signals[number])
 
     def close(self) -> None:
-        if not self.is_closed():
-            super().close()
-            self._wheel.close()
-            self._due.clear()
+        super().close()
+        self._wheel.close()
+        self._due.clear()
+
+    def leave(self) -> None:
+        """Close it, whatever an interrupt has left half done. Again: no effect."""
+        if self.is_running():
+            self._thread_id = None
+            events._set_running_loop(None)
+            sys.set_asyncgen_hooks(*self._before)
+            self._set_coroutine_origin_tracking(False)
+        self.close()
 
 
-def _refusal(name: str) -> Callable[..., Any]:
+class _NoSendfileError(LeavingWorldError, NotImplementedError):
+    """What is done where a loop has no ``sendfile`` is to be done."""
+
+
+_CONNECT: Final = "connect and listen by create_connection and create_server"
+_REFUSED: Final = {
+    "add_reader": _CONNECT,
+    "add_writer": _CONNECT,
+    "connect_accepted_socket": _CONNECT,
+    "connect_read_pipe": "a pipe is the system's; two StreamReaders are fed by any coroutine",
+    "connect_write_pipe": "a pipe is the system's; two StreamReaders are fed by any coroutine",
+    "create_datagram_endpoint": f"a world has no datagrams; {_CONNECT}",
+    "create_unix_connection": f"a world has no Unix sockets; {_CONNECT}",
+    "create_unix_server": f"a world has no Unix sockets; {_CONNECT}",
+    "sock_accept": _CONNECT,
+    "sock_sendfile": _CONNECT,
+    "sock_recv": _CONNECT,
+    "sock_recv_into": _CONNECT,
+    "sock_recvfrom": _CONNECT,
+    "sock_recvfrom_into": _CONNECT,
+    "sock_sendall": _CONNECT,
+    "sock_sendto": _CONNECT,
+    "subprocess_exec": "run the process's work as a coroutine in the world",
+    "subprocess_shell": "run the process's work as a coroutine in the world",
+}
+
+
+def _refusal(name: str, advice: str) -> Callable[..., Any]:
     def refuse(self: VirtualLoop, *args: Any, **more: Any) -> Any:
-        raise LeavingWorldError(
-            f"loop.{name}() would leave the virtual world: connect and listen by "
-            "create_connection and create_server"
-        )
+        raise LeavingWorldError(f"loop.{name}() would leave the virtual world: {advice}")
 
     refuse.__name__ = name
     return refuse
 
 
-for _name in (
-    "add_reader",
-    "add_writer",
-    "connect_accepted_socket",
-    "connect_read_pipe",
-    "connect_write_pipe",
-    "create_datagram_endpoint",
-    "create_unix_connection",
-    "create_unix_server",
-    "sendfile",
-    "sock_accept",
-    "sock_connect",
-    "sock_recv",
-    "sock_recv_into",
-    "sock_recvfrom",
-    "sock_recvfrom_into",
-    "sock_sendall",
-    "sock_sendfile",
-    "sock_sendto",
-    "subprocess_exec",
-    "subprocess_shell",
-):
-    setattr(VirtualLoop, _name, _refusal(_name))
+for _name, _advice in _REFUSED.items():
+    setattr(VirtualLoop, _name, _refusal(_name, _advice))
 
 
 def resolved(host: Any, port: Any, kind: int = 0) -> list[Any]:
     """Return what ``getaddrinfo`` would, in the world: every name has an address."""
     address = HERE if host is None else address_of(_text(host))
     return [(socket.AF_INET, kind or socket.SOCK_STREAM, 6, "", (address, int(port or 0)))]
+
+
+def _connected_by(sock: Any) -> VirtualTransport:
+    """Return the connection that ``sock_connect`` made."""
+    transport = sock.take_connection() if isinstance(sock, VirtualSocket) else None
+    if transport is None:
+        raise LeavingWorldError(
+            "create_connection(sock=...) takes a socket of the world that loop.sock_connect() has "
+            "connected; or give a host and a port instead"
+        )
+    connection: VirtualTransport = transport
+    return connection
 
 
 def _text(name: Any) -> str:

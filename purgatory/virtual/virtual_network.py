@@ -36,6 +36,10 @@ HERE = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 127.0
 """How long Linux tries to reach a machine that does not answer."""
 
+_LEAST_SEGMENT_BYTES = 1_460
+_LONGEST_SEGMENT_S = 0.05
+"""How long a segment keeps the sender busy at most, where the bandwidth is limited."""
+
 NODE: ContextVar[str] = ContextVar("NODE", default="client")
 """To which node what runs belongs."""
 
@@ -103,6 +107,7 @@ class VirtualNetwork:
         self._plain = plain
         self._delay_us = self._kept_delay_us(200, 2_000)
         self._us_per_byte = 0.0
+        self.most_at_once_bytes: int | None = None
         self._loss = 0.0
         self._losses: list[Loss] = []
         self._names: dict[Address, str] = {}
@@ -138,7 +143,14 @@ class VirtualNetwork:
         """
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
-        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and not self._plain else 0.0
+        is_limited = bytes_per_s is not None and not self._plain
+        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
+        # So that what is sent at once arrives bit by bit, as it does where a line is slow.
+        self.most_at_once_bytes = (
+            max(_LEAST_SEGMENT_BYTES, round(bytes_per_s * _LONGEST_SEGMENT_S))
+            if bytes_per_s and is_limited
+            else None
+        )
 
     def loss(self, probability: float) -> None:
         """Say how probable it is that a segment breaks its connection.
@@ -270,14 +282,11 @@ class VirtualNetwork:
         """Note that who just runs listens at an address."""
         self._names.setdefault(address, NODE.get())
 
-    async def connect(
-        self, address: Address, protocol: asyncio.BaseProtocol, of: Callable[..., Any]
-    ) -> VirtualTransport:
-        """Connect.
+    async def connect(self, address: Address, of: Callable[..., Any]) -> VirtualTransport:
+        """Connect; the end that is returned has yet to `begin`.
 
         Args:
             address: to which.
-            protocol: of the end that connects.
             of: makes the protocol of the other end, given the server.
 
         Raises:
@@ -299,7 +308,7 @@ class VirtualNetwork:
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        ours = self._join(address, protocol, server, of(server), client, server_name)
+        ours = self._join(address, server, of(server), client, server_name)
         try:
             await asyncio.sleep(self.delay_us() / US_PER_S)
         except BaseException:
@@ -311,7 +320,6 @@ class VirtualNetwork:
     def _join(
         self,
         address: Address,
-        protocol: asyncio.BaseProtocol,
         server: VirtualServer,
         served: asyncio.BaseProtocol,
         client: str,
@@ -330,7 +338,7 @@ class VirtualNetwork:
         ours = VirtualTransport(
             self.loop,
             client,
-            protocol,
+            None,
             self._extra(from_address, address),
             drop,
         )

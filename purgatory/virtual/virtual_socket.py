@@ -86,6 +86,16 @@ class VirtualSocket:
         self._address = address
         self._peer = peer
         self._options: dict[tuple[int, int], Any] = {}
+        self._connection: Any = None
+
+    def connected(self, connection: Any, address: Address, peer: Address) -> None:
+        """Have a connection, until somebody takes it."""
+        self._connection, self._address, self._peer = connection, address, peer
+
+    def take_connection(self) -> Any:
+        """Return the connection that it has, once; None where it has none."""
+        connection, self._connection = self._connection, None
+        return connection
 
     def bind(self, address: Any) -> None:
         """Take an address; port 0 is any that is free.
@@ -138,7 +148,9 @@ class VirtualSocket:
         return -1
 
     def close(self) -> None:
-        """Give up its address."""
+        """Give up its address, and a connection that nobody took."""
+        if self._connection is not None:
+            self.take_connection().close()
         self._ports.give_back(self._address, self)
 
     def __enter__(self) -> Self:

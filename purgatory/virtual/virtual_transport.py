@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,7 +27,7 @@ class VirtualTransport(asyncio.Transport):
     Args:
         loop: the world's.
         node: who has this end.
-        protocol: whom it calls.
+        protocol: whom it calls; None: nobody, until `begin`.
         extra: what `get_extra_info` tells.
         on_lost: called once the connection is gone.
     """
@@ -37,7 +38,7 @@ class VirtualTransport(asyncio.Transport):
         self,
         loop: asyncio.AbstractEventLoop,
         node: str,
-        protocol: asyncio.BaseProtocol,
+        protocol: asyncio.BaseProtocol | None,
         extra: Mapping[str, Any],
         on_lost: Callable[[], None],
     ) -> None:
@@ -53,6 +54,7 @@ class VirtualTransport(asyncio.Transport):
         self._reading = True
         self._closing = False
         self._lost = False
+        self._error: Any = None
         self._ended = False
         self._end_wanted = False
         self._protocol_paused = False
@@ -62,6 +64,21 @@ class VirtualTransport(asyncio.Transport):
     def __repr__(self) -> str:
         state = "closed" if self._lost else "closing" if self._closing else "open"
         return f"<VirtualTransport of {self.node} {state}>"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a protocol."""
+        return self._protocol is not None
+
+    def begin(self, protocol: asyncio.BaseProtocol) -> None:
+        """Call a protocol from now on, also of what has come or happened already."""
+        self._protocol = protocol
+        self._note_encryption(protocol)
+        protocol.connection_made(self)
+        if self._lost:
+            self._loop.call_soon(protocol.connection_lost, self._error)
+        elif self._untaken:
+            self._loop.call_soon(self._feed_untaken)
 
     # Writing.
 
@@ -147,7 +164,7 @@ class VirtualTransport(asyncio.Transport):
                 self._break_other()
             return
         self._untaken.append(data)
-        if self._reading:
+        if self._reading and self._protocol is not None:
             self._feed_untaken()
 
     def _feed_untaken(self) -> None:
@@ -198,6 +215,10 @@ class VirtualTransport(asyncio.Transport):
     def abort(self) -> None:
         self._abort(None)
 
+    def _force_close(self, error: BaseException | None) -> None:
+        """What asyncio's TLS calls where a handshake fails."""
+        self._abort(error)
+
     def lose(self, error: Exception) -> None:
         """Know that the connection is gone, without telling the other end."""
         if not self._lost:
@@ -223,11 +244,19 @@ class VirtualTransport(asyncio.Transport):
             return
         self._lost = True
         self._untaken.clear()
+        self._error = error
         self._on_lost()
-        self._protocol.connection_lost(error)
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
+        self._note_encryption(protocol)
+
+    def _note_encryption(self, protocol: asyncio.BaseProtocol) -> None:
+        """What TLS sends is encrypted by chance of its own, also where it begins later."""
+        if isinstance(protocol, sslproto.SSLProtocol):
+            self.out.is_secret = self.back.is_secret = True
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         protocol: asyncio.BaseProtocol = self._protocol

@@ -53,6 +53,10 @@ class WireNetwork(Protocol):
     def transfer_us(self, size: int) -> int:
         """Return how long the sender is busy with so many bytes."""
 
+    @property
+    def most_at_once_bytes(self) -> int | None:
+        """How much is one segment at most; None: all that there is room for."""
+
     def delay_us(self) -> int:
         """Return how long the next segment is on its way."""
 
@@ -110,6 +114,11 @@ class Wire:
 
     def send(self, item: bytes | Exception) -> None:
         """Have something arrive: data, the end of it, or the loss of the connection."""
+        most = self._network.most_at_once_bytes
+        if most is not None and isinstance(item, bytes) and len(item) > most:
+            for begin in range(0, len(item), most):
+                self.send(item[begin : begin + most])
+            return
         if isinstance(item, bytes):
             self._not_taken_bytes += len(item)
         if self._dead or self._network.is_cut(self.source.node, self.target.node):

@@ -28,7 +28,9 @@ from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.aiokafka_sets import OrderedSets
 from purgatory.virtual.aiokafka_times import TimedRecords
 from purgatory.virtual.anyio_calls import AnyioCalls
+from purgatory.virtual.chaos_rate import rate_per_min
 from purgatory.virtual.errors import WorldError
+from purgatory.virtual.held_signals import HeldSignals
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.leaving_world import checked_kinds, close_border, open_border
 from purgatory.virtual.planned_fault import PlannedFault
@@ -106,6 +108,7 @@ class World:
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
         self._sockets = SeenSockets(self.network.ports)
+        self._signals = HeldSignals(World.__exit__, World._leave)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
         self.without = frozenset(without)
@@ -121,15 +124,21 @@ class World:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             raise WorldError("a world brings its event loop: enter it where none is running")
-        self._seen.begin()
-        close_border(self._allowed)
-        if "sockets" not in self._allowed:
-            self._sockets.begin()
-        self._loop = VirtualLoop(
-            self._clock, self._chance("loop"), self.network, self._history, self._collector
-        )
-        self._collector.begin()
-        return self
+        try:
+            self._seen.begin()
+            self._signals.begin()
+            close_border(self._allowed)
+            if "sockets" not in self._allowed:
+                self._sockets.begin()
+            chance, has_threads = self._chance("loop"), "threads" in self._allowed
+            self._loop = VirtualLoop(
+                self._clock, chance, self.network, self._history, self._collector, has_threads
+            )
+            self._collector.begin()
+            return self
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(
         self,
@@ -138,16 +147,30 @@ class World:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._end_all()
+            try:
+                self._end_all()
+            except WorldError as error:
+                if exc is None:
+                    raise
+                exc.add_note(f"And when the world was left: {error}")
+            finally:
+                self._leave()
         finally:
-            self.loop.close()
-            self._collector.end()
-            self._sockets.end()
-            self._timed_records.end()
-            self._ordered_sets.end()
-            self._anyio_calls.end()
+            self._leave()  # again: an interrupt may have met the first
+
+    def _leave(self) -> None:
+        """Have all be as it was before this world was entered. Again: no effect."""
+        if self._loop is not None:
+            self._loop.leave()
+        self._collector.end()
+        self._sockets.end()
+        self._timed_records.end()
+        self._ordered_sets.end()
+        self._anyio_calls.end()
+        if self._seen.is_seen:
             open_border()
             self._seen.end()
+        self._signals.end()
 
     def _end_all(self) -> None:
         """Stop the clusters, and cancel what still runs."""
@@ -222,28 +245,36 @@ class World:
 
     def chaos(
         self,
-        cluster: WorldCluster,
+        cluster: WorldCluster | None = None,
         per_min: float = 4,
         kinds: Iterable[str] | None = None,
         begin: str = "0s",
         end: str = "10min",
         longest: str = "10s",
+        *,
+        rate: str | float | None = None,
     ) -> Sequence[PlannedFault]:
         """Have things go wrong at random, and return what will.
 
         Args:
-            cluster: in which, and in the network to it.
+            cluster: in which, and in the network to it; None: the only one.
             per_min: how many faults begin in a minute, on average.
             kinds: which ones; None: all of `ChaosPlan`.
             begin, end: when the first may begin, and the last, after the world began.
             longest: how long one lasts at most.
+            rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
 
         Raises:
-            WorldError: a kind is none, or the end is not after the beginning.
-            ValueError: a duration is none.
+            WorldError: a kind is none, the end is not after the beginning, or there is not one
+                cluster and none was named.
+            ValueError: a duration is none, or a rate.
         """
         from purgatory.virtual.chaos_plan import ChaosPlan
 
+        if rate is not None:
+            per_min = rate_per_min(rate)
+        if cluster is None:
+            cluster = self._only_cluster("chaos")
         begin_us, end_us, longest_s = (
             Duration(begin).us,
             Duration(end).us,
@@ -394,14 +425,17 @@ class World:
         configuration: RunConfiguration | None,
     ) -> Findings:
         if cluster is None:
-            if len(self._clusters) != 1:
-                count = len(self._clusters) or "no"
-                raise WorldError(
-                    f"world.{checked.name}() is about a cluster, and this world has {count}: "
-                    + ("name one" if self._clusters else "world.cluster() starts one")
-                )
-            [cluster] = self._clusters
+            cluster = self._only_cluster(checked.name)
         return check_property(cluster, checked, configuration)
+
+    def _only_cluster(self, asked: str) -> WorldCluster:
+        if len(self._clusters) != 1:
+            count = len(self._clusters) or "no"
+            raise WorldError(
+                f"world.{asked}() is about a cluster, and this world has {count}: "
+                + ("name one" if self._clusters else "world.cluster() starts one")
+            )
+        return self._clusters[0]
 
     # Looking.
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from inspect import unwrap
 from typing import Any, TypeVar
 
 import pytest
 import uvloop
 
 from purgatory import AsyncPurgatory
+from purgatory.virtual import World
+from purgatory.virtual.virtual_loop import VirtualLoop as WorldLoop
+from purgatory.virtual.world_clock import US_PER_S
 from timer import Clock
 from timer.wake import Wake
 
@@ -49,24 +54,71 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock(Clock):
-    """The time of the running virtual loop."""
+    """The time of the running loop, which is in virtual time."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
+        assert isinstance(loop, VirtualLoop | WorldLoop)
         self._loop = loop
 
     def now_ns(self) -> int:
+        if isinstance(self._loop, WorldLoop):
+            return self._loop.clock.now_ns()
         return self._loop.now_ns
 
     def wait(self, wake: Wake, until_ns: int) -> bool:
         raise AssertionError("a loop's purgatory never waits on a thread")
 
 
+class _Chosen:
+    """Where `run_virtually` runs what it is given."""
+
+    in_world = False
+
+
+@pytest.fixture(autouse=True)
+def virtual_time_of(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Choose the virtual time of a test: this module's loop, or a world."""
+    _Chosen.in_world = getattr(request, "param", "loop") == "world"
+    yield
+    _Chosen.in_world = False
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have what runs in virtual time run on this module's loop, and again in a world."""
+    if "run_virtually" in unwrap(metafunc.function).__code__.co_names:
+        metafunc.parametrize("virtual_time_of", ["loop", "world"], indirect=True)
+
+
 def run_virtually(main: Main[T]) -> T:
-    """Run ``main()`` on a loop in virtual time."""
+    """Run ``main()`` in virtual time."""
+    if _Chosen.in_world:
+        with World(allow=["threads"]) as world:  # in which some tests wake others
+            return world.run(main(), None)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
+
+
+def passed_s() -> float:
+    """How long the running loop, which is in virtual time, has been."""
+    loop = asyncio.get_running_loop()
+    return loop.clock.passed_us / US_PER_S if isinstance(loop, WorldLoop) else loop.time()
+
+
+def block(seconds: float) -> None:
+    """Block the running loop, which is in virtual time, for so long."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        loop.now_ns += round(seconds * 1e9)
+    else:
+        time.sleep(seconds)
+
+
+def turns() -> int:
+    """How often the running loop, which is in virtual time, has looked what is due."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop | WorldLoop)
+    return loop.turns
 
 
 def new_purgatory(name: str = "Fetch", **options: Any) -> AsyncPurgatory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -120,3 +121,25 @@ def test_the_command_that_repeats_a_world_leaves_out_what_it_did() -> None:
     assert repeat_command(7, [], disk=None) == "make chaos-wire SEED=7 HOURS=0.2"
     command = repeat_command(7, [0, 1, 2, 5], disk=True)
     assert command == "make chaos-wire SEED=7 HOURS=0.2 WITHOUT=0-2,5 DISK=1"
+
+
+@pytest.mark.parametrize("rate", ["6/min", "0.1/s", "360 / h", 6])
+def test_a_rate_is_written_with_its_time(rate: str | float) -> None:
+    with World(1) as world:
+        world.cluster(topics=["orders"])
+        given = world.chaos(rate=rate, kinds=["kill"])
+    with World(1) as world:
+        counted = world.chaos(world.cluster(topics=["orders"]), per_min=6, kinds=["kill"])
+    assert len(given) == 60
+    assert list(map(str, given)) == list(map(str, counted))
+
+
+@pytest.mark.parametrize("rate", ["6", "6/day", "-1/s", -1, math.nan, math.inf])
+def test_what_is_no_rate_is_refused(rate: str | float) -> None:
+    with World() as world, pytest.raises(ValueError, match="rate: "):
+        world.chaos(rate=rate)
+
+
+def test_chaos_without_a_cluster_is_refused() -> None:
+    with World() as world, pytest.raises(WorldError, match=r"world\.chaos\(\) is about a cluster"):
+        world.chaos()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import importlib
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import uvloop
 
 from purgatory.virtual import LeavingWorldError, World, WorldError
 
@@ -22,6 +25,12 @@ def _start_thread() -> None:
 
 def _start_process() -> None:
     subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+def _spawn_process() -> None:
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()
 
 
 def _real_socket() -> None:
@@ -40,6 +49,7 @@ def _connect_socket() -> None:
     [
         (_start_thread, r"asyncio\.to_thread.*allow=\['threads'\]"),
         (_start_process, r"coroutine in the world.*allow=\['processes'\]"),
+        (_spawn_process, r"allow=\['processes'\]"),
         (os.fork, r"allow=\['processes'\]"),
         (_real_socket, r"open_connection.*allow=\['sockets'\]"),
         (_connect_socket, "open_connection"),
@@ -50,11 +60,26 @@ def test_it_is_refused_with_what_to_do_instead(leave: Callable[[], object], inst
         leave()
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*BaseEventLoop")
-def test_an_event_loop_of_its_own_is_refused() -> None:
-    with World(), pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
-        asyncio.new_event_loop()
-    gc.collect()  # the loop that was half made complains of that
+def _new_loop() -> None:
+    asyncio.new_event_loop()
+
+
+def _run_coroutine() -> None:
+    with asyncio.Runner() as runner:
+        runner.get_loop()
+
+
+def _run_uvloop() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.get_loop()
+
+
+@pytest.mark.parametrize("make", [_new_loop, _run_coroutine, _run_uvloop])
+def test_an_event_loop_of_its_own_is_refused(make: Callable[[], object]) -> None:
+    with World() as world, pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
+        make()
+    with World() as world, pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
+        world.run(asyncio.to_thread(make))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +112,47 @@ def test_what_an_event_loop_could_do_outside_is_refused() -> None:
             loop.add_reader(0, int)
         with pytest.raises(LeavingWorldError, match="create_datagram_endpoint"):
             await loop.create_datagram_endpoint(asyncio.DatagramProtocol)
+        with pytest.raises(LeavingWorldError, match="process's work as a coroutine"):
+            await asyncio.create_subprocess_exec("true")
 
     with World() as world:
         world.run(application())
+
+
+def test_what_an_import_would_do_is_told_to_be_imported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "begins_a_process.py").write_text("import os\nos.system('true')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    advice = "import begins_a_process before the world begins"
+    with World(), pytest.raises(LeavingWorldError, match=advice):
+        importlib.import_module("begins_a_process")
+
+
+def test_other_threads_and_what_was_kept_have_the_systems_sockets() -> None:
+    begin, kept, seen = threading.Event(), [], []
+
+    def look() -> None:
+        begin.wait()
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            seen.append(one.fileno() >= 0)
+        for end in socket.socketpair():
+            end.close()
+        asyncio.new_event_loop().close()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    with World():
+        kept.append(socket.socket)
+        begin.set()
+        thread.join()
+    with kept[0]() as one:
+        seen.append(one.fileno() >= 0)
+    assert seen == [True, True]
+
+
+def test_a_machine_in_a_world_has_the_name_of_its_node() -> None:
+    with World() as world, world.node("billing"):
+        assert socket.gethostname() == socket.getfqdn() == "billing"
+        assert socket.gethostbyname("localhost") == "127.0.0.1"

@@ -109,3 +109,13 @@ def test_what_breaks_off_a_world_leaves_nothing_of_it() -> None:
     with pytest.raises(ZeroDivisionError), World():
         _ = 1 // 0
     assert min(_told()) > START.timestamp() + 86_400
+
+
+def test_a_clock_that_is_asked_by_its_number_is_the_worlds() -> None:
+    with World() as world:
+        world.pass_time("1h")
+        assert time.clock_gettime(time.CLOCK_MONOTONIC) == time.monotonic() == 86_400 + 3_600
+        assert time.clock_gettime_ns(time.CLOCK_REALTIME) == time.time_ns()
+    assert abs(time.clock_gettime(time.CLOCK_MONOTONIC) - time.monotonic()) < 60
+    with pytest.raises(OSError, match="Invalid argument"):
+        time.clock_gettime(1_000_000)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import queue
+import sys
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -221,3 +226,135 @@ def test_a_signal_calls_what_was_set_for_it() -> None:
     with World() as world:
         world.at("90s", world.signal, 15)
         assert world.run(serve()) == 90
+
+
+def test_what_is_due_at_no_time_never_comes() -> None:
+    async def application() -> float:
+        for_ever = asyncio.create_task(asyncio.sleep(math.inf))
+        handle = asyncio.get_running_loop().call_at(math.inf, int)
+        async with asyncio.timeout(math.inf):
+            await asyncio.sleep(5)
+        handle.cancel()
+        for_ever.cancel()
+        await asyncio.wait([for_ever])
+        assert handle.when() == math.inf
+        return time.monotonic()
+
+    with World() as world:
+        world.run(application())
+        assert world.now_s == 5
+
+
+def test_who_waits_for_ever_and_nobody_else_is_a_deadlock() -> None:
+    with World() as world, pytest.raises(DeadlockError, match="sleep"):
+        world.run(asyncio.sleep(math.inf))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_what_no_future_takes_is_told_of_a_call_on_an_executor() -> None:
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await loop.run_in_executor(None, _raise, StopIteration(3))
+        with pytest.raises(SystemExit):
+            await loop.run_in_executor(None, _raise, SystemExit(3))
+
+    with World() as world:
+        world.run(application())
+
+
+def test_what_is_waited_for_with_a_timeout_takes_the_worlds_time() -> None:
+    async def application() -> list[float]:
+        began_s, seen = time.monotonic(), []
+        assert not await asyncio.to_thread(threading.Event().wait, 5)
+        seen.append(time.monotonic() - began_s)
+        with pytest.raises(queue.Empty):
+            await asyncio.to_thread(queue.Queue[int]().get, timeout=3)
+        seen.append(time.monotonic() - began_s)
+        assert not threading.Semaphore(0).acquire(timeout=1)
+        seen.append(time.monotonic() - began_s)
+        return seen
+
+    with World() as world:
+        assert world.run(application()) == pytest.approx([5, 8, 9], abs=0.01)
+
+
+def test_what_only_another_thread_could_end_is_a_deadlock() -> None:
+    async def later() -> int:
+        return 1
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        told = asyncio.run_coroutine_threadsafe(later(), loop)
+        with pytest.raises(DeadlockError, match="allow=\\['threads'\\]"):
+            told.result()
+        assert await asyncio.wrap_future(told) == 1
+
+    with World() as world:
+        world.run(application())
+
+
+def test_what_goes_wrong_when_a_world_is_left_hides_nothing() -> None:
+    async def stubborn() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    kept: list[asyncio.Task[None]] = []
+
+    async def application() -> None:
+        kept.append(asyncio.create_task(stubborn()))
+        kept[0]._log_destroy_pending = False  # type: ignore[attr-defined]
+        await asyncio.sleep(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised, World() as world:
+        world.run(application())
+    assert "when the world was left: not done at" in raised.value.__notes__[0]
+    kept[0].get_coro().close()
+
+
+def test_a_thread_that_is_allowed_is_waited_for() -> None:
+    def work(told: asyncio.Future[int], loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(told.set_result, sum(range(100_000)))
+
+    async def application() -> int:
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+        threading.Thread(target=work, args=(told, loop)).start()
+        result: int = await told
+        return result
+
+    with World(allow=["threads"]) as world:
+        assert world.run(application()) == sum(range(100_000))
+        with pytest.raises(DeadlockError):
+            world.run(_for_ever())
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there are eager tasks since Python 3.12")
+def test_eager_tasks_are_numbered_as_others_are() -> None:
+    async def work(number: int) -> int:
+        if number % 2:
+            await asyncio.sleep(0.1)
+        return number
+
+    async def application() -> list[int]:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+        tasks = [asyncio.create_task(work(number)) for number in range(10)]
+        assert [task.done() for task in tasks] == [True, False] * 5
+        assert await asyncio.gather(*tasks) == list(range(10))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(1), name="one")
+        return sorted(map(hash, tasks))
+
+    with World() as world:
+        numbers = world.run(application())
+    assert max(numbers) < 100  # and no addresses

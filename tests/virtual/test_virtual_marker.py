@@ -116,7 +116,8 @@ import asyncio
 async def test_it(world):
     world.at("2s", print, "late")
     world.at("1s", print, "early")
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 9000)
+    ends = []  # a writer that nobody keeps closes its connection since Python 3.13
+    server = await asyncio.start_server(lambda *two: ends.append(two), "127.0.0.1", 9000)
     reader, writer = await asyncio.open_connection("127.0.0.1", 9000)
     for number in range(100):
         writer.write(b"x")
@@ -159,3 +160,101 @@ def test_a_mark_that_makes_no_sense_is_told(tmp_path: Path) -> None:
         status, said = _pytest(tmp_path, text=text)
         assert status in (2, 4)
         assert advice in said
+
+
+_FIXTURES = """
+import asyncio
+
+import pytest
+
+
+@pytest.fixture
+async def began(world):
+    await asyncio.sleep(5)
+    return world.now_s
+
+
+@pytest.fixture
+async def connection(world):
+    await asyncio.sleep(5)
+    yield asyncio.get_running_loop()
+    await asyncio.sleep(5)
+    print("closed at", world.now_s)
+
+
+class TestIt:
+    @pytest.fixture
+    async def own(self, began):
+        await asyncio.sleep(1)
+        return self, began
+
+    @pytest.mark.virtual(seeds=2)
+    async def test_it(self, world, own, connection):
+        assert own == (self, 5)
+        assert connection is asyncio.get_running_loop() is world.loop
+
+
+@pytest.fixture
+def broken(world):
+    yield
+    raise ValueError("at the end")
+
+
+async def test_of_a_broken_fixture(world, broken):
+    pass
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_that_anyio_would_run(world, connection):
+    await asyncio.sleep(100)
+    assert world.now_s == 105
+
+
+@pytest.mark.fake_asyncio
+async def test_that_pytest_asyncio_would_run(world):
+    await asyncio.sleep(100)
+    assert world.now_s == 100
+
+
+async def test_of_pytest_asyncio():
+    pass
+"""
+
+_FAKE_ASYNCIO = """
+import pytest
+
+
+class Coroutine(pytest.Function):
+    def setup(self):
+        raise RuntimeError("pytest-asyncio sets it up")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "fake_asyncio")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    made = yield
+    for item in made if isinstance(made, list) else ():
+        if "asyncio" in name:
+            item.__class__ = Coroutine
+    return made
+"""
+
+
+def test_fixtures_are_run_in_the_world_and_no_other_plugin_runs_its_tests(tmp_path: Path) -> None:
+    (tmp_path / "pytest_asyncio_fake.py").write_text(_FAKE_ASYNCIO)
+    words = ("-p", "pytest_asyncio_fake", "-s", "-W", "error")
+    status, said = _pytest(tmp_path, *words, text=_FIXTURES)
+    assert status == 1
+    assert "5 passed, 2 errors" in said
+    assert said.count("closed at 16.0") == 2
+    assert "pytest-asyncio sets it up" in said
+    # And what fails in a fixture tells of its world, too.
+    assert "pytest test_it.py::test_of_a_broken_fixture --virtual-seed 0" in said

@@ -54,6 +54,19 @@ def test_a_client_survives_a_broker_that_dies(seed: int) -> None:
     cluster.audit(expect=["no-loss"]).assert_no_violations()
 
 
+def test_a_second_world_of_a_seed_is_as_the_first() -> None:
+    def digest() -> str:
+        with World(4) as world:
+            cluster = world.cluster(topics={"orders": 6})
+            world.run(_produce_and_consume(cluster.bootstrap_servers))
+            return world.digest
+
+    # aiokafka names its producers by how many the process has had.
+    before = aiokafka.AIOKafkaProducer._PRODUCER_CLIENT_ID_SEQUENCE
+    assert digest() == digest()
+    assert before == aiokafka.AIOKafkaProducer._PRODUCER_CLIENT_ID_SEQUENCE
+
+
 def test_records_have_the_worlds_time() -> None:
     async def application(servers: str) -> list[int]:
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers) as producer:
