@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from purgatory.cluster import Fsync
 from purgatory.kafka import GroupConfig
-from purgatory.virtual import World
+from purgatory.virtual import World, WorldError
 
 PARTITIONS = 3
 _PLAIN, _PAID = "orders", "payments"
@@ -75,10 +75,13 @@ def run_wire(
         )
         world.network.latency("0.2ms..5ms")
         world.chaos(cluster, per_min=6, begin="5s", end=f"{minutes * 60:.0f}s", longest="20s")
-        world.run(_all(world, cluster.bootstrap_servers, minutes * 60, seen), timeout="12h")
-        wrong = list(_wrong(seen))
-        try:  # and the audit, which knows nothing of the numbers
-            world.check_no_loss(cluster)
+        application = _all(world, cluster.bootstrap_servers, minutes * 60, seen)
+        try:
+            world.run(application, timeout=f"{minutes + 60}min")
+            wrong = list(_wrong(seen))
+            world.check_no_loss(cluster)  # and the audit, which knows nothing of the numbers
+        except WorldError as error:
+            wrong = [f"it did not end: {error}"]
         except AssertionError as error:
             wrong.append(f"the audit: {error}")
         return WireHour(
