@@ -16,8 +16,8 @@ from functools import wraps
 from threading import get_ident
 from typing import Any, NoReturn
 
+from purgatory.virtual.connecting_loop import resolved
 from purgatory.virtual.errors import LeavingWorldError
-from purgatory.virtual.virtual_loop import resolved
 from purgatory.virtual.virtual_network import NODE, address_of
 from purgatory.virtual.virtual_socket import Ports, VirtualSocket
 

@@ -19,32 +19,22 @@ import asyncio
 import contextvars
 import math
 import random
-import socket
-import ssl
 import sys
 import threading
-from asyncio import base_events, events, sslproto
+from asyncio import events
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
-from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
+from purgatory.virtual.connecting_loop import ConnectingLoop
+from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import History
 from purgatory.virtual.loop_wheel import LoopWheel
 from purgatory.virtual.numbered_futures import NumberedFuture, NumberedTask
 from purgatory.virtual.seen_time import real_monotonic_ns, real_sleep
 from purgatory.virtual.virtual_handles import DueHandle, ReadyHandle, tell_failure
-from purgatory.virtual.virtual_network import (
-    ANY_HOST,
-    HERE,
-    NetworkLoop,
-    VirtualNetwork,
-    address_of,
-)
-from purgatory.virtual.virtual_server import VirtualServer
-from purgatory.virtual.virtual_socket import Address, VirtualSocket
-from purgatory.virtual.virtual_transport import VirtualTransport
+from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.waiting_stacks import waiting_stacks
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
 from purgatory.virtual.world_collector import TURNS, WorldCollector
@@ -64,7 +54,7 @@ _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
 """Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
 
 
-class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
+class VirtualLoop(ConnectingLoop):
     """asyncio's event loop, in virtual time.
 
     Args:
@@ -351,164 +341,7 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Have no effect: there are no threads."""
 
-    # Names and connections.
-
-    async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
-        return resolved(host, port, hints.get("type", 0))
-
-    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
-        return str(sockaddr[0]), str(sockaddr[1])
-
-    async def create_connection(
-        self,
-        protocol_factory: Callable[[], Any],
-        host: Any = None,
-        port: Any = None,
-        *,
-        ssl: Any = None,
-        sock: Any = None,
-        server_hostname: str | None = None,
-        ssl_handshake_timeout: float | None = None,
-        ssl_shutdown_timeout: float | None = None,
-        **ignored: Any,
-    ) -> tuple[Any, Any]:
-        """Connect within the world.
-
-        Raises:
-            OSError: nobody listens there, or it was not reached.
-            LeavingWorldError: a socket was given that `sock_connect` did not connect.
-        """
-        if sock is not None and (host is not None or port is not None):
-            raise ValueError("host/port and sock can not be specified at the same time")
-        if sock is None and (host is None or port is None):
-            raise ValueError("host and port were not specified and no sock specified")
-        if server_hostname is not None and not ssl:
-            raise ValueError("server_hostname is only meaningful with ssl")
-        if ssl and host is None and server_hostname is None:
-            raise ValueError("You must set server_hostname when using ssl without a host")
-        raw = await self._connected(host, port) if sock is None else _connected_by(sock)
-        protocol = protocol_factory()
-        if not ssl:
-            raw.begin(protocol)
-            return raw, protocol
-        waiter = self.create_future()
-        timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
-        name = _text(host) if server_hostname is None else server_hostname
-        encrypted = self._encrypted(protocol, ssl, waiter, timeouts_s, name, is_server=False)
-        raw.begin(encrypted)
-        try:
-            await waiter
-        except BaseException:
-            raw.close()
-            raise
-        return encrypted._app_transport, protocol
-
-    async def _connected(self, host: Any, port: Any) -> VirtualTransport:
-        return await self.network.connect((address_of(_text(host)), int(port)), self._served)
-
-    async def sock_connect(self, sock: Any, address: Any) -> None:
-        """Connect what stands for a socket, for ``create_connection(sock=...)``.
-
-        Raises:
-            OSError: nobody listens there, or it was not reached.
-            LeavingWorldError: a real socket was given.
-        """
-        if not isinstance(sock, VirtualSocket):
-            raise LeavingWorldError(f"loop.sock_connect() of a socket of the system: {_CONNECT}")
-        transport = await self._connected(address[0], address[1])
-        sock.connected(transport, transport.get_extra_info("sockname"), address[:2])
-
-    async def create_server(  # type: ignore[override]
-        self,
-        protocol_factory: Callable[[], Any],
-        host: Any = None,
-        port: Any = None,
-        *,
-        sock: Any = None,
-        ssl: Any = None,
-        ssl_handshake_timeout: float | None = None,
-        ssl_shutdown_timeout: float | None = None,
-        start_serving: bool = True,
-        **ignored: Any,
-    ) -> VirtualServer:
-        """Listen within the world.
-
-        Raises:
-            OSError: an address is taken.
-        """
-        if sock is not None:
-            sock.close()
-            (host, port) = sock.getsockname()
-        hosts = [host] if host is None or isinstance(host, (str, bytes)) else list(host)
-        timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
-        addresses: list[Address] = []
-        server = VirtualServer(
-            self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s
-        )
-        for one in hosts:
-            wanted = ANY_HOST if one in (None, "", b"") else address_of(_text(one))
-            address = self.network.ports.take((wanted, int(port or 0)), server)
-            addresses.append(address)
-            self.network.listens(address)
-        if start_serving:
-            await server.start_serving()
-        return server
-
-    def _served(self, server: VirtualServer) -> asyncio.BaseProtocol:
-        """Make the protocol that serves a connection."""
-        protocol: asyncio.BaseProtocol = server.new_protocol()
-        if server.tls is None:
-            return protocol
-        encrypted: asyncio.BaseProtocol = self._encrypted(
-            protocol, server.tls, None, server.timeouts_s, None, is_server=True
-        )
-        return encrypted
-
-    def _encrypted(
-        self,
-        protocol: asyncio.BaseProtocol,
-        context: Any,
-        waiter: asyncio.Future[Any] | None,
-        timeouts_s: tuple[float | None, float | None],
-        hostname: str | None,
-        is_server: bool,
-    ) -> Any:
-        new_protocol: Any = sslproto.SSLProtocol
-        handshake_s, shutdown_s = timeouts_s
-        if context is True:
-            context = ssl.create_default_context()
-        return new_protocol(
-            self,
-            protocol,
-            context,
-            waiter,
-            is_server,
-            hostname,
-            ssl_handshake_timeout=handshake_s,
-            ssl_shutdown_timeout=shutdown_s,
-        )
-
-    # What a world has not.
-
-    async def sendfile(self, transport: Any, file: Any, *args: Any, **more: Any) -> int:
-        """Refuse, as loops do that can't, so that programs read and write instead.
-
-        Raises:
-            NotImplementedError: ever.
-        """
-        raise _NoSendfileError(
-            "loop.sendfile() is the system's: in a virtual world read the file and write its bytes"
-        )
-
-    def remove_reader(self, fd: Any) -> bool:
-        """Have a server accept nobody, of whose sockets this is one."""
-        if isinstance(fd, VirtualSocket) and fd.on_removed is not None:
-            fd.on_removed()
-            return True
-        return False
-
-    def remove_writer(self, fd: Any) -> bool:
-        return False
+    # Signals, and the end.
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
         """Have `World.signal` call something: the world has no process of its own."""
@@ -540,67 +373,6 @@ class VirtualLoop(base_events.BaseEventLoop, NetworkLoop):
             sys.set_asyncgen_hooks(*self._before)
             self._set_coroutine_origin_tracking(False)
         self.close()
-
-
-class _NoSendfileError(LeavingWorldError, NotImplementedError):
-    """What is done where a loop has no ``sendfile`` is to be done."""
-
-
-_CONNECT: Final = "connect and listen by create_connection and create_server"
-_REFUSED: Final = {
-    "add_reader": _CONNECT,
-    "add_writer": _CONNECT,
-    "connect_accepted_socket": _CONNECT,
-    "connect_read_pipe": "a pipe is the system's; two StreamReaders are fed by any coroutine",
-    "connect_write_pipe": "a pipe is the system's; two StreamReaders are fed by any coroutine",
-    "create_datagram_endpoint": f"a world has no datagrams; {_CONNECT}",
-    "create_unix_connection": f"a world has no Unix sockets; {_CONNECT}",
-    "create_unix_server": f"a world has no Unix sockets; {_CONNECT}",
-    "sock_accept": _CONNECT,
-    "sock_sendfile": _CONNECT,
-    "sock_recv": _CONNECT,
-    "sock_recv_into": _CONNECT,
-    "sock_recvfrom": _CONNECT,
-    "sock_recvfrom_into": _CONNECT,
-    "sock_sendall": _CONNECT,
-    "sock_sendto": _CONNECT,
-    "subprocess_exec": "run the process's work as a coroutine in the world",
-    "subprocess_shell": "run the process's work as a coroutine in the world",
-}
-
-
-def _refusal(name: str, advice: str) -> Callable[..., Any]:
-    def refuse(self: VirtualLoop, *args: Any, **more: Any) -> Any:
-        raise LeavingWorldError(f"loop.{name}() would leave the virtual world: {advice}")
-
-    refuse.__name__ = name
-    return refuse
-
-
-for _name, _advice in _REFUSED.items():
-    setattr(VirtualLoop, _name, _refusal(_name, _advice))
-
-
-def resolved(host: Any, port: Any, kind: int = 0) -> list[Any]:
-    """Return what ``getaddrinfo`` would, in the world: every name has an address."""
-    address = HERE if host is None else address_of(_text(host))
-    return [(socket.AF_INET, kind or socket.SOCK_STREAM, 6, "", (address, int(port or 0)))]
-
-
-def _connected_by(sock: Any) -> VirtualTransport:
-    """Return the connection that ``sock_connect`` made."""
-    transport = sock.take_connection() if isinstance(sock, VirtualSocket) else None
-    if transport is None:
-        raise LeavingWorldError(
-            "create_connection(sock=...) takes a socket of the world that loop.sock_connect() has "
-            "connected; or give a host and a port instead"
-        )
-    connection: VirtualTransport = transport
-    return connection
-
-
-def _text(name: Any) -> str:
-    return name.decode() if isinstance(name, (bytes, bytearray)) else str(name)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
