@@ -37,6 +37,36 @@ def test_an_advance_checks_those_it_concerns_and_no_others() -> None:
     setting.assert_empty()
 
 
+@pytest.mark.parametrize("above", [0, 2**63, 5 * 2**63, 2**130, -(2**63) - 50])
+def test_those_that_a_value_reaches_complete_by_number_then_by_arrival(above: int) -> None:
+    setting = Setting()
+    done: list[int] = []
+
+    class Noting(Probe):
+        def __init__(self, place: int) -> None:
+            super().__init__(ready=False)
+            self.place = place
+
+        def on_complete(self) -> None:
+            super().on_complete()
+            done.append(self.place)
+
+    numbers = [30, 10, 20, 10, 40, 20]
+    probes = [
+        submit_at(setting, Noting(place), {"hw": above + number})
+        for place, number in enumerate(numbers)
+    ]
+    for probe in probes:
+        probe.ready = True
+    assert setting.purgatory.advance("hw", above + 9) == 0
+    setting.purgatory._check()
+    assert setting.purgatory.advance("hw", above + 30) == 5
+    # Cut to as many bits as the native core counts with, those beyond are in order of arrival.
+    assert done == [1, 3, 2, 5, 0] or (above == 2**130 and sorted(done) == [0, 1, 2, 3, 5])
+    assert setting.purgatory.advance("hw", above + 40) == 1
+    setting.assert_empty()
+
+
 def test_a_condition_over_several_keys_completes_with_the_last_of_them() -> None:
     setting = Setting()
     high_watermarks = {"p0": 0, "p1": 0, "p2": 0}

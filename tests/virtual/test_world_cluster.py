@@ -170,6 +170,24 @@ def test_a_hundred_seeds_run_alike_in_two_processes() -> None:
     assert len(set(one)) == 100
 
 
+_A_MINUTE_OF_CHAOS = "from tests.chaos.wire_hour import run_wire; print(run_wire(1, 1.0).digest)"
+
+
+def test_the_core_in_pure_python_runs_as_the_native_one() -> None:
+    """With a seed of which they once woke produces in different orders."""
+    found = set()
+    for pure in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", _A_MINUTE_OF_CHAOS],
+            env={**os.environ, "PURGATORY_PURE": pure, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(done.stdout.splitlines()[-1])
+    assert len(found) == 1
+
+
 def test_a_cluster_that_a_coroutine_wants_to_start_is_refused_with_what_to_do() -> None:
     async def application(world: World) -> None:
         world.cluster(topics=["orders"])
