@@ -97,7 +97,7 @@ def test_tables_tell_what_folders_tell(
     [line] = told.err.splitlines()
     assert "results: has a table waits already; allow --overwrite" in line
     assert "Tables: results" in told.out
-    for table in ("waits", "slowest"):
+    for table in ("waits", "slowest", "expiry"):
         rows = _sorted(pq.read_table(tmp_path / "files" / table).to_pylist())
         assert rows
         assert _sorted(spark.table(f"results.{table}").toArrow().to_pylist()) == rows
@@ -109,7 +109,7 @@ def test_tables_tell_what_folders_tell(
         assert all(len(list(one.glob("*.parquet"))) == 1 for one in files)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     linked = set(re.findall(r'href="(parts/[^"]*)"', page))
-    assert linked == {"parts/waits/", "parts/slowest/"}
+    assert linked == {"parts/waits/", "parts/slowest/", "parts/expiry/"}
     assert all((tmp_path / one).is_dir() for one in linked)
 
 

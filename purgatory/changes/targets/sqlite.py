@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import string
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from purgatory.changes.targets.target import PREFIX, Table
 
 BUSY_TIMEOUT_S = 60.0
 """How long a transaction waits for another to end."""
+_PAUSE_S = 0.01
 
 _TYPE_OF_WORD = (
     ("INT", ColumnType.BIGINT),
@@ -69,10 +71,25 @@ class SqliteTarget(SqlTarget):
         super().__init__()
         try:
             self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            self._run("PRAGMA journal_mode = WAL")
+            self._begin_journal()
             self._run("PRAGMA synchronous = FULL")
         except sqlite3.Error as error:
             raise TargetError(f"{path}: can't be opened as a SQLite database: {error}") from error
+
+    def _begin_journal(self) -> None:
+        """Have the database a write-ahead log, which it keeps.
+
+        Two that open a new one at a moment get in each other's way, and SQLite does not wait then.
+        """
+        until_s = time.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._run("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not self.is_lost(error) or time.monotonic() >= until_s:
+                    raise
+                time.sleep(_PAUSE_S)
 
     def close(self) -> None:
         self._connection.close()
