@@ -97,7 +97,7 @@ def test_tables_tell_what_folders_tell(
     [line] = told.err.splitlines()
     assert "results: has a table waits already; allow --overwrite" in line
     assert "Tables: results" in told.out
-    for table in ("waits", "slowest", "expiry"):
+    for table in ("waits", "slowest"):
         rows = _sorted(pq.read_table(tmp_path / "files" / table).to_pylist())
         assert rows
         assert _sorted(spark.table(f"results.{table}").toArrow().to_pylist()) == rows
