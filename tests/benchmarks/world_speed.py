@@ -71,9 +71,15 @@ async def _idle(
             if sum(assigned) == partitions and max(assigned) == most:
                 break
             await asyncio.sleep(1)
+        # Who asks for nothing is taken for stuck after five minutes, and loses its partitions.
+        waiting = [asyncio.create_task(one.getone()) for one in consumers]
         watch = Stopwatch()
         await asyncio.sleep(seconds)
-        return watch.taken()
+        taken = watch.taken()
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        return taken
 
 
 async def _busy(servers: str, seconds: float) -> Taken:
