@@ -11,9 +11,11 @@ from typing import Any
 
 
 class NumberedFuture(asyncio.Future[Any]):
-    """A future with a number, from when it was made on."""
+    """A future with a number, which it is given as soon as it is made."""
 
-    number = 0
+    __slots__ = ("number",)
+
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -22,7 +24,9 @@ class NumberedFuture(asyncio.Future[Any]):
 class NumberedTask(asyncio.Task[Any]):
     """A task with a number, which it has to have before it is initialized."""
 
-    number = 0
+    __slots__ = ("number",)
+
+    number: int
 
     def __hash__(self) -> int:
         return self.number

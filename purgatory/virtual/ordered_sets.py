@@ -121,6 +121,9 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
     __slots__ = ("_members",)
 
     def __init__(self, members: Iterable[Any] = ()) -> None:
+        if members == ():  # as most begin
+            self._members = {}
+            return
         self._members = dict.fromkeys(_in_order(members))
         set.__init__(self, self._members)
 
