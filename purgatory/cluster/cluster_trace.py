@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from purgatory.cluster.record_contents import records_of
 from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
+from purgatory.cluster.traced_operations import keys_of, kind_of
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.handing_over import submitted_ns
 from purgatory.kafka import (
-    DelayedFetch,
     ErrorCode,
     PartitionFetchResponse,
     PartitionProduceResponse,
@@ -36,8 +36,6 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.groups.committed_offset import CommittedOffset, OffsetKey
 from purgatory.kafka.seen_batches import seen_batches
-from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
-from purgatory.kafka.share_groups.share_waits import DelayedAcquisitionLock
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.trace import change_rows
 from purgatory.trace.change_rows import ChangeRow, due_ms
@@ -60,12 +58,6 @@ _FORGOTTEN_US = 300_000_000
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
-_KIND_OF_PURGATORY = {
-    "Produce": "producer",
-    **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
-    **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
-    **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
-}
 
 
 class ClusterTrace:
@@ -482,24 +474,6 @@ def _readable(batch: RecordBatch) -> list[Any]:
         return list(records_of(batch))
     except ValueError:
         return []  # taken as it is, as a broker does; and not to be told apart
-
-
-def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
-    """Return the keys that it waits on.
-
-    Those of a fetch say also which end of the log it waits for, and one that is answered at once is
-    watched under nothing.
-    """
-    if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
-        return tuple(operation.topic_partitions)
-    return operation._op_keys
-
-
-def kind_of(purgatory: str, operation: DelayedOperation) -> str:
-    """Return who asked for an operation: a producer, a follower, a consumer, a member, ..."""
-    if isinstance(operation, DelayedFetch):
-        return "consumer" if operation.params.replica_id < 0 else "follower"
-    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
 
 
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from purgatory.cluster.cluster_trace import keys_of, kind_of
 from purgatory.cluster.control.feed_turn import MOST_NEW, MOST_TOLD, FeedTurn
+from purgatory.cluster.traced_operations import keys_of, kind_of
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.handing_over import submitted_ns
