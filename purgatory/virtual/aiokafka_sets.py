@@ -41,8 +41,8 @@ class OrderedSets:
 
     def end(self) -> None:
         """Let them have Python's again. Again: no effect."""
-        while self._modules:
-            _, module = self._modules.popitem()
+        for module in self._modules.values():
             for name in _NAMES:
                 vars(module).pop(name, None)
+        self._modules = {}
         self._looked_at = 0

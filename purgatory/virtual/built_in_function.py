@@ -118,9 +118,7 @@ class BuiltInFunction:
     Args:
         function: the built-in function, or the bound class method.
         stand_in: called with what C passes (see `_SIGNATURES`) but for the function's module, where
-            it has no class: the one argument, or the tuple of arguments. In the place of a function
-            that takes nothing, and has no class, it is called with both that C passes: programs ask
-            for the time all the time. It must not raise then.
+            it has no class: with nothing, the one argument, or the tuple of arguments.
 
     Raises:
         WorldError: this Python defines it in a way that is not known here.

@@ -100,4 +100,6 @@ def tell_failure(handle: Any, error: BaseException) -> None:
     """Tell the loop's handler of exceptions what a call has raised, as asyncio's handles do."""
     what = format_helpers._format_callback_source(handle._callback, handle._args)
     told = {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
+    if handle._source_traceback:
+        told["source_traceback"] = handle._source_traceback
     handle._loop.call_exception_handler(told)

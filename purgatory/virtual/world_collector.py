@@ -44,6 +44,6 @@ class WorldCollector:
 
     def end(self) -> None:
         """Have Python look for it as before. Again: no effect."""
-        before, self._before = self._before, None
-        if before is not None:
-            gc.set_threshold(*before)
+        if self._before is not None:
+            gc.set_threshold(*self._before)
+            self._before = None

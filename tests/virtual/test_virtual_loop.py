@@ -62,6 +62,28 @@ def test_the_seed_decides_which_of_equal_timers_comes_first() -> None:
     assert orders == [_order_of_equal_timers(seed) for seed in range(5)]
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_a_callback_raises_is_told_as_asyncio_tells_it(debug: bool) -> None:
+    told: list[dict[str, object]] = []
+
+    def fail() -> None:
+        raise ValueError("in a callback")
+
+    async def application() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_debug(debug)
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        loop.call_soon(fail)
+        loop.call_later(1, fail)
+        await asyncio.sleep(2)
+
+    with World() as world:
+        world.run(application())
+    assert [str(one["exception"]) for one in told] == ["in a callback"] * 2
+    assert all(str(one["message"]).startswith("Exception in callback") for one in told)
+    assert all(("source_traceback" in one) == debug for one in told)
+
+
 def test_no_timer_comes_early() -> None:
     came: list[tuple[float, float]] = []
 

@@ -115,6 +115,16 @@ def test_a_partition_from_a_broker_is_survived() -> None:
     assert sorted(read) == list(range(_RECORDS))
 
 
+def test_no_row_is_kept_of_each_wait() -> None:
+    """Nobody asks for them, and an idle consumer would make two a second."""
+    with World(1) as world:
+        cluster = world.cluster(topics={"orders": 6})
+        world.run(_produce_and_consume(cluster.bootstrap_servers))
+        kept = {name: len(rows) for name, rows in cluster._rows._rows.items()}
+    assert kept["reads"] == _RECORDS
+    assert "operations" not in kept
+
+
 _ONE_RUN = """
 import asyncio, json, logging, sys
 import aiokafka
