@@ -139,9 +139,7 @@ class Broker:
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
-        logs = self.logs.at_rest
-        if self.alive:
-            logs = {one.topic_partition: one.log for one in self.manager.partitions()}
+        logs = self.manager.logs() if self.alive else self.logs.at_rest
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     async def start(self, tls: Mapping[str, ssl.SSLContext]) -> None:

@@ -66,6 +66,11 @@ class HostedPartitions:
         """Return all replicas here."""
         return list(self._partitions.values())
 
+    def logs(self) -> dict[TopicPartition, Log]:
+        """Return all logs here, also those whose replicas have stopped, or no role yet."""
+        with self._lock:
+            return dict(self._logs)
+
     def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
         """Return the error, and the sentence, for a partition that isn't here."""
         if topic_partition in self._offline:

@@ -387,6 +387,10 @@ class ReplicaManager:
         for partition in self.partitions():
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
 
+    def logs(self) -> dict[TopicPartition, Log]:
+        """Return all logs here, also those that a former process left and nobody has asked for."""
+        return self._partitions.logs()
+
     def take_logs(self) -> dict[TopicPartition, Log]:
         """Give away the logs, as a process that ends leaves them on its disks.
 

@@ -150,9 +150,7 @@ class Broker:
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Where its logs end, be it dead or alive."""
-        logs = self._logs
-        if self.alive:
-            logs = {one.topic_partition: one.log for one in self.manager.partitions()}
+        logs = self.manager.logs() if self.alive else self._logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     def lose_records(self, count: int) -> None:

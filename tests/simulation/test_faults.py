@@ -229,3 +229,11 @@ def test_each_fault_is_told_when_it_begins() -> None:
     assert ran.told("lose_answers") == [
         {"at_ms": 1_000, "count": 3, "api": "produce", "cut": False}
     ]
+
+
+def test_of_all_that_lost_records_and_restart_at_once_the_longest_leads() -> None:
+    """Each counts with the log on its disk, though it has been told of no role yet."""
+    kill = 'kind = "kill"\nbroker = {}\nat_ms = 1000\nduration_ms = 1000\nlost_records = {}'
+    lost = enumerate((9, 1, 5))
+    ran = run_with("\n[[faults]]\n".join(kill.format(broker, count) for broker, count in lost))
+    assert [fields["leader"] for fields in ran.told("leader_elected")][-1] == 1
