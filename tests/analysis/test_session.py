@@ -32,6 +32,8 @@ def test_settings(spark: SparkSession) -> None:
     assert context.uiWebUrl is None
     # Started for tables of a few rows, where each further task costs more than its work.
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    # With pages of 16 MB the aggregations of one task of an audit need more than its share.
+    assert spark.conf.get("spark.buffer.pageSize") == "1m"
     options = spark.conf.get("spark.driver.extraJavaOptions") or ""
     assert "-XX:TieredStopAtLevel=1" in options
     assert "-XX:ReservedCodeCacheSize=240m" in options
@@ -46,8 +48,10 @@ def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path
         assert "-Da=b" in str(java)
         assert "TieredStopAtLevel" not in str(java)
     assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, small=True))
+    assert "spark.buffer.pageSize" not in dict(_settings(cluster, small=True))
     much = dict(_settings("local[*]", small=False))
     assert int(much["spark.sql.shuffle.partitions"]) > 1
+    assert "spark.buffer.pageSize" not in much
 
 
 @pytest.mark.spark

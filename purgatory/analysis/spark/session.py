@@ -355,4 +355,7 @@ def _settings(master: str, small: bool) -> Iterator[tuple[str, str]]:
         if small:
             # Planning anew after each stage, and a job for each, takes longer than what it saves.
             yield "spark.sql.adaptive.enabled", "false"
+            # With one task to a stage, a stage has dozens of aggregations, and each takes a page
+            # before its first row: 16 MB, if nothing else is said, of a task's 200.
+            yield "spark.buffer.pageSize", "1m"
         yield "spark.sql.shuffle.partitions", "1" if small else str(2 * (os.cpu_count() or 1))
