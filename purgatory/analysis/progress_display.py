@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from purgatory.analysis.starting import end_start
+from purgatory.analysis.termination import signals_held
 
 _POLL_S = 0.25
 _LINE_S = 5.0
@@ -56,12 +57,14 @@ def displayed(
         watcher = threading.Thread(
             target=_watch, args=(ask, show, stopped), name="progress", daemon=True
         )
-        watcher.start()
         try:
+            with signals_held():  # which may break off a lock's work in there
+                watcher.start()
             yield
         finally:
             stopped.set()
-            watcher.join(10 * _POLL_S)
+            if watcher.ident is not None:
+                watcher.join(10 * _POLL_S)
 
 
 def is_shown(shown: bool | None, to: TextIO | None = None) -> bool:

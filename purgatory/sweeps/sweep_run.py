@@ -32,6 +32,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.errors import OutputError, PipelineError
 from purgatory.analysis.spark.connect import is_connect
+from purgatory.analysis.termination import signals_held
 from purgatory.analysis.traces.survey import spark_path
 from purgatory.sweeps.batches import batches, expected_cost
 from purgatory.sweeps.code_digest import code_digest
@@ -249,7 +250,8 @@ def _run(
             failed.append(error)
 
     thread = threading.Thread(target=job, name="sweep", daemon=True)
-    thread.start()
+    with signals_held():  # which may break off a lock's work in there
+        thread.start()
     try:
         wait_s = _LOOK_EVERY_S
         while thread.is_alive():

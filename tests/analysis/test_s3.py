@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.request import Request, urlopen
 
 import boto3
@@ -23,6 +25,7 @@ import pytest
 import purgatory
 from purgatory.analysis import which_engine
 from purgatory.analysis.errors import TraceError
+from purgatory.analysis.uris.listed_path import ListedPath
 from purgatory.analysis.uris.s3_files import S3Files
 from purgatory.analysis.uris.store_files import StoreError
 from purgatory.cli.main import main
@@ -398,6 +401,41 @@ def test_a_signal_while_files_are_copied_leaves_nothing(
     assert (process.returncode, printed, errors) == (status, "", told)
     assert list(temporary.iterdir()) == []
     assert store.names() == before
+
+
+@pytest.mark.parametrize("threads", ["trace", "copy"])
+def test_a_signal_while_a_thread_is_started_leaves_neither_it_nor_files(
+    store: Store,
+    write_trace: WriteTrace,
+    hand_operations: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    threads: str,
+) -> None:
+    uri = store.put_folder(write_trace(tmp_path / "many", hand_operations, parts=8), "run")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    start, opened = threading.Thread.start, ListedPath.open
+    left: list[threading.Thread] = []
+
+    def struck(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith(threads):
+            left.append(thread)
+            signal.raise_signal(Signal.SIGINT)
+
+    def open_slowly(path: ListedPath, *mode: Any) -> IO[bytes]:
+        time.sleep(0.2)
+        return opened(path, *mode)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(threading.Thread, "start", struck)
+    monkeypatch.setattr(ListedPath, "open", open_slowly)
+    assert main(["waits", uri, "--engine", "duckdb", "--out", "s3://bucket/results"]) == 130
+    assert left and not any(thread.is_alive() for thread in left)
+    assert capsys.readouterr().err == "purgatory waits: interrupted; nothing was written\n"
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_store_without_an_answer_is_told_by_the_listing_too(store: Store) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from purgatory.analysis.errors import SessionError, TraceError
 from purgatory.analysis.progress_display import HowFar, displayed
-from purgatory.analysis.termination import ended_by_sigterm
+from purgatory.analysis.termination import ended_by_sigterm, signals_held
 from purgatory.analysis.traces.survey import Survey
 from purgatory.analysis.traces.trace_parts import Part
 from purgatory.analysis.uris.listed_path import ListedPath
@@ -90,7 +90,9 @@ class _Copying:
             )
         with displayed("S3", self._far, progress), ThreadPoolExecutor(_AT_A_TIME, "copy") as pool:
             try:
-                return list(pool.map(self._copied, range(len(self._parts)), self._parts))
+                with signals_held():  # a thread that is not noted yet would be waited for by nobody
+                    copies = pool.map(self._copied, range(len(self._parts)), self._parts)
+                return list(copies)
             finally:
                 self._stopped.set()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event
 
 from purgatory.analysis.errors import TraceError
+from purgatory.analysis.termination import signals_held
 from purgatory.analysis.traces.column_mapping import ColumnMapping, sources_of
 from purgatory.analysis.traces.trace_head import Fault, FutureVersionError, TraceHead, read_head
 from purgatory.analysis.traces.trace_parts import (
@@ -223,7 +224,9 @@ def _read_all(
     else:
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
             try:
-                yield from pool.map(read, folders)
+                with signals_held():  # a thread that is not noted yet would be waited for by nobody
+                    answers = pool.map(read, folders)
+                yield from answers
             finally:
                 stopped.set()  # before the pool waits for its threads
 
