@@ -495,16 +495,22 @@ class Broker:
     def _send(
         self, connection: Connection, request: Request, frame: bytes
     ) -> Awaitable[None] | None:
-        trace, fault = self.cluster.trace, self.cluster.fault
-        if fault.touches_answers(connection) or (
-            trace is not None and trace.awaits(connection, request)
-        ):
-            return self._send_noted(connection, request, frame)
-        connection.write(frame)
+        if self.cluster.fault.touches_answers(connection):
+            return self._send_with_faults(connection, request, frame)
+        arrived = connection.write(frame)
+        if connection.is_full:
+            return self._note_taken(connection, request, arrived)
+        if self.cluster.trace is not None:
+            self.cluster.trace.delivered(connection, request, arrived)
         return None
 
-    async def _send_noted(self, connection: Connection, request: Request, frame: bytes) -> None:
+    async def _send_with_faults(
+        self, connection: Connection, request: Request, frame: bytes
+    ) -> None:
         arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
+        await self._note_taken(connection, request, arrived)
+
+    async def _note_taken(self, connection: Connection, request: Request, arrived: bool) -> None:
         await connection.taken()
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)

@@ -202,10 +202,6 @@ class ClusterTrace:
         self._answered.append(_Answered(now_us, id(connection), rows))
         self.release()
 
-    def awaits(self, connection: Connection, request: Request) -> bool:
-        """Whether it waits to be told whether the answer to a request reached the client."""
-        return (id(connection), request.correlation_id) in self._unanswered
-
     def release(self) -> None:
         """Write the answered sends that were held back for long enough. O(1) for each."""
         now_us = self._now_us()

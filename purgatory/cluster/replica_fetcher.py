@@ -20,7 +20,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
 from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
-from purgatory.kafka.follower_session import Answers, Fetches
+from purgatory.kafka.follower_session import Answers
 from purgatory.kafka.replication_throttle import (
     FOLLOWER_REPLICAS,
     LEADER_REPLICAS,
@@ -53,7 +53,7 @@ class ReplicaFetcher:
         )
         self._retry: asyncio.TimerHandle | None = None
         self._session_with: ReplicaManager | None = None
-        self._answered: asyncio.Future[Answers] | None = None
+        self._waiting: asyncio.Future[None] | None = None
         self._task = asyncio.get_running_loop().create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
         )
@@ -63,8 +63,12 @@ class ReplicaFetcher:
         if topic_partition is not None:
             self._fetching.look_at(topic_partition)
         self._wake.set()
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_result({})
+        self._end_wait()
+
+    def _end_wait(self, _: Answers | None = None) -> None:
+        """Go on, if this waits for an answer."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def _throttles_of(self, topic_partition: TopicPartition) -> Sequence[ReplicationThrottle]:
         """Return whatever holds a partition to a rate: here, or where it is led."""
@@ -97,6 +101,7 @@ class ReplicaFetcher:
 
     async def _work(self) -> None:
         follower, fault, fetching = self._follower, self._cluster.fault, self._fetching
+        loop, end_wait = asyncio.get_running_loop(), self._end_wait
         params = FetchParams(follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         while True:
             leader = self._cluster.live_broker(self._leader_id)
@@ -114,12 +119,19 @@ class ReplicaFetcher:
                 await self._pause(BACKOFF_MS if fetching.backs_off else None)
                 continue
             self._session_with = leader.manager
-            answers = await self._fetch(leader.manager, params, asked, anew)
-            if answers is None:
+            try:
+                answers = leader.manager.fetch_in_session(params, asked, end_wait, anew)
+            except PurgatoryClosedError:
                 self._session_with = None
                 await self._pause(BACKOFF_MS)
                 continue
+            if answers is None:
+                # A leader that dies wakes nobody: whoever tells of its death does (`wake`).
+                self._waiting = loop.create_future()
+                await self._waiting
+                continue
             if not answers:
+                await asyncio.sleep(0)  # else it would come round without end
                 continue
             if fault.active or self._cluster.config.follower_lag_ms:
                 await fault.pass_answer(follower.broker_id, self._leader_id)
@@ -128,30 +140,7 @@ class ReplicaFetcher:
                 self._cluster.journeys.copied(follower.manager, answers.keys())
             if fetching.backs_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.
-                loop = asyncio.get_running_loop()
                 self._retry = loop.call_later(BACKOFF_MS / 1_000, self._end_backoff)
-
-    async def _fetch(
-        self, manager: ReplicaManager, params: FetchParams, asked: Fetches, anew: bool
-    ) -> Answers | None:
-        """Ask the leader; None if it is gone."""
-        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-        self._answered = answered
-
-        def respond(answers: Answers) -> None:
-            if not answered.done():
-                answered.set_result(answers)
-
-        try:
-            manager.fetch_in_session(params, asked, respond, anew)
-        except PurgatoryClosedError:
-            return None
-        if answered.done():
-            if not answered.result():
-                await asyncio.sleep(0)  # woken at once: it would come round without end
-            return answered.result()
-        # A leader that dies never answers: whoever tells of its death ends the wait (`wake`).
-        return await answered
 
     async def _pause(self, milliseconds: int | None) -> None:
         self._wake.clear()

@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping
 
 from purgatory.kafka.delayed_fetch import DelayedFetch, FetchPlace, RespondFetch
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.follower_session import DelayedSessionFetch, FollowerSession
+from purgatory.kafka.follower_session import (
+    Answers,
+    DelayedSessionFetch,
+    Fetches,
+    FollowerSession,
+)
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition import Partition
 from purgatory.kafka.partition_reads import (
@@ -66,7 +71,8 @@ class FetchRequests:
     ) -> None:
         """Serve one request, as `ReplicaManager.fetch_records` says."""
         if params.replica_id >= 0:
-            answers, size_bytes, at_once = self._read_for_follower(params, fetches)
+            now_ms = self._clock.now_ms()
+            answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
         else:
             answers, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
             if at_once and self._remote is not None and any(map(is_remote, answers.values())):
@@ -90,30 +96,31 @@ class FetchRequests:
     def fetch_in_session(
         self,
         params: FetchParams,
-        asked: Mapping[TopicPartition, PartitionFetch],
-        respond: RespondFetch,
+        asked: Fetches,
+        wake: RespondFetch,
         anew: bool,
-    ) -> None:
+    ) -> Answers | None:
         """Serve one request, as `ReplicaManager.fetch_in_session` says."""
         follower_id, sessions = params.replica_id, self._waiting.sessions
         if anew or follower_id not in sessions:
             sessions[follower_id] = FollowerSession(follower_id)
         session = sessions[follower_id]
-        fetches = session.begin_fetch(asked, self._clock.now_ms())
-        answers = self._read_for_follower(params, fetches)[0]
+        now_ms = self._clock.now_ms()
+        fetches = session.begin_fetch(asked, now_ms)
+        answers = self._read_for_follower(params, fetches, now_ms)[0]
         given = session.settle(fetches, answers, self._partitions)
-        if given or params.max_wait_ms <= 0:
-            respond(given)
-            return
-        session.operation = DelayedSessionFetch(params, self._partitions, session, respond)
-        self._waiting.fetches.try_complete_else_watch(session.operation, (session,))
+        if given or session.told or params.max_wait_ms <= 0:
+            return given
+        operation = DelayedSessionFetch(params, self._partitions, session, wake)
+        session.operation = operation
+        self._waiting.fetches.try_complete_else_watch(operation, (session,))
+        return None
 
     def _read_for_follower(
-        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
+        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int
     ) -> Reads:
         """Read as for anyone, and do what follows from how far the follower is."""
         replica_id, max_bytes = params.replica_id, params.max_bytes
-        now_ms = self._clock.now_ms()
         answers = {}
         size_bytes = 0
         at_once = False

@@ -98,8 +98,10 @@ class FollowerFetching:
         """
         if self._not_before_ms:
             self._end_backoffs()
-        changed, self._changed = self._changed, {}
         fetches: Fetches = {}
+        if not self._changed:
+            return fetches
+        changed, self._changed = self._changed, {}
         for topic_partition in changed:
             partition = self._manager.partition(topic_partition)
             fetch = None

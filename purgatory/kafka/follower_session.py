@@ -22,7 +22,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from purgatory.kafka.delayed_fetch import DelayedFetch, RespondFetch
@@ -103,7 +103,7 @@ class FollowerSession:
         self.told[topic_partition] = parked.fetch
         return True
 
-    def begin_fetch(self, asked: Mapping[TopicPartition, PartitionFetch], now_ms: int) -> Fetches:
+    def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
         """Take up what is asked anew; return what to read. O(those), but for the looks."""
         waiting, self.operation = self.operation, None
         if waiting is not None:
@@ -112,10 +112,10 @@ class FollowerSession:
         for topic_partition in asked:
             self._parked.pop(topic_partition, None)
         told, self.told = self.told, {}
-        fetches = {**told, **asked}
+        fetches = {**told, **asked} if told and asked else told or asked
         if now_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
-            fetches.update(self._changed_unnoticed())
+            return {**fetches, **dict(self._changed_unnoticed())}
         return fetches
 
     def settle(self, fetches: Fetches, answers: Answers, partitions: HostedPartitions) -> Answers:
@@ -164,7 +164,7 @@ class DelayedSessionFetch(DelayedFetch):
         params: the request's; ``max_wait_ms`` is the timeout.
         partitions: what is here.
         session: of the follower that asks.
-        respond: is woken.
+        wake: called, with no answers.
     """
 
     __slots__ = ("_session",)
@@ -174,9 +174,9 @@ class DelayedSessionFetch(DelayedFetch):
         params: FetchParams,
         partitions: HostedPartitions,
         session: FollowerSession,
-        respond: RespondFetch,
+        wake: RespondFetch,
     ) -> None:
-        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], respond)
+        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], wake)
         self._session = session
 
     @property

@@ -26,6 +26,7 @@ from purgatory.kafka.delayed_produce import RespondProduce
 from purgatory.kafka.delete_records_requests import DeleteRecordsRequests
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.fetch_requests import FetchRequests
+from purgatory.kafka.follower_session import Answers, Fetches
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.in_sync_replicas import IsrChange
 from purgatory.kafka.log import Log, LogConfig
@@ -187,26 +188,30 @@ class ReplicaManager:
     def fetch_in_session(
         self,
         params: FetchParams,
-        asked: Mapping[TopicPartition, PartitionFetch],
-        respond: RespondFetch,
+        asked: Fetches,
+        wake: RespondFetch,
         anew: bool = False,
-    ) -> None:
+    ) -> Answers | None:
         """Read records for a follower that asks only for what it hasn't asked before.
 
         Everything that it asked and was not told anything of stays asked (`follower_session`). It
         is answered at once if there is anything to tell; else it waits until there may be, and is
-        answered with nothing: it is to fetch again then.
+        woken: it is to fetch again then.
 
         Args:
             params: as for ``fetch_records``; it is a follower's.
             asked: the partitions that it has not asked for yet, or where it stands elsewhere now.
-            respond: takes the answers of those partitions of which there is something to tell.
+            wake: called, with no answers, once a fetch that waits is over.
             anew: forget what it asked before.
+
+        Returns:
+            The answers of those partitions of which there is something to tell; with none, it is to
+            fetch again at once. None: it waits.
 
         Raises:
             PurgatoryClosedError: as ``fetch_records`` does.
         """
-        self._fetches.fetch_in_session(params, asked, respond, anew)
+        return self._fetches.fetch_in_session(params, asked, wake, anew)
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]

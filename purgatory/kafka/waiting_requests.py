@@ -57,14 +57,17 @@ class WaitingRequests(NamedTuple):
         A fetch over several partitions is checked at each append.
         """
         fetches = self.fetches
-        if partition.leader_id == partition.broker_id:  # else no follower asks for it here
-            for session in self.sessions.values():
-                if session.tell_appended(partition):
-                    fetches.check_and_complete(session)
+        leads = partition.leader_id == partition.broker_id  # else no follower asks for it here
+        waiting_sessions = 0
+        for session in self.sessions.values():
+            if leads and session.tell_appended(partition):
+                fetches.check_and_complete(session)
+            if session.operation is not None:
+                waiting_sessions += 1
         if self.share_fetches is not None and self.share_fetches.watched:
             self.share_fetches.check_and_complete(partition.topic_partition)
-        if not fetches.watched:
-            return
+        if fetches.watched <= waiting_sessions:
+            return  # whoever waits has a session, which was told
         fetches.check_and_complete(partition.topic_partition)
         positions = partition.take_moved_ends()
         if positions is None:

@@ -1,7 +1,8 @@
 """Futures and tasks whose hash is a number that the loop gives them.
 
 What iterates over a set of them, as ``asyncio.wait`` does, does so in one order in all processes.
-By default their hash would be their address.
+By default their hash would be their address. They have a number from when they are asked for it:
+most are in no set.
 """
 
 from __future__ import annotations
@@ -10,23 +11,35 @@ import asyncio
 from typing import Any
 
 
+def _number_of(one: NumberedFuture | NumberedTask) -> int:
+    loop: Any = one.get_loop()
+    one._number = number = int(loop.next_number())
+    return number
+
+
 class NumberedFuture(asyncio.Future[Any]):
-    """A future with a number, which it is given as soon as it is made."""
+    """A future of a `VirtualLoop`."""
 
-    __slots__ = ("number",)
+    __slots__ = ("_number",)
 
-    number: int
+    _number: int
 
     def __hash__(self) -> int:
-        return self.number
+        try:
+            return self._number
+        except AttributeError:
+            return _number_of(self)
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task with a number, which it has to have before it is initialized."""
+    """A task of a `VirtualLoop`."""
 
-    __slots__ = ("number",)
+    __slots__ = ("_number",)
 
-    number: int
+    _number: int
 
     def __hash__(self) -> int:
-        return self.number
+        try:
+            return self._number
+        except AttributeError:
+            return _number_of(self)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _SORTED = (str, bytes, tuple)
+_PYTHONS = (set, frozenset)
+_fill = set.__init__
 
 
 def _in_order(members: Iterable[Any]) -> Iterable[Any]:
-    if type(members) in (set, frozenset) and isinstance(next(iter(members), None), _SORTED):
+    if type(members) in _PYTHONS and isinstance(next(iter(members), None), _SORTED):
         try:
             return sorted(members)
         except TypeError:  # tuples of what can't be compared
@@ -68,7 +70,7 @@ class _Ordered:
 
     def difference(self, *others: Iterable[Any]) -> Any:
         left_out = set().union(*others)
-        return self._of(one for one in self._members if one not in left_out)
+        return self._of([one for one in self._members if one not in left_out])
 
     def intersection(self, *others: Iterable[Any]) -> Any:
         kept = set(self._members).intersection(*others)
@@ -124,8 +126,10 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
         if members == ():  # as most begin
             self._members = {}
             return
-        self._members = dict.fromkeys(_in_order(members))
-        set.__init__(self, self._members)
+        if type(members) in _PYTHONS:
+            members = _in_order(members)
+        self._members = known = dict.fromkeys(members)
+        _fill(self, known)
 
     def add(self, member: Any) -> None:
         set.add(self, member)
@@ -151,7 +155,8 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
 
     def update(self, *others: Iterable[Any]) -> None:
         for other in others:
-            self._members.update(dict.fromkeys(_in_order(other)))
+            come = other if type(other) not in _PYTHONS else _in_order(other)
+            self._members.update(dict.fromkeys(come))
         set.update(self, self._members)
 
     def difference_update(self, *others: Iterable[Any]) -> None:

@@ -1,8 +1,8 @@
 """What an event loop of a world hands out for a call, and how it makes such calls.
 
-A client's request takes some twenty of them. So each is filled at once here, where asyncio goes
-through a constructor of every class. Where its debug mode is on, which notes where a handle was
-made, asyncio's own do it.
+A client's request takes some twenty of them. So a function fills each at once here, where asyncio
+goes through a constructor of every class. Where its debug mode is on, which notes where a handle
+was made, asyncio's own do it.
 
 Ground rules: only the world's own thread touches them.
 """
@@ -29,20 +29,26 @@ class ReadyHandle(asyncio.Handle):
     _repr: str | None
     _source_traceback: Any
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+
+_new = object.__new__
+
+
+def ready_handle(
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    context: Context | None,
+) -> ReadyHandle:
+    """Return the handle of a call in the next turn."""
+    handle = _new(ReadyHandle)
+    handle._context = copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = None
+    handle._source_traceback = None
+    return handle
 
 
 class DueHandle(asyncio.TimerHandle):
@@ -67,33 +73,35 @@ class DueHandle(asyncio.TimerHandle):
     _source_traceback: Any
     _when: float
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        if loop.get_debug():
-            super().__init__(when, callback, args, loop, context)
-            return
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-        self._when = when
-        self._scheduled = False
-
     def cancel(self) -> None:
         if not self._cancelled:
             on_wheel, self.on_wheel = self.on_wheel, None
             if on_wheel is not None:
                 on_wheel.cancel()
             super(asyncio.TimerHandle, self).cancel()
+
+
+def due_handle(
+    when: float,
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    context: Context | None,
+) -> DueHandle:
+    """Likewise, of a call at a time; where it has a place on the wheel is to be filled in."""
+    if loop.get_debug():
+        return DueHandle(when, callback, args, loop, context)
+    handle = _new(DueHandle)
+    handle._context = copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = None
+    handle._source_traceback = None
+    handle._when = when
+    handle._scheduled = False
+    return handle
 
 
 def tell_failure(handle: Any, error: BaseException) -> None:

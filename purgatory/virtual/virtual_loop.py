@@ -24,6 +24,8 @@ import threading
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
@@ -33,7 +35,7 @@ from purgatory.virtual.history import History
 from purgatory.virtual.loop_wheel import LoopWheel
 from purgatory.virtual.numbered_futures import NumberedFuture, NumberedTask
 from purgatory.virtual.seen_time import real_monotonic_ns, real_sleep
-from purgatory.virtual.virtual_handles import DueHandle, ReadyHandle, tell_failure
+from purgatory.virtual.virtual_handles import DueHandle, due_handle, ready_handle, tell_failure
 from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.waiting_stacks import waiting_stacks
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
@@ -101,7 +103,10 @@ class VirtualLoop(ConnectingLoop):
         self._collector = collector
         self._wheel_us = clock.now_us
         self._turns_at_once = 0
-        self._numbered = 0
+        self.next_number: Callable[[], int] = count(1).__next__
+        """Returns the number of a future or a task that is put into a set."""
+        # A request makes a dozen of them: without a call in between.
+        self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
         self._timers = 0
         self._signals: dict[int, Callable[[], object]] = {}
         self._job_slept = False
@@ -153,7 +158,7 @@ class VirtualLoop(ConnectingLoop):
         """As ``call_at``, in whole microseconds. O(1)."""
         if self._closed:
             self._check_closed()
-        handle = DueHandle(due_us / US_PER_S, callback, args, self, context)
+        handle = due_handle(due_us / US_PER_S, callback, args, self, context)
         handle.due_us = due_us
         handle.number = self._timers = self._timers + 1
         delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
@@ -169,7 +174,7 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.TimerHandle:
         """Return the handle of what never comes: nobody waits for it, and no time passes for it."""
         self._check_closed()
-        handle = DueHandle(when, callback, args, self, context)
+        handle = due_handle(when, callback, args, self, context)
         handle.on_wheel = None
         return handle
 
@@ -181,7 +186,7 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.Handle:
         if self._closed or self._debug:
             return super().call_soon(callback, *args, context=context)
-        handle = ReadyHandle(callback, args, self, context)
+        handle = ready_handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -191,30 +196,34 @@ class VirtualLoop(ConnectingLoop):
     # Turns.
 
     def _run_once(self) -> None:
-        clock, ready = self.clock, self._ready
-        if ready or self._due or self._stopping:
-            self._turns_at_once += 1
-            if self._turns_at_once > _BUSY_TURNS:
-                clock.now_us += _TURN_US
-        else:
-            self._jump()
-        if clock.now_us != self._wheel_us:
-            self._turn_wheel()
-        if self._due:
-            self._bring_due()
-        self.turns += 1
-        if not self.turns % TURNS:
-            self._collector.look()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                tell_failure(handle, error)
+        """Take turns until it is to stop: what asyncio calls for each one of them."""
+        clock, ready, due = self.clock, self._ready, self._due
+        while True:
+            if ready or due or self._stopping:
+                self._turns_at_once += 1
+                if self._turns_at_once > _BUSY_TURNS:
+                    clock.now_us += _TURN_US
+            else:
+                self._jump()
+            if clock.now_us != self._wheel_us:
+                self._turn_wheel()
+            if due:
+                self._bring_due()
+            self.turns += 1
+            if not self.turns % TURNS:
+                self._collector.look()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    tell_failure(handle, error)
+            if self._stopping:
+                return
 
     def _jump(self) -> None:
         """Let time pass until something is due."""
@@ -281,11 +290,6 @@ class VirtualLoop(ConnectingLoop):
 
     # Futures, tasks, and calls on other threads.
 
-    def create_future(self) -> asyncio.Future[Any]:
-        future = NumberedFuture(loop=self)
-        self._numbered = future.number = self._numbered + 1
-        return future
-
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Any = None, **more: Any
     ) -> asyncio.Task[Any]:
@@ -295,12 +299,7 @@ class VirtualLoop(ConnectingLoop):
             if factory is not _EAGER_TASKS:
                 return super().create_task(coro, name=name, context=context, **more)
             more["eager_start"] = True
-        self._numbered += 1
-        # The number comes first: a task is put into a set while it is made.
-        task = NumberedTask.__new__(NumberedTask)
-        task.number = self._numbered
-        task.__init__(coro, loop=self, name=name, context=context, **more)  # type: ignore[misc]
-        return task
+        return NumberedTask(coro, loop=self, name=name, context=context, **more)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Call a function at a moment that the seed decides; the executor is not asked.

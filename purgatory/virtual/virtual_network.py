@@ -106,7 +106,7 @@ class VirtualNetwork:
         self._chance = chance
         self._plain = plain
         self._delay_us = self._kept_delay_us(200, 2_000)
-        self._us_per_byte = 0.0
+        self.us_per_byte = 0.0
         self.most_at_once_bytes: int | None = None
         self._loss = 0.0
         self._losses: list[Loss] = []
@@ -144,7 +144,7 @@ class VirtualNetwork:
         if bytes_per_s is not None and not bytes_per_s > 0:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
         is_limited = bytes_per_s is not None and not self._plain
-        self._us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
+        self.us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
         # So that what is sent at once arrives bit by bit, as it does where a line is slow.
         self.most_at_once_bytes = (
             max(_LEAST_SEGMENT_BYTES, round(bytes_per_s * _LONGEST_SEGMENT_S))
@@ -164,7 +164,7 @@ class VirtualNetwork:
     def __str__(self) -> str:
         low_us, high_us = self._delay_us
         dots = "" if low_us == high_us else f"..{high_us / 1_000:g}ms"
-        limit = f", {US_PER_S / self._us_per_byte:,.0f} bytes/s" if self._us_per_byte else ""
+        limit = f", {US_PER_S / self.us_per_byte:,.0f} bytes/s" if self.us_per_byte else ""
         loss = f"{self._loss:.3%} of segments lost" if self._loss else "nothing lost"
         return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
 
@@ -263,7 +263,7 @@ class VirtualNetwork:
 
     def transfer_us(self, size: int) -> int:
         """Return how long the sender is busy with so many bytes."""
-        return round(size * self._us_per_byte)
+        return round(size * self.us_per_byte)
 
     def is_lost(self) -> bool:
         """Whether the next segment breaks its connection."""

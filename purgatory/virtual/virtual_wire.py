@@ -42,6 +42,8 @@ class WireNetwork(Protocol):
 
     clock: WorldClock
     history: History
+    us_per_byte: float
+    """0.0: any amount takes no time."""
 
     @property
     def loop(self) -> TimedLoop:
@@ -153,9 +155,15 @@ class Wire:
         network = self._network
         size = len(item) if isinstance(item, bytes) else 0
         now_us = network.clock.now_us
-        self._free_us = max(self._free_us, now_us) + network.transfer_us(size)
-        # What was sent before arrives before, whatever the delays are.
-        arrives_us = max(self._arrives_us, self._free_us + network.delay_us())
+        free_us = self._free_us
+        if free_us < now_us:
+            free_us = now_us
+        if network.us_per_byte:
+            free_us += network.transfer_us(size)
+        self._free_us = free_us
+        arrives_us = free_us + network.delay_us()
+        if arrives_us < self._arrives_us:
+            arrives_us = self._arrives_us  # what was sent before arrives before, whatever comes
         if size and network.is_lost():
             network.history.note("lost", self._label)
             item = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))

@@ -35,9 +35,9 @@ def test_followers_ask_for_what_has_changed_and_not_for_all_partitions(
     read: list[int] = []
     of_all = FetchRequests._read_for_follower
 
-    def counting(self: FetchRequests, params: FetchParams, fetches: Fetches) -> Reads:
+    def counting(self: FetchRequests, params: FetchParams, fetches: Fetches, now_ms: int) -> Reads:
         read.append(len(fetches))
-        return of_all(self, params, fetches)
+        return of_all(self, params, fetches, now_ms)
 
     monkeypatch.setattr(FetchRequests, "_read_for_follower", counting)
     topics = [TopicSpec(f"many-{number}", 6) for number in range(100)]

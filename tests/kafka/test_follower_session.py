@@ -73,15 +73,15 @@ class Pair:
         asked = {one: self._next(one) for one in self.changed}
         self.changed.clear()
         self.asked |= asked
-        answers: list[Answers] = []
         params = FetchParams(FOLLOWER, max_wait_ms=0)
         anew, self.begun = not self.begun, True
-        self.leader.manager.fetch_in_session(params, asked, answers.append, anew)
-        for one, answer in answers[0].items():
+        answers = self.leader.manager.fetch_in_session(params, asked, _not_woken, anew)
+        assert answers is not None
+        for one, answer in answers.items():
             if must_ask_anew(answer) or answer.log_start_offset != self.asked[one].log_start_offset:
                 self.changed.add(one)
             self.follower.manager.append_as_follower(one, self.asked[one], answer)
-        return len(asked) + len(answers[0])
+        return len(asked) + len(answers)
 
     def _next(self, topic_partition: TopicPartition) -> PartitionFetch:
         fetch = self.follower.manager.follower_fetch(topic_partition)
@@ -102,6 +102,10 @@ class Pair:
         return [
             (one.high_watermark, one.log_start_offset) for one in _partitions(self.follower.manager)
         ]
+
+
+def _not_woken(_: Answers) -> None:
+    raise AssertionError("who does not wait is not woken")
 
 
 def _partitions(manager: ReplicaManager) -> list[Partition]:
@@ -178,18 +182,19 @@ def test_a_fetch_that_waits_is_woken_by_what_is_appended_and_by_nothing_else() -
         pair.fetch_changed()
         clock.advance(LOOK_EVERY_MS)
     pair.fetch_changed()
-    answers: list[Answers] = []
+    woken: list[Answers] = []
     params = FetchParams(FOLLOWER, max_wait_ms=500)
-    pair.leader.manager.fetch_in_session(params, {}, answers.append)
+    assert pair.leader.manager.fetch_in_session(params, {}, woken.append) is None
     clock.advance(499)
     assert not pair.leader.timer.advance_clock(0)
-    assert answers == []
+    assert woken == []
     pair.append(PARTITIONS[1])
     pair.append(PARTITIONS[1])
     pair.append(PARTITIONS[3])
-    assert answers == [{}], "once, however much is appended until it fetches again"
-    pair.leader.manager.fetch_in_session(params, {}, answers.append)
-    assert {one: len(answer.batches) for one, answer in answers[1].items()} == {
+    assert woken == [{}], "once, however much is appended until it fetches again"
+    answers = pair.leader.manager.fetch_in_session(params, {}, _not_woken)
+    assert answers is not None
+    assert {one: len(answer.batches) for one, answer in answers.items()} == {
         PARTITIONS[1]: 2,
         PARTITIONS[3]: 1,
     }
@@ -198,11 +203,11 @@ def test_a_fetch_that_waits_is_woken_by_what_is_appended_and_by_nothing_else() -
 def test_one_who_asks_anew_while_a_fetch_of_it_waits_ends_that_wait() -> None:
     pair = Pair(ManualClock())
     pair.fetch_changed()
-    answers: list[Answers] = []
+    woken: list[Answers] = []
     params = FetchParams(FOLLOWER, max_wait_ms=500)
-    pair.leader.manager.fetch_in_session(params, {}, answers.append)
-    pair.leader.manager.fetch_in_session(params, {}, answers.append)
-    assert answers == [{}]
+    for _ in range(2):
+        assert pair.leader.manager.fetch_in_session(params, {}, woken.append) is None
+    assert woken == [{}]
     assert pair.leader.fetches.num_delayed == 1
 
 

@@ -71,9 +71,9 @@ class _Moved:
 
     def turn(self) -> None:
         asked = self.fetching.next_fetches()
-        self.leader.manager.fetch_in_session(
-            FetchParams(1, 0), asked, self.fetching.take, anew=False
-        )
+        answers = self.leader.manager.fetch_in_session(FetchParams(1, 0), asked, lambda _: None)
+        assert answers is not None
+        self.fetching.take(answers)
 
     def copied(self) -> tuple[int, int]:
         one, other = self.follower.replica(TP), self.follower.replica(OTHER)

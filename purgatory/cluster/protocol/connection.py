@@ -289,6 +289,11 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send_unsent)
         return True
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client takes no answers now: what is written waits."""
+        return self._may_write is not None
+
     async def taken(self) -> None:
         """Wait while the client takes no answers."""
         if self._may_write is not None:
