@@ -200,11 +200,10 @@ class ClusterTrace:
             return
         now_us = self._now_us()
         self._answered.append(_Answered(now_us, id(connection), rows))
-        self.release()
+        self._release(now_us)
 
-    def release(self) -> None:
+    def _release(self, now_us: int) -> None:
         """Write the answered sends that were held back for long enough. O(1) for each."""
-        now_us = self._now_us()
         while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)
@@ -252,7 +251,9 @@ class ClusterTrace:
         rows = []
         for batch in batches:
             producer = batch.producer_id if batch.producer_id >= 0 else -client
-            place = self._places.setdefault((producer, topic_partition), Place())
+            place = self._places.get((producer, topic_partition))
+            if place is None:
+                place = self._places[producer, topic_partition] = Place()
             transactional = self._transactional(request, batch)
             for number, record in enumerate(_readable(batch)):
                 value_id = _number(record.value)

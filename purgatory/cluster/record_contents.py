@@ -27,7 +27,8 @@ from purgatory.cluster.errors import SwollenBatchError
 from purgatory.kafka import RecordBatch
 
 _ATTRIBUTES_AT = 21
-_BASE_TIMESTAMP_AT = 27
+_SHORT = struct.Struct(">h")
+_ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")  # with the last record's number between them
 _RECORDS_AT = 61
 _CODEC_BITS = 0x07
 _APPEND_TIME_BIT = 0x08
@@ -103,8 +104,7 @@ def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]
     payload = batch.payload
     if payload is None:
         return
-    (attributes,) = struct.unpack_from(">h", payload, _ATTRIBUTES_AT)
-    base_ms, max_ms = struct.unpack_from(">qq", payload, _BASE_TIMESTAMP_AT)
+    attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
     data = records_data(batch, room)
     for _, begin, end in _places(data, batch.record_count):
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
@@ -133,7 +133,7 @@ def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
 def codec_of(batch: RecordBatch) -> int:
     """Return by which of Kafka's codecs a batch is compressed, 0 for none."""
     assert batch.payload is not None, "it has bytes"
-    (attributes,) = struct.unpack_from(">h", batch.payload, _ATTRIBUTES_AT)
+    (attributes,) = _SHORT.unpack_from(batch.payload, _ATTRIBUTES_AT)
     return int(attributes & _CODEC_BITS)
 
 
@@ -145,8 +145,8 @@ def records_data(batch: RecordBatch, room: Room | None = None) -> bytes:
     """
     if batch.payload is None or not batch.record_count:
         return b""  # one that compaction left without records isn't compressed, by its attributes
-    data = batch.payload[_RECORDS_AT:]
-    return (room or Room()).opened(codec_of(batch), data, batch.record_count)
+    data, codec = batch.payload[_RECORDS_AT:], codec_of(batch)
+    return (room or Room()).opened(codec, data, batch.record_count) if codec else data
 
 
 def compressed(attributes: int, records: bytes, level: int | None = None) -> bytes:

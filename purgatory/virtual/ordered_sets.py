@@ -160,7 +160,11 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
         set.update(self, self._members)
 
     def difference_update(self, *others: Iterable[Any]) -> None:
-        self._hold(self.difference(*others))
+        members = self._members
+        for one in set().union(*others):
+            if one in members:
+                del members[one]
+                set.remove(self, one)
 
     def intersection_update(self, *others: Iterable[Any]) -> None:
         self._hold(self.intersection(*others))
