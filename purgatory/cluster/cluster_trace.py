@@ -230,12 +230,8 @@ class ClusterTrace:
             self._write_send(send)
 
     def _write_send(self, send: HeldSend) -> None:
-        row = send.row
-        value = row.value_id, TopicPartition(row.topic, row.partition), row.transaction
-        sent = self._sent.get(value)
-        if sent is not None and sent.held is send:
-            sent.held = None
-        self._tables.send(row)
+        send.written()
+        self._tables.send(send.row)
 
     def _sends(
         self,
@@ -266,30 +262,27 @@ class ClusterTrace:
                     sequence = place.sequence(batch, number)
                     sent = self._sent[value] = Sent(sequence)
                     self._known.append((came_us, value))
-                send = HeldSend(
-                    SendRow(
-                        request.client_id or "",
-                        producer,
-                        sent.sequence,
-                        sent.attempts + 1,
-                        _number(record.key),
-                        value_id,
-                        request.body.acks,
-                        outcome,
-                        error,
-                        came_us,
-                        None,
-                        topic_partition.topic,
-                        topic_partition.partition,
-                        None if offset is None else offset + number,
-                        len(record.key or b"") + len(record.value or b""),
-                        transactional_id=transactional.transactional_id,
-                        epoch=transactional.epoch,
-                        transaction=transactional.transaction,
-                    )
+                row = SendRow(
+                    request.client_id or "",
+                    producer,
+                    sent.sequence,
+                    sent.attempts + 1,
+                    _number(record.key),
+                    value_id,
+                    request.body.acks,
+                    outcome,
+                    error,
+                    came_us,
+                    None,
+                    topic_partition.topic,
+                    topic_partition.partition,
+                    None if offset is None else offset + number,
+                    len(record.key or b"") + len(record.value or b""),
+                    transactional_id=transactional.transactional_id,
+                    epoch=transactional.epoch,
+                    transaction=transactional.transaction,
                 )
-                sent.attempt(send)
-                rows.append(send)
+                rows.append(sent.attempt(row))
             if offset is not None:
                 offset += batch.record_count
         return rows

@@ -259,6 +259,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         except IndexError:
             raise ValueError("a record ends within a number") from None
         at += 1
+        if byte < 0x80 and not shift:  # as most are
+            return (byte >> 1) ^ -(byte & 1), at
         number |= (byte & 0x7F) << shift
         if not byte & 0x80:
             return (number >> 1) ^ -(number & 1), at

@@ -114,7 +114,7 @@ class FetchRequests:
         operation = DelayedSessionFetch(params, self._partitions, session, wake)
         session.operation = operation
         self._waiting.fetches.try_complete_else_watch(operation, (session,))
-        return {} if session.operation is None else None
+        return {} if operation.is_completed else None
 
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int
