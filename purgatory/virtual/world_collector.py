@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-TURNS: Final = 65_536
+TURNS: Final = 16_384
 """Of the loop, after which the youngest objects are looked through."""
 _OLDER: Final = 8
 _ALL: Final = 32
