@@ -112,9 +112,11 @@ class FetchRequests:
         if given or session.told or params.max_wait_ms <= 0:
             return given
         operation = DelayedSessionFetch(params, self._partitions, session, wake)
-        session.operation = operation
         self._waiting.fetches.try_complete_else_watch(operation, (session,))
-        return {} if operation.is_completed else None
+        if operation.is_completed:
+            return {}
+        session.operation = operation
+        return None
 
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int

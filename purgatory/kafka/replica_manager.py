@@ -464,3 +464,4 @@ class ReplicaManager:
     def _check(self) -> None:
         """Assert every invariant of the manager, its partitions and their logs. O(records)."""
         self._partitions._check()
+        self._waiting._check()

@@ -113,3 +113,9 @@ class WaitingRequests(NamedTuple):
         self.produces.forget(topic_partition)
         for key in end_keys(topic_partition):
             self.fetches.forget(key)
+
+    def _check(self) -> None:
+        """Assert that each session's fetch waits: appends count on it. O(sessions)."""
+        waiting = [one.operation for one in self.sessions.values() if one.operation is not None]
+        assert not any(operation.is_completed for operation in waiting)
+        assert len(waiting) <= self.fetches.watched
