@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -72,6 +73,23 @@ def _unconfigured_logs() -> Iterator[None]:
     # What raises in the middle of the library may have raised in the middle of logging: then every
     # other thread that logs, in whatever test, would wait for ever.
     assert not logging._lock._is_owned(), "this test left the lock of logging taken"  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM be what they are in a program.
+
+    Workers of a test run in parallel ignore the first, and a session of Spark that other tests have
+    opened handles both.
+    """
+    at_first: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in at_first.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

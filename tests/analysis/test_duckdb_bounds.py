@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -115,14 +114,6 @@ def test_a_signal_leaves_nothing_behind(
     assert (process.returncode, printed, errors) == (status, "", said)
     assert list(temporary.iterdir()) == []
     assert list(results.iterdir()) == []
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C be what it is in a program: workers of a test run in parallel ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -403,6 +403,7 @@ def test_a_signal_while_files_are_copied_leaves_nothing(
     assert store.names() == before
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("threads", ["trace", "copy"])
 def test_a_signal_while_a_thread_is_started_leaves_neither_it_nor_files(
     store: Store,

@@ -13,6 +13,8 @@ import pytest
 from purgatory.analysis.termination import ended_by_sigterm
 from purgatory.analysis.working_folder import working_folder
 
+pytestmark = pytest.mark.usefixtures("interruptible")
+
 _ENDS = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 
 

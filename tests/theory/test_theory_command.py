@@ -137,6 +137,7 @@ def test_what_cannot_be_is_said_in_one_line(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("when", ["while one runs", "between two"])
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_leaves_no_files(
     run_command: RunCommand,
     monkeypatch: pytest.MonkeyPatch,
