@@ -58,7 +58,7 @@ def displayed(
             target=_watch, args=(ask, show, stopped), name="progress", daemon=True
         )
         try:
-            with signals_held():  # which may break off a lock's work in there
+            with signals_held():  # one in there would break off the work of a lock
                 watcher.start()
             yield
         finally:

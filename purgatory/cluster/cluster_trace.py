@@ -200,16 +200,11 @@ class ClusterTrace:
             return
         now_us = self._now_us()
         self._answered.append(_Answered(now_us, id(connection), rows))
-        self.release(now_us)
+        self.release()
 
-    def release(self, now_us: int | None = None) -> None:
-        """Write the answered sends that were held back for long enough. O(1) for each.
-
-        Args:
-            now_us: the time, where the caller knows it.
-        """
-        if now_us is None:
-            now_us = self._now_us()
+    def release(self) -> None:
+        """Write the answered sends that were held back for long enough. O(1) for each."""
+        now_us = self._now_us()
         while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
             answered = self._answered.popleft()
             self._write_sends(answered.at_us, answered.rows)

@@ -250,7 +250,7 @@ def _run(
             failed.append(error)
 
     thread = threading.Thread(target=job, name="sweep", daemon=True)
-    with signals_held():  # which may break off a lock's work in there
+    with signals_held():  # one in there would break off the work of a lock
         thread.start()
     try:
         wait_s = _LOOK_EVERY_S

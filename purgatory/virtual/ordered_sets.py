@@ -13,7 +13,6 @@ from typing import Any
 
 _SORTED = (str, bytes, tuple)
 _PYTHONS = (set, frozenset)
-_fill = set.__init__
 
 
 def _in_order(members: Iterable[Any]) -> Iterable[Any]:
@@ -126,10 +125,8 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
         if members == ():  # as most begin
             self._members = {}
             return
-        if type(members) in _PYTHONS:
-            members = _in_order(members)
-        self._members = known = dict.fromkeys(members)
-        _fill(self, known)
+        self._members = dict.fromkeys(_in_order(members))
+        set.__init__(self, self._members)
 
     def add(self, member: Any) -> None:
         set.add(self, member)
@@ -155,8 +152,7 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
 
     def update(self, *others: Iterable[Any]) -> None:
         for other in others:
-            come = other if type(other) not in _PYTHONS else _in_order(other)
-            self._members.update(dict.fromkeys(come))
+            self._members.update(dict.fromkeys(_in_order(other)))
         set.update(self, self._members)
 
     def difference_update(self, *others: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ import asyncio
 from asyncio import format_helpers
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 
 class ReadyHandle(asyncio.Handle):
@@ -28,27 +28,6 @@ class ReadyHandle(asyncio.Handle):
     _loop: Any
     _repr: str | None
     _source_traceback: Any
-
-
-_new = object.__new__
-
-
-def ready_handle(
-    callback: Callable[..., object],
-    args: tuple[Any, ...],
-    loop: asyncio.AbstractEventLoop,
-    context: Context | None,
-) -> ReadyHandle:
-    """Return the handle of a call in the next turn."""
-    handle = _new(ReadyHandle)
-    handle._context = copy_context() if context is None else context
-    handle._loop = loop
-    handle._callback = callback
-    handle._args = args
-    handle._cancelled = False
-    handle._repr = None
-    handle._source_traceback = None
-    return handle
 
 
 class DueHandle(asyncio.TimerHandle):
@@ -81,17 +60,19 @@ class DueHandle(asyncio.TimerHandle):
             super(asyncio.TimerHandle, self).cancel()
 
 
-def due_handle(
-    when: float,
+_Kind = TypeVar("_Kind", ReadyHandle, DueHandle)
+_new = object.__new__
+
+
+def new_handle(
+    kind: type[_Kind],
     callback: Callable[..., object],
     args: tuple[Any, ...],
     loop: asyncio.AbstractEventLoop,
     context: Context | None,
-) -> DueHandle:
-    """Likewise, of a call at a time; where it has a place on the wheel is to be filled in."""
-    if loop.get_debug():
-        return DueHandle(when, callback, args, loop, context)
-    handle = _new(DueHandle)
+) -> _Kind:
+    """Return a handle with all but what only a `DueHandle` has."""
+    handle = _new(kind)
     handle._context = copy_context() if context is None else context
     handle._loop = loop
     handle._callback = callback
@@ -99,6 +80,20 @@ def due_handle(
     handle._cancelled = False
     handle._repr = None
     handle._source_traceback = None
+    return handle
+
+
+def due_handle(
+    when: float,
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    context: Context | None,
+) -> DueHandle:
+    """Return the handle of a call at a time; its place on the wheel is to be filled in."""
+    if loop.get_debug():
+        return DueHandle(when, callback, args, loop, context)
+    handle = new_handle(DueHandle, callback, args, loop, context)
     handle._when = when
     handle._scheduled = False
     return handle

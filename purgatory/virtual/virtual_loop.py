@@ -35,7 +35,13 @@ from purgatory.virtual.history import History
 from purgatory.virtual.loop_wheel import LoopWheel
 from purgatory.virtual.numbered_futures import NumberedFuture, NumberedTask
 from purgatory.virtual.seen_time import real_monotonic_ns, real_sleep
-from purgatory.virtual.virtual_handles import DueHandle, due_handle, ready_handle, tell_failure
+from purgatory.virtual.virtual_handles import (
+    DueHandle,
+    ReadyHandle,
+    due_handle,
+    new_handle,
+    tell_failure,
+)
 from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.waiting_stacks import waiting_stacks
 from purgatory.virtual.world_clock import US_PER_S, WorldClock
@@ -186,7 +192,7 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.Handle:
         if self._closed or self._debug:
             return super().call_soon(callback, *args, context=context)
-        handle = ready_handle(callback, args, self, context)
+        handle = new_handle(ReadyHandle, callback, args, self, context)
         self._ready.append(handle)
         return handle
 

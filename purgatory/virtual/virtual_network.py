@@ -261,10 +261,6 @@ class VirtualNetwork:
             drawn = self._chance.getrandbits(bits)
         return low_us + drawn
 
-    def transfer_us(self, size: int) -> int:
-        """Return how long the sender is busy with so many bytes."""
-        return round(size * self.us_per_byte)
-
     def is_lost(self) -> bool:
         """Whether the next segment breaks its connection."""
         loss = self._loss

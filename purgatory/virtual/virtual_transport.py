@@ -163,10 +163,6 @@ class VirtualTransport(asyncio.Transport):
             if data:  # as a machine does that gets data for a socket that was closed
                 self._break_other()
             return
-        if data and self._reading and self._protocol is not None and not self._untaken:
-            self.back.taken(len(data))
-            self._call(self._feed, data)
-            return
         self._untaken.append(data)
         if self._reading and self._protocol is not None:
             self._feed_untaken()

@@ -52,9 +52,6 @@ class WireNetwork(Protocol):
     def is_cut(self, one: str, other: str) -> bool:
         """Whether two nodes don't reach each other."""
 
-    def transfer_us(self, size: int) -> int:
-        """Return how long the sender is busy with so many bytes."""
-
     @property
     def most_at_once_bytes(self) -> int | None:
         """How much is one segment at most; None: all that there is room for."""
@@ -155,15 +152,10 @@ class Wire:
         network = self._network
         size = len(item) if isinstance(item, bytes) else 0
         now_us = network.clock.now_us
-        free_us = self._free_us
-        if free_us < now_us:
-            free_us = now_us
-        if network.us_per_byte:
-            free_us += network.transfer_us(size)
-        self._free_us = free_us
-        arrives_us = free_us + network.delay_us()
-        if arrives_us < self._arrives_us:
-            arrives_us = self._arrives_us  # what was sent before arrives before, whatever comes
+        # How long the sender is busy with it.
+        self._free_us = max(self._free_us, now_us) + round(size * network.us_per_byte)
+        # What was sent before arrives before, whatever the delays are.
+        arrives_us = max(self._arrives_us, self._free_us + network.delay_us())
         if size and network.is_lost():
             network.history.note("lost", self._label)
             item = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
