@@ -259,3 +259,22 @@ def test_who_may_not_come_back_into_the_isr_waits_all_the_same() -> None:
         pair.leader.manager.fetch_in_session(params, {}, lambda _: None)
         assert pair.leader.fetches.num_delayed == 1, "refused, it is not woken to ask again"
     assert _partitions(pair.leader.manager)[0].isr == (LEADER,)
+
+
+def test_a_consumer_that_waits_beside_a_session_is_woken_by_an_append_as_well() -> None:
+    """Where only sessions wait, an append looks for nobody else."""
+    pair = Pair(ManualClock())
+    for _ in range(2):
+        pair.fetch_changed()
+    manager, woken, read = pair.leader.manager, list[Answers](), list[Answers]()
+    assert manager.fetch_in_session(FetchParams(FOLLOWER), {}, woken.append) is None
+    end = _partitions(manager)[0].high_watermark
+    manager.fetch_records(FetchParams(), {PARTITIONS[0]: PartitionFetch(end)}, read.append)
+    manager._check()
+    assert not woken and not read
+    pair.append(PARTITIONS[0])
+    assert woken == [{}]
+    for _ in range(2):  # copies it, and says so
+        pair.fetch_changed()
+    assert [len(answers[PARTITIONS[0]].batches) for answers in read] == [1]
+    manager._check()
