@@ -109,8 +109,18 @@ _HOMES = {
 if not TYPE_CHECKING:  # or it would let any name pass
 
     def __getattr__(name: str) -> Any:
-        """Import what is asked for: most commands need none of it, and `audit` needs an extra."""
+        """Import what is asked for: most programs need little of it, and `audit` needs an extra."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        try:
+            found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            if name != "audit":
+                raise
+            # `from purgatory import *` and completion work without the extra: a call names it.
+            return import_names.raises_when_called(f"{__name__}.{name}", "analysis", error)
+        globals()[name] = found
         return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

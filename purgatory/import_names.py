@@ -1,12 +1,15 @@
-"""The import names ``purgatory`` and ``timer``: is what they bring this project's?
+"""What an import needs: packages of this project under its names, and the libraries of an extra.
 
 The package index has other projects of both names. Installed beside this one they lie in the same
-folders, or come before it, and what fails then says nothing of that.
+folders, or come before it, and what fails then says nothing of that. Nor does an import that fails
+for want of an optional library say which extra brings it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import timer
 
@@ -22,6 +25,41 @@ def check_purgatory() -> None:
     check_timer()
     if "DelayedOperationPurgatory" not in getattr(sys.modules["purgatory"], "__all__", ()):
         raise ImportError(_advice("purgatory"))
+
+
+@contextmanager
+def needs_extra(package: str, extra: str) -> Iterator[None]:
+    """Have imports of ``package`` that don't find a library name the extra that brings it.
+
+    Raises:
+        ModuleNotFoundError: of the same module, with what to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise _named(package, extra, error) from None
+
+
+def raises_when_called(name: str, extra: str, error: ModuleNotFoundError) -> Callable[..., None]:
+    """Return what stands for a function whose module ``error`` kept from being imported."""
+    error = _named(name, extra, error)
+
+    def needs_extra(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    needs_extra.__doc__ = str(error)
+    return needs_extra
+
+
+def _named(who: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    ours = (error.name or "").partition(".")[0] in {"purgatory", "timer", ""}
+    if ours or "kafka-purgatory[" in str(error):  # a defect, or named by a package inside this one
+        return error
+    return ModuleNotFoundError(
+        f"{who} needs the {extra.replace(',', ' and ')} extra ({error.name} is missing): "
+        f"pip install 'kafka-purgatory[{extra}]'",
+        name=error.name,
+    )
 
 
 def _advice(name: str) -> str:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from purgatory.import_names import needs_extra
+
 if TYPE_CHECKING:
     from purgatory.analysis.audit_of_tables import audit as audit
     from purgatory.analysis.hot_keys_job import hot_keys as hot_keys
@@ -56,4 +58,5 @@ if not TYPE_CHECKING:  # or it would let any name pass
     def __getattr__(name: str) -> Any:
         if name not in JOBS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{JOBS[name]}"), name)
+        with needs_extra(f"{__name__}.{name}", "spark"):
+            return getattr(import_module(f"{__name__}.{JOBS[name]}"), name)

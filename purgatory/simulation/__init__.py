@@ -10,20 +10,23 @@ producers, consumers, followers and a controller around it do theirs. The trace 
 (`purgatory.trace`), the summary (`summary`) to the screen.
 """
 
-from purgatory.simulation.arrivals import Arrivals, ArrivalsError, BadRow, read_arrivals
-from purgatory.simulation.invariants import InvariantViolation
-from purgatory.simulation.scenario import Scenario
-from purgatory.simulation.scenario_file import (
-    LoadedScenario,
-    ScenarioError,
-    load_scenario,
-    parse_scenario,
-    shipped_scenarios,
-    with_overrides,
-)
-from purgatory.simulation.simulation import Simulation
-from purgatory.trace.trace_schema import SCHEMA_VERSION
-from purgatory.trace.trace_writer import TraceError
+from purgatory.import_names import needs_extra
+
+with needs_extra(__name__, "simulation"):
+    from purgatory.simulation.arrivals import Arrivals, ArrivalsError, BadRow, read_arrivals
+    from purgatory.simulation.invariants import InvariantViolation
+    from purgatory.simulation.scenario import Scenario
+    from purgatory.simulation.scenario_file import (
+        LoadedScenario,
+        ScenarioError,
+        load_scenario,
+        parse_scenario,
+        shipped_scenarios,
+        with_overrides,
+    )
+    from purgatory.simulation.simulation import Simulation
+    from purgatory.trace.trace_schema import SCHEMA_VERSION
+    from purgatory.trace.trace_writer import TraceError
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -1,7 +1,10 @@
 """Topics as a data source of Spark: `spark.read` and `spark.readStream` of format "purgatory"."""
 
-from purgatory.client.errors import BrokerError, DataLossError, OptionError, SourceError
-from purgatory.source.data_source import PurgatoryDataSource, register
+from purgatory.import_names import needs_extra
+
+with needs_extra(__name__, "live"):
+    from purgatory.client.errors import BrokerError, DataLossError, OptionError, SourceError
+    from purgatory.source.data_source import PurgatoryDataSource, register
 
 __all__ = [
     "BrokerError",

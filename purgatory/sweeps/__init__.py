@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from purgatory.import_names import needs_extra
+
 if TYPE_CHECKING:
     from purgatory.sweeps.sweep_run import sweep as sweep
 
@@ -21,4 +23,5 @@ if not TYPE_CHECKING:  # or it would let any name pass
     def __getattr__(name: str) -> Any:
         if name != "sweep":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.sweep_run").sweep
+        with needs_extra(f"{__name__}.sweep", "simulation,spark"):
+            return import_module(f"{__name__}.sweep_run").sweep
