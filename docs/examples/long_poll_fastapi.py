@@ -70,25 +70,27 @@ async def read(
     wait: Annotated[float, Query(ge=0)] = 0,
 ) -> dict[str, object]:
     purgatory: AsyncPurgatory = request.app.state.purgatory
-    gone = asyncio.create_task(client_goes(request, asyncio.current_task()))
-    try:
-        await purgatory.wait_for_threshold(topic, offset + 1, min(wait, LONGEST_WAIT_S))
-    except (TimeoutError, PurgatoryClosedError):
-        pass  # a long poll that ends with nothing, at its timeout or a shutdown, is an answer too
-    except PurgatoryFullError:
-        raise HTTPException(503, "too many wait already") from None
-    finally:
-        gone.cancel()
+    waiting = asyncio.create_task(
+        purgatory.wait_for_threshold(topic, offset + 1, min(wait, LONGEST_WAIT_S))
+    )
+    gone = asyncio.create_task(client_goes(request))
+    await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
+    gone.cancel()
+    if not waiting.cancel():  # else nobody is there to be answered: off every list at once
+        try:
+            waiting.result()
+        except (TimeoutError, PurgatoryClosedError):
+            pass  # a long poll that ends with nothing, at its timeout or a shutdown, is an answer
+        except PurgatoryFullError:
+            raise HTTPException(503, "too many wait already") from None
     records = topics.get(topic, [])[offset:]
     return {"records": records, "next": offset + len(records)}
 
 
-async def client_goes(request: Request, handler: asyncio.Task[None] | None) -> None:
-    """Cancel the handler when the client has closed its connection: it leaves every list."""
+async def client_goes(request: Request) -> None:
+    """Return when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    if handler is not None:
-        handler.cancel()
 
 
 @app.get("/metrics")

@@ -8,6 +8,8 @@ Ground rules
 ------------
 * What a signal's handler does here is short, takes no lock of the purgatory's and raises nothing:
   it may come anywhere on the main thread.
+* Handlers are set on the main thread alone. The purgatory's timer only looks whether they still
+  stand, on whatever thread it runs.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from types import FrameType
 
 from purgatory.core.async_purgatory import AsyncPurgatory, close_soon
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.fault_log import log_safely
+from timer import TimerTask
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_SignalHandler = Callable[[int, FrameType | None], object]
 
 
 def close_on_signals(
@@ -32,7 +38,8 @@ def close_on_signals(
 
     Call it on the main thread once the server has set its own handlers, such as in an ASGI
     application's lifespan. A signal that nothing handles yet is left as it is; so are all of them
-    on another thread, where none arrives.
+    on another thread, where none arrives. A handler that is replaced within the next half a minute
+    is logged as a warning: parked requests would not be answered at that signal.
 
     Args:
         purgatory: closed by its ``aclose()`` on its loop, or by its ``close()`` on a new thread.
@@ -45,20 +52,68 @@ def close_on_signals(
         if isinstance(purgatory, AsyncPurgatory)
         else threading.Thread(target=purgatory.close, name=f"close-{purgatory.name}").start
     )
+    handlers = {}
     for number in signals:
-        _do_first(number, begin_to_close)
+        before = signal.getsignal(number)
+        if callable(before):
+            handlers[number] = _Handler(begin_to_close, before)
+            signal.signal(number, handlers[number])
+            if hasattr(signal, "siginterrupt"):
+                signal.siginterrupt(number, False)  # as asyncio and gunicorn have it
+    core = purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
+    if handlers and not core.is_closed:
+        core.timer.add(_ReplacedHandlers(core, handlers))
 
 
-def _do_first(number: int, action: Callable[[], object]) -> None:
-    before = signal.getsignal(number)
-    if not callable(before):
-        return
+class _Handler:
+    """Begins to close a purgatory, then does what was done at the signal before."""
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        with suppress(RuntimeError):  # it is being closed already, or its loop is closed
-            action()
-        before(number, frame)
+    def __init__(self, begin_to_close: Callable[[], object], before: _SignalHandler) -> None:
+        self._begin_to_close = begin_to_close
+        self.before = before
 
-    signal.signal(number, handle)
-    if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(number, False)  # as asyncio and gunicorn have it
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            with suppress(RuntimeError):  # it is being closed already, or its loop is closed
+                self._begin_to_close()
+        finally:
+            self.before(number, frame)
+
+
+class _ReplacedHandlers(TimerTask):
+    """Looks a few times, since a server may take long to start, and warns of what was replaced."""
+
+    _DELAYS_MS = (1_000, 4_000, 25_000)
+
+    def __init__(
+        self, core: DelayedOperationPurgatory, handlers: dict[int, _Handler], look: int = 0
+    ) -> None:
+        super().__init__(self._DELAYS_MS[look])
+        self._core = core
+        self._handlers = handlers
+        self._look = look
+
+    def run(self) -> None:
+        if self._core.is_closed:
+            return
+        for number, handler in list(self._handlers.items()):
+            if not _calls(signal.getsignal(number), handler):
+                del self._handlers[number]
+                log_safely(
+                    "warning",
+                    "signal_handler_replaced",
+                    purgatory=self._core.name,
+                    signal=signal.Signals(number).name,
+                    advice="requests that wait will not be answered at this signal: "
+                    "call close_on_signals after the server has set its own handlers",
+                )
+        if self._handlers and self._look + 1 < len(self._DELAYS_MS):
+            self._core.timer.add(_ReplacedHandlers(self._core, self._handlers, self._look + 1))
+
+
+def _calls(current: object, handler: _Handler) -> bool:
+    while isinstance(current, _Handler):
+        if current is handler:
+            return True
+        current = current.before
+    return False

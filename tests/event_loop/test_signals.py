@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 
 from purgatory import (
     AsyncPurgatory,
@@ -103,3 +104,52 @@ def test_another_thread_than_the_main_one_hears_no_signal_and_changes_none() -> 
         thread.start()
         thread.join(60)
     assert signal.getsignal(HEARD) is before
+
+
+def replaced(logs: list[Any]) -> list[str]:
+    return [one["signal"] for one in logs if one["event"] == "signal_handler_replaced"]
+
+
+def test_a_handler_that_the_server_replaces_as_it_starts_is_told(calls: list[int]) -> None:
+    async def main() -> None:
+        async with new_purgatory() as purgatory:
+            close_on_signals(purgatory, [HEARD])
+            await asyncio.sleep(2)  # all is well for now
+            signal.signal(HEARD, lambda number, frame: calls.append(-number))
+            await asyncio.sleep(60)
+            assert purgatory.core.timer.size == 0
+
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(main)
+    assert replaced(logs) == ["SIGUSR1"]
+
+
+def test_two_purgatories_that_close_at_one_signal_replace_nothing(calls: list[int]) -> None:
+    async def main() -> None:
+        async with new_purgatory() as first, new_purgatory() as second:
+            close_on_signals(first, [HEARD])
+            close_on_signals(second, [HEARD])
+            await asyncio.sleep(60)
+            signal.raise_signal(HEARD)
+            assert calls == [HEARD]
+            await settle()
+            assert first.core.is_closed
+            assert second.core.is_closed
+
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(main)
+    assert replaced(logs) == []
+
+
+def test_the_servers_handler_is_called_whatever_closing_raises(
+    calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread_here(self: threading.Thread) -> None:
+        raise BaseException("as gevent's BlockingSwitchOutError")
+
+    with DelayedOperationPurgatory("Fetch") as purgatory, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread_here)
+        close_on_signals(purgatory, [HEARD])
+        with pytest.raises(BaseException, match="BlockingSwitchOutError"):
+            signal.raise_signal(HEARD)
+    assert calls == [HEARD]

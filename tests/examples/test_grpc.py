@@ -1,4 +1,4 @@
-"""The gRPC example as a real process, with real clients."""
+"""The gRPC examples, on a loop and on threads, as real processes with real clients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.examples.conftest import EXAMPLES, ROOT
 class Client:
     """The example's process, and a channel to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, example: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(EXAMPLES / "grpc_aio.py"), "0"],
+            [sys.executable, str(EXAMPLES / example), "0"],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
@@ -38,14 +38,26 @@ class Client:
     def read(self, **message: object) -> Any:
         return self._read.future(json.dumps(message).encode(), timeout=60)
 
+    def waiting(self) -> int:
+        return int(json.loads(self.channel.unary_unary("/Topics/Waiting")(b"", timeout=60)))
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
 
+@pytest.fixture(params=["grpc_aio.py", "threaded_grpc.py"])
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    yield from running(request.param)
+
+
 @pytest.fixture
-def client() -> Iterator[Client]:
-    client = Client()
+def threaded() -> Iterator[Client]:
+    yield from running("threaded_grpc.py")
+
+
+def running(example: str) -> Iterator[Client]:
+    client = Client(example)
     yield client
     client.channel.close()
     if client.process.poll() is None:
@@ -57,7 +69,7 @@ def client() -> Iterator[Client]:
 def test_reads_wait_for_the_record_that_comes(client: Client) -> None:
     assert client.append(topic="news", record="one") == {"offset": 0}
     assert json.loads(client.read(topic="news").result()) == {"records": ["one"], "next": 1}
-    reads = [client.read(topic="news", offset=1, wait=50) for _ in range(100)]
+    reads = [client.read(topic="news", offset=1, wait=50) for _ in range(80)]
     assert client.append(topic="news", record="two") == {"offset": 1}
     assert {read.result() for read in reads} == {b'{"records": ["two"], "next": 2}'}
 
@@ -87,7 +99,7 @@ def test_nonsense_is_refused_with_what_would_be_right(client: Client) -> None:
 
 def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Client) -> None:
     reads = []
-    for _ in range(100):
+    for _ in range(80):
         reads.append(client.read(topic="news", wait=50))
         client.append(topic="other", record="comes after it")
     # A call that has yet to begin is cancelled by gRPC itself: let the last ones begin as well.
@@ -98,3 +110,34 @@ def test_at_sigterm_all_who_wait_are_answered_and_the_process_is_gone(client: Cl
     took_s = time.monotonic() - start_s
     assert {read.result() for read in reads} == {b'{"records": [], "next": 0}'}
     assert took_s < 25, "half of what the reads wait for; the usual is 0.2 s"
+
+
+def test_a_pool_of_threads_whose_reads_wait_still_takes_the_record_that_wakes_them(
+    threaded: Client,
+) -> None:
+    reads = [threaded.read(topic="news", wait=50) for _ in range(150)]
+    done = refused(reads, 60)
+    assert threaded.append(topic="news", record="one") == {"offset": 0}
+    results = [read.result() for read in reads if read not in done]
+    assert results == [b'{"records": ["one"], "next": 1}'] * 90
+
+
+def test_threads_of_reads_that_are_cancelled_are_free(threaded: Client) -> None:
+    for _ in range(3):
+        reads = [threaded.read(topic="news", wait=50) for _ in range(150)]
+        refused(reads, 60)
+        for read in reads:
+            read.cancel()
+        deadline_s = time.monotonic() + 25
+        while threaded.waiting() != 0:
+            assert time.monotonic() < deadline_s
+
+
+def refused(reads: list[Any], count: int) -> list[Any]:
+    """Return the reads that were refused since too many wait, once they are that many."""
+    deadline_s = time.monotonic() + 25
+    while len(done := [read for read in reads if read.done()]) < count:
+        assert time.monotonic() < deadline_s, f"{len(done)} were refused"
+        time.sleep(0.01)
+    assert {read.code() for read in done} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    return done
