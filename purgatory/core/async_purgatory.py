@@ -19,6 +19,7 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
@@ -47,6 +48,19 @@ from timer import Clock, InlineExecutor, SystemTimer
 from timer.safe_log import safe_repr
 
 T = TypeVar("T")
+
+
+def _advice() -> str:
+    trio: Any = sys.modules.get("trio")
+    try:
+        trio.lowlevel.current_task()
+    except (AttributeError, RuntimeError):
+        return "make it in a coroutine"
+    return (
+        "this one is trio's. Run the program on asyncio (by anyio, with backend='asyncio'), or use "
+        "DelayedOperationPurgatory and wait in a thread: "
+        "await trio.to_thread.run_sync(operation.wait)"
+    )
 
 
 class _Note(NamedTuple):
@@ -87,7 +101,7 @@ class AsyncPurgatory:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError(
-                f"AsyncPurgatory({name!r}) needs a running event loop: make it in a coroutine"
+                f"AsyncPurgatory({name!r}) needs a running event loop of asyncio: {_advice()}"
             ) from None
         self._thread_id = get_ident()
         if clock is None:
@@ -316,8 +330,8 @@ class AsyncPurgatory:
                 await told
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
-            if is_ours:
-                operation.cancel()
+            if is_ours and not operation.cancel() and isinstance(operation, ConditionWaiting):
+                operation.log_unraised()
             self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
             raise
 

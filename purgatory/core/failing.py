@@ -22,6 +22,9 @@ class Failing(OperationCore):
 
     __slots__ = ()
 
+    _op_raises_to_waiter = False
+    """Whether what `try_complete` raises is raised by the wait for it, and so is not logged."""
+
     def _op_become(self, outcome: Outcome) -> None:
         """Change an outcome that is not PENDING any more."""
         if (self._op_stage, outcome) not in MOVES[self._op_stage, self._op_outcome]:
@@ -52,4 +55,5 @@ class Failing(OperationCore):
         if books is not None and isinstance(error, BaseException):
             stage = values.get("stage")
             books.faults.note(event, None if stage is None else str(stage), self, error)
-        log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)
+        if not (self._op_raises_to_waiter and values.get("stage") == "try_complete"):
+            log_safely(level, event, purgatory=name, operation=safe_repr(self), **values)

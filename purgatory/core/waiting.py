@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
+from purgatory.core.fault_log import log_safely
 from purgatory.core.outcome import Outcome
 from purgatory.core.timeout import FOREVER_MS, checked_timeout_s
 
@@ -60,6 +61,8 @@ class ConditionWaiting(Waiting[T]):
 
     __slots__ = ("raised_at", "until")
 
+    _op_raises_to_waiter = True
+
     def __init__(self, until: Callable[[], T], delay_ms: int) -> None:
         super().__init__(delay_ms)
         self.until = until
@@ -82,6 +85,12 @@ class ConditionWaiting(Waiting[T]):
             )
         self.value = value
         return self.force_complete()
+
+    def log_unraised(self) -> None:
+        """Log what ``until`` raised, since whoever waited went before it could be raised there."""
+        if self.error is not None and self.raised_at is not None:
+            error = self._with_traceback(self.error)
+            log_safely("error", "callback_failed", stage="try_complete", exc_info=error)
 
     def awaited(self) -> str:
         return f"{self._condition()} on {list(self._op_keys)}"

@@ -6,10 +6,13 @@ import asyncio
 from functools import partial
 
 import pytest
+import structlog
+import trio
 
 from purgatory import (
     AsyncPurgatory,
     DelayedOperation,
+    DelayedOperationPurgatory,
     Outcome,
     PurgatoryFullError,
     WaitCancelledError,
@@ -139,9 +142,30 @@ def test_what_a_condition_raises_reaches_who_waits_and_nobody_else() -> None:
             purgatory.notify("log")
             with pytest.raises(LookupError, match="the log is gone"):
                 await faulty
+            assert purgatory.counters.callback_errors["try_complete"] == 1
             return await sound
 
-    assert run_virtually(main)
+    with structlog.testing.capture_logs() as logs:
+        assert run_virtually(main)
+    assert [entry["event"] for entry in logs] == ["purgatory_closed"]  # the error is told once
+
+
+def test_what_a_condition_raises_is_logged_where_nobody_waits_any_more() -> None:
+    async def main() -> None:
+        async with new_purgatory() as purgatory:
+            broken = False
+            wait = asyncio.create_task(purgatory.wait(["log"], lambda: broken and 1 / 0))
+            await settle()
+            broken = True
+            purgatory.notify("log")
+            wait.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(main)
+    (failure,) = [entry for entry in logs if entry["event"] == "callback_failed"]
+    assert isinstance(failure["exc_info"], ZeroDivisionError)
 
 
 def test_a_condition_on_several_keys_leaves_them_all_at_once() -> None:
@@ -279,6 +303,33 @@ def test_a_key_that_goes_away_ends_its_waits() -> None:
 def test_without_a_loop_the_error_says_where_to_make_one() -> None:
     with pytest.raises(RuntimeError, match=r"AsyncPurgatory\('Fetch'\) needs a running event loop"):
         AsyncPurgatory("Fetch")
+
+
+def test_on_trio_the_error_says_what_works_there() -> None:
+    async def main() -> None:
+        AsyncPurgatory("Fetch")
+
+    with pytest.raises(RuntimeError, match=r"this one is trio's.*DelayedOperationPurgatory"):
+        trio.run(main)
+
+
+def test_what_works_on_trio() -> None:
+    class Flag(DelayedOperation):
+        raised = False
+
+        def try_complete(self) -> bool:
+            return self.raised and self.force_complete()
+
+    async def main(purgatory: DelayedOperationPurgatory) -> None:
+        flag = Flag(60_000)
+        purgatory.try_complete_else_watch(flag, ["flag"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(trio.to_thread.run_sync, flag.wait))
+            flag.raised = True
+            assert purgatory.check_and_complete("flag") == 1
+
+    with DelayedOperationPurgatory("Fetch") as purgatory:
+        trio.run(main, purgatory)
 
 
 def test_what_the_condition_raises_comes_to_the_waiter_with_its_traceback() -> None:
