@@ -165,7 +165,7 @@ class Cluster(ClusterMetadata):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093"."""
+        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093", or "[::1]:9092,[::1]:9093"."""
         return self.bootstrap_servers_of(self.config.all_listeners[0].name)
 
     def bootstrap_servers_of(self, listener: str) -> str:
@@ -178,7 +178,7 @@ class Cluster(ClusterMetadata):
         if listener not in listeners:
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
         places = [broker.place(listeners[listener]) for broker in self.brokers.values()]
-        return ",".join(f"{place.host}:{place.port}" for place in places)
+        return ",".join(map(str, places))
 
     # Brokers that go and come; `fault` does it for users.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from purgatory.kafka.errors import ClusterError
+from purgatory.settings.addresses import host_and_port
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 """How a client can say who it is (SASL)."""
@@ -96,3 +97,6 @@ class Place(NamedTuple):
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        return host_and_port(self.host, self.port)

@@ -31,6 +31,7 @@ from purgatory.cluster.protocol.subject import subject_of
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.security.login import Login
+from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.cluster")
 
@@ -181,7 +182,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.host = peer[0]
-            self.peer = f"{peer[0]}:{peer[1]}"
+            self.peer = host_and_port(peer[0], peer[1])
         certificate = transport.get_extra_info("peercert")
         if certificate:
             self.principal = f"User:{subject_of(certificate)}"
