@@ -20,6 +20,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.listener import log_failed_handshakes
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.core.fault_log import Logger
@@ -80,6 +81,8 @@ class Cluster(ClusterMetadata):
         listeners = self.config.all_listeners
         own = {one.name: one.tls.context() for one in listeners if one.tls is not None}
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
+        for name, context in self._tls.items():
+            log_failed_handshakes(context, name)
         try:
             self._load_metadata()
             await self.remote.load()

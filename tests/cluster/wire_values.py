@@ -140,7 +140,7 @@ def keyed_batch(rows: Sequence[tuple[bytes | None, int]]) -> bytes:
     records = tuple(
         Record(
             attributes=0,  # type: ignore[arg-type]
-            timestamp=datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms),
+            timestamp=datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms),  # type: ignore[arg-type]
             offset=number,  # type: ignore[arg-type]
             key=key,
             value=b"v",

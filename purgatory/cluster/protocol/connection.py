@@ -80,6 +80,32 @@ class Limits(NamedTuple):
     idle_s: float = 600.0
 
 
+_TLS_RECORD = b"\x16\x03"
+_HTTP_METHODS = {
+    b"GET ",
+    b"HEAD",
+    b"POST",
+    b"PUT ",
+    b"DELE",
+    b"OPTI",
+    b"PATC",
+    b"CONN",
+    b"TRAC",
+    b"PRI ",  # HTTP/2
+}
+
+
+def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
+    """Return what a client seems to speak whose first four bytes can't be a request's length; None:
+    no idea."""
+    takes = f"{listener.name} takes clients with security.protocol={listener.security_protocol}"
+    if begin.startswith(_TLS_RECORD):
+        return f"this looks like TLS on a plaintext listener: {takes}"
+    if begin in _HTTP_METHODS:
+        return f"this looks like HTTP on a listener of Kafka's protocol: {takes}"
+    return None
+
+
 class HeldBytes:
     """How much a broker holds for all its clients.
 
@@ -340,7 +366,8 @@ class Connection(asyncio.Protocol):
         (length,) = _LENGTH.unpack_from(unread)
         if not 0 <= length <= self._limits.frame_bytes:
             raise BadRequestError(
-                f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
+                foreign_protocol(bytes(unread[:_LENGTH_BYTES]), self.listener)
+                or f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
             )
         end = _LENGTH_BYTES + length
         self._wanted_bytes = end
