@@ -294,8 +294,8 @@ class Broker:
 
     def setting(self, name: str) -> str | None:
         """Return what this broker has of its own for a setting of topics, as text, or None."""
-        own = self.cluster.controller.broker_settings.get(self.broker_id, {})
-        return own.get(name) or self.cluster.setting(name)
+        own = self.cluster.controller.broker_settings.get(self.broker_id, {}).get(name)
+        return self.cluster.setting(name) if own is None else own
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)

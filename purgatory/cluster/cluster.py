@@ -20,6 +20,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.listener import log_failed_handshakes
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.core.fault_log import Logger
@@ -80,6 +81,8 @@ class Cluster(ClusterMetadata):
         listeners = self.config.all_listeners
         own = {one.name: one.tls.context() for one in listeners if one.tls is not None}
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
+        for name, context in self._tls.items():
+            log_failed_handshakes(context, name)
         try:
             self._load_metadata()
             await self.remote.load()
@@ -165,7 +168,7 @@ class Cluster(ClusterMetadata):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093"."""
+        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093", or "[::1]:9092,[::1]:9093"."""
         return self.bootstrap_servers_of(self.config.all_listeners[0].name)
 
     def bootstrap_servers_of(self, listener: str) -> str:
@@ -178,7 +181,7 @@ class Cluster(ClusterMetadata):
         if listener not in listeners:
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
         places = [broker.place(listeners[listener]) for broker in self.brokers.values()]
-        return ",".join(f"{place.host}:{place.port}" for place in places)
+        return ",".join(map(str, places))
 
     # Brokers that go and come; `fault` does it for users.
 

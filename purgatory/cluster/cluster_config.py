@@ -15,6 +15,7 @@ from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
 from purgatory.kafka.topic_settings import settings_of_log
+from purgatory.settings.addresses import without_brackets
 
 
 @dataclass(frozen=True)
@@ -140,4 +141,4 @@ class ClusterConfig:
     def place(self, listener: Listener, broker_id: int) -> Place:
         """Return where a broker is to listen; port 0 lets the system choose."""
         port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
-        return Place(listener.host or self.host, port)
+        return Place(without_brackets(listener.host or self.host), port)

@@ -171,7 +171,8 @@ class ClusterMetadata:
 
     def setting(self, name: str) -> str | None:
         """Return what all brokers have for a setting of topics, as text, or None."""
-        return self.controller.default_settings.get(name) or self.setting_at_start(name)
+        of_all = self.controller.default_settings.get(name)
+        return self.setting_at_start(name) if of_all is None else of_all
 
     def setting_at_start(self, name: str) -> str | None:
         """Return what the cluster was started with for a setting of topics, as text, or None."""

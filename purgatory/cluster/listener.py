@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ClusterError
+from purgatory.settings.addresses import host_and_port
+
+_log = Logger("purgatory.cluster")
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+"""How OpenSSL calls bytes that are no TLS."""
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 """How a client can say who it is (SASL)."""
@@ -91,8 +98,38 @@ PLAINTEXT = Listener("PLAINTEXT")
 """A listener by which anybody may come."""
 
 
+def log_failed_handshakes(context: ssl.SSLContext, listener: str) -> None:
+    """Have each TLS handshake that fails logged in one line: asyncio drops who came in silence."""
+    if context.sslobject_class is not ssl.SSLObject:
+        return  # it is somebody's own, or was given to an earlier cluster
+
+    class Handshake(ssl.SSLObject):
+        """One client's, as the context makes it."""
+
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except ssl.SSLError as error:
+                if error.reason and not isinstance(error, ssl.SSLWantReadError):
+                    _log.warning("tls_handshake_failed", listener=listener, reason=_why(error))
+                raise
+
+    context.sslobject_class = Handshake
+
+
+def _why(error: ssl.SSLError) -> str:
+    if error.reason == "HTTP_REQUEST":
+        return "this looks like HTTP on a TLS listener"
+    if error.reason in _NO_TLS:
+        return "this looks like a plaintext client on a TLS listener"
+    return str(error)
+
+
 class Place(NamedTuple):
     """Where a broker listens for those who come by one listener."""
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        return host_and_port(self.host, self.port)

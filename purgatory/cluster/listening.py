@@ -16,6 +16,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from purgatory.cluster.listener import Listener, Place
@@ -67,22 +68,30 @@ class Listening:
         tls: ssl.SSLContext | None,
     ) -> None:
         host, port = self._places[listener.name]
+        create = partial(
+            asyncio.get_running_loop().create_server,
+            lambda: new_connection(listener),
+            host,
+            ssl=tls,
+            backlog=1024,
+            start_serving=False,
+        )
         try:
             # Two steps: `stop` closes what it knows, also while this waits for the second one.
-            server = await asyncio.get_running_loop().create_server(
-                lambda: new_connection(listener),
-                host,
-                port,
-                ssl=tls,
-                backlog=1024,
-                start_serving=False,
-            )
+            server = await create(port)
+            while len(ports := {one.getsockname()[1] for one in server.sockets}) > 1:
+                # A name with an address of each family: the system gave each a port of its own.
+                server.close()
+                try:
+                    server = await create(min(ports))
+                except OSError:  # somebody has that one at the other address
+                    server = await create(port)
             self._servers.append(server)
-            self._places[listener.name] = Place(host, server.sockets[0].getsockname()[1])
+            self._places[listener.name] = Place(host, *ports)
             await server.start_serving()
         except OSError as error:
             raise ClusterError(
-                f"broker {self._broker_id} can't listen on {host}:{port}: {error.strerror}"
+                f"broker {self._broker_id} can't listen on {Place(host, port)}: {error.strerror}"
             ) from error
 
     async def stop(self) -> None:
@@ -106,6 +115,8 @@ class Listening:
             kept = socket.socket(family, socket.SOCK_STREAM)
             self._kept.append(kept)
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # as asyncio does: the other family has its own
+                kept.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             with contextlib.suppress(OSError):  # somebody was quicker: `start` will say so
                 kept.bind(address)
 

@@ -6,19 +6,27 @@ Most topics need none of it: nobody looks into the records then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from crc32c import crc32c
 
 from purgatory.cluster.batch_contents import recompressed
 from purgatory.cluster.errors import SwollenBatchError
-from purgatory.cluster.record_contents import Record, Room, records_of
+from purgatory.cluster.record_contents import Room, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
+from purgatory.kafka.errors import RecordError
+from purgatory.kafka.leader_append import check_size
 from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 
 _ATTRIBUTES_AT = CHECKSUM_FROM + 1
 """Where the lower of the attributes' two bytes is."""
+_NO_TIME = -1
+_NO_KEY = "it has no key, and the topic is compacted"
+_APPEND_TIME = (
+    "its batch says that its time is that of its append: producers can't know it, the topic's "
+    "message.timestamp.type decides it"
+)
 
 
 def validated(
@@ -39,20 +47,16 @@ def validated(
 
     Raises:
         KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
-            in parts. INVALID_RECORD, a record without a key, of which compaction would not know
-            which one it replaces; INVALID_TIMESTAMP; CORRUPT_MESSAGE.
+            in parts. With each record that is wrong (KIP-467): INVALID_RECORD, some have no key,
+            of which compaction would not know which ones they replace; INVALID_TIMESTAMP, which
+            goes before. CORRUPT_MESSAGE.
     """
-    checks_records = config.compacts or (config.limits_times and not config.appends_time)
+    checks_times = config.limits_times and not config.appends_time
     for batch in batches:
         assert batch.payload is not None, "it came from a client"
-        if batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"a batch for {to} says that its time is that of its append: producers can't "
-                "know it, the topic's message.timestamp.type decides it",
-            )
-        if checks_records:
-            _check_records(batch, config, to, now_ms(), room)
+        if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
+            check_size(batch, config)  # before it is looked into, and each record answered
+            _check_records(batch, config, to, now_ms() if checks_times else None, room)
     if config.codec is not None:
         codec, level = config.codec, config.codec_level
         with _refusing():
@@ -64,14 +68,26 @@ def validated(
 
 
 def _check_records(
-    batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int, room: Room
+    batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int | None, room: Room
 ) -> None:
     with _refusing():
         records = list(records_of(batch, room))
-    if config.compacts:
-        _check_keys(records, to)
-    if config.limits_times and not config.appends_time:
-        _check_times(records, config, to, now_ms)
+    assert batch.payload is not None, "it came from a client"
+    claims_append_time = batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT
+    errors, code = [], ErrorCode.INVALID_RECORD
+    for number, record in enumerate(records):
+        if config.compacts and record.key is None:
+            errors.append(RecordError(number, _NO_KEY))
+        elif claims_append_time:
+            errors.append(RecordError(number, _APPEND_TIME))
+            code = ErrorCode.INVALID_TIMESTAMP
+        elif now_ms is not None and (why := _why_not_now(record.timestamp_ms, config, now_ms)):
+            errors.append(RecordError(number, why))
+            code = ErrorCode.INVALID_TIMESTAMP
+    if errors:
+        number, why = errors[0]
+        message = f"{to} takes none of {len(records)} records for the sake of {len(errors)}"
+        raise KafkaError(code, f"{message}: the first is number {number}, {why}", errors)
 
 
 @contextmanager
@@ -85,31 +101,17 @@ def _refusing() -> Iterator[None]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def _check_keys(records: Sequence[Record], to: TopicPartition) -> None:
-    keyless = [number for number, record in enumerate(records) if record.key is None]
-    if keyless:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"{to} is compacted, and takes no records without a key: {len(keyless)} of "
-            f"{len(records)} have none, the first is number {keyless[0]}",
-        )
-
-
-def _check_times(
-    records: Sequence[Record], config: LogConfig, to: TopicPartition, now_ms: int
-) -> None:
+def _why_not_now(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
     behind, ahead = config.most_behind_ms, config.most_ahead_ms
-    for number, record in enumerate(records):
-        time_ms = record.timestamp_ms
-        if (behind is not None and time_ms < now_ms - behind) or (
-            ahead is not None and time_ms > now_ms + ahead
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"record {number} for {to} is of {time_ms}, the broker's time is {now_ms}: "
-                f"message.timestamp.before.max.ms is {_shown(behind)}, "
-                f"message.timestamp.after.max.ms {_shown(ahead)}",
-            )
+    if time_ms == _NO_TIME or not (
+        (behind is not None and time_ms < now_ms - behind)
+        or (ahead is not None and time_ms > now_ms + ahead)
+    ):
+        return None
+    return (
+        f"its time is {time_ms}, the broker's {now_ms}: message.timestamp.before.max.ms is "
+        f"{_shown(behind)}, message.timestamp.after.max.ms {_shown(ahead)}"
+    )
 
 
 def _shown(limit_ms: int | None) -> str:

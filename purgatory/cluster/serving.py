@@ -72,8 +72,6 @@ async def serve(serving: Serving) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(cluster.stop)
         await cluster.start()
-        if not serving.watch:
-            _print_listeners(serving.config, cluster)
         control = await _new_control(serving, cluster)
         stack.push_async_callback(control.stop)
         await control.start()
@@ -89,22 +87,18 @@ async def serve(serving: Serving) -> None:
         stack.callback(following.cancel)
         if serving.watch:
             await _watch(cluster, stop)
-        else:
-            _print_control(serving, control)
+        else:  # who reads this may use all of it
+            _print_addresses(serving, cluster, control)
             if serving.view:
                 await loop.run_in_executor(None, webbrowser.open, control.page_url)
             await stop.wait()
 
 
-def _print_listeners(config: ClusterConfig, cluster: Cluster) -> None:
+def _print_addresses(serving: Serving, cluster: Cluster, control: Control) -> None:
     print(f"bootstrap.servers={cluster.bootstrap_servers}")
-    for listener in config.all_listeners[1:]:
+    for listener in serving.config.all_listeners[1:]:
         servers = cluster.bootstrap_servers_of(listener.name)
         print(f"{listener.name} ({listener.security_protocol}): {servers}")
-    sys.stdout.flush()
-
-
-def _print_control(serving: Serving, control: Control) -> None:
     print(f"control: {control.url} (faults, /state, /metrics)")
     print(f"view: {control.page_url}")
     if control.token is not None and serving.control_token is None:

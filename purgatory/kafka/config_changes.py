@@ -10,16 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from purgatory.kafka.broker_settings import OF_LISTENERS, UNCHANGEABLE
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.topic_settings import (
     LIST,
     SETTINGS,
     SETTINGS_OF_BROKERS,
+    STRING,
     OfBroker,
     Setting,
     check_value,
     unknown_setting,
     value_of,
+    words_of,
 )
 
 
@@ -49,6 +52,8 @@ class ConfigResource(NamedTuple):
         unchangeable: what cannot be changed while the cluster runs, and what it is.
         settings: what is known of each, by key.
         check: refuses values that can't be, as ``check_value`` does.
+        takes_any: whether settings of other names are kept, too: Kafka's brokers do, for the sake
+            of plugins. Their keys begin with ``CUSTOM``.
     """
 
     kind: str
@@ -56,7 +61,11 @@ class ConfigResource(NamedTuple):
     unchangeable: Mapping[str, str]
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
+    takes_any: bool = False
 
+
+CUSTOM = "custom:"
+_CUSTOM = Setting(None, STRING, None, "Not known; nothing here goes by it.")
 
 OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
@@ -95,16 +104,27 @@ def changed_settings(
         if name in of.unchangeable:
             _check_is_so(change, of.unchangeable[name])
             continue
-        key = of.keys.get(name)
-        if key is None:
-            raise unknown_setting(name, of.kind, of.keys)
-        value = _new_value(change, key, settings, of_broker, of.settings[key])
+        key, setting = _known(name, of)
+        value = _new_value(change, key, settings, of_broker, setting)
         if value is None:
             settings.pop(key, None)
         else:
-            of.check(name, of.settings[key], value, value_of({}, key, of_broker))
+            if setting is not _CUSTOM:
+                of.check(name, setting, value, value_of({}, key, of_broker))
             settings[key] = value
     return settings
+
+
+def _known(name: str, of: ConfigResource) -> tuple[str, Setting]:
+    """Return by which key a setting is kept, and what is known of it."""
+    key = of.keys.get(name)
+    if key is not None:
+        return key, of.settings[key]
+    if not of.takes_any:
+        raise unknown_setting(name, of.kind, of.keys)
+    if name in UNCHANGEABLE or name.startswith(OF_LISTENERS):
+        raise _bad_request(f"{name} can't be changed while the cluster runs")
+    return CUSTOM + name, _CUSTOM
 
 
 def _new_value(
@@ -127,8 +147,7 @@ def _new_value(
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{change.name} is no list: it can be set, not added to"
         )
-    there = [one for one in value_of(settings, key, of_broker).split(",") if one]
-    given = value.split(",")
+    there, given = words_of(value_of(settings, key, of_broker)), words_of(value)
     if operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*there, *given]))
     return ",".join(one for one in there if one not in given)

@@ -7,7 +7,9 @@ answer of the partition they arose on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ErrorCode(IntEnum):
@@ -89,13 +91,28 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-class KafkaError(Exception):
-    """An error of one partition: a code for the answer and a sentence for a person."""
+class RecordError(NamedTuple):
+    """Which record of a batch is wrong, counted from 0, and why (KIP-467)."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    batch_index: int
+    message: str
+
+
+class KafkaError(Exception):
+    """An error of one partition: a code for the answer and a sentence for a person.
+
+    Args:
+        code, message: of the partition.
+        record_errors: the records that are why, where it is some of a batch.
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: Sequence[RecordError] = ()
+    ) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+        self.record_errors = record_errors
 
 
 class GroupRefusal(Exception):

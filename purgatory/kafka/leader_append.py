@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log import Log
+from purgatory.kafka.log import Log, LogConfig
 from purgatory.kafka.producer_state import AppendedBatch
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import AppendOrigin
@@ -41,11 +41,7 @@ def find_original(
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "an append without a batch")
     for batch in batches:
-        if batch.size_bytes > log.config.max_batch_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{batch!r} is larger than the {log.config.max_batch_bytes} bytes allowed",
-            )
+        check_size(batch, log.config)
         if batch.producer_id >= 0:
             if len(batches) > 1:
                 raise KafkaError(
@@ -59,3 +55,16 @@ def find_original(
                 ErrorCode.INVALID_RECORD, f"{batch!r} is transactional without a producer id"
             )
     return None
+
+
+def check_size(batch: RecordBatch, config: LogConfig) -> None:
+    """Refuse a batch that is larger than a log takes.
+
+    Raises:
+        KafkaError: MESSAGE_TOO_LARGE.
+    """
+    if batch.size_bytes > config.max_batch_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{batch!r} is larger than the {config.max_batch_bytes} bytes allowed",
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ErrorCode, RecordError
 from purgatory.kafka.record_batch import RecordBatch
 
 CONSUMER_REPLICA_ID = -1
@@ -124,6 +125,7 @@ class PartitionProduceResponse(NamedTuple):
     that of the original; it is -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
     ``NOT_ENOUGH_REPLICAS_AFTER_APPEND`` the records are in the leader's log at ``base_offset``.
     ``append_time_ms`` is the time that the leader gave the records, -1 where they kept their own.
+    ``record_errors`` are the records for which a batch is refused, where that is why.
     """
 
     error: ErrorCode
@@ -132,6 +134,7 @@ class PartitionProduceResponse(NamedTuple):
     duplicate: bool = False
     message: str | None = None
     append_time_ms: int = -1
+    record_errors: Sequence[RecordError] = ()
 
 
 class PartitionDeleteRecordsResponse(NamedTuple):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from purgatory.kafka.broker_settings import unfollowed_settings
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log import CODECS, LogConfig
 from purgatory.kafka.replication_throttle import (
@@ -29,14 +30,14 @@ OfBroker = Callable[[str], str | None]
 NEVER = str(2**63 - 1)
 """How Kafka writes a time that never comes, and a number that is never reached."""
 
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+_KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+_BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
 _NUMBERS = (_INT, _LONG, _DOUBLE)
 
 _APPEND_TIME = "LogAppendTime"
 _TRUTHS = ("false", "true")
 _REPLICA = r"\*|\d+:\d+"
 _AS_PRODUCED = "producer"
-_KERBEROS = "sasl.kerberos.min.time.before.relogin"
 
 
 class Setting(NamedTuple):
@@ -71,7 +72,7 @@ def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
 _FOLLOWED: Mapping[str, Setting] = {
     "compression.type": Setting(
         _AS_PRODUCED,
-        _STRING,
+        STRING,
         "compression.type",
         "How batches are compressed; by default, as their producer did it.",
         choices=(_AS_PRODUCED, *CODECS),
@@ -89,7 +90,7 @@ _FOLLOWED: Mapping[str, Setting] = {
         "delete",
         LIST,
         "log.cleanup.policy",
-        "Whether old records go, or those that later ones of their keys replace; or both.",
+        "Whether old records go, or those that later ones of their keys replace; both, or neither.",
         choices=("delete", "compact"),
     ),
     "flush.messages": Setting(
@@ -125,7 +126,7 @@ _FOLLOWED: Mapping[str, Setting] = {
     ),
     "message.timestamp.type": Setting(
         "CreateTime",
-        _STRING,
+        STRING,
         "log.message.timestamp.type",
         "Whether records have the producer's time, or the leader's when it appends them.",
         choices=("CreateTime", _APPEND_TIME),
@@ -270,7 +271,7 @@ _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
     ),
     "message.format.version": Setting(
         "3.0-IV1",
-        _STRING,
+        STRING,
         "log.message.format.version",
         "Format 2 alone is kept, whatever this says, as by Kafka since 3.0.",
     ),
@@ -296,7 +297,17 @@ SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
             (LEADER_RATE, "from throttled replicas that lead here"),
         )
     },
-    _KERBEROS: Setting("60000", _LONG, _KERBEROS, "Nobody logs in by Kerberos here.", 0),
+    **{
+        one.name: Setting(
+            one.default,
+            _KINDS[one.kind],
+            one.name,
+            "Known from Kafka; nothing here goes by it.",
+            one.least,
+            choices=_TRUTHS if one.kind == "boolean" else (),
+        )
+        for one in unfollowed_settings()
+    },
 }
 """What a broker has: the defaults of topics, by the names that these have for them, and its own."""
 
@@ -350,7 +361,7 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
     elif setting.kind in _NUMBERS:
         return _why_no_number(setting, value)
     elif setting.each is not None:
-        if value and not all(re.fullmatch(setting.each, one) for one in value.split(",")):
+        if not all(re.fullmatch(setting.each, one) for one in words_of(value)):
             return "it is a list of partitions and brokers, as 0:1,2:3, or *"
     elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
@@ -359,8 +370,13 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
 
 def _words(setting: Setting, value: str) -> list[str]:
     if setting.kind == LIST:
-        return value.split(",")
+        return words_of(value)
     return [value.lower() if setting.kind == _BOOLEAN else value]
+
+
+def words_of(value: str) -> list[str]:
+    """Return the words of a list, as Kafka reads it: none of an empty text, blanks don't count."""
+    return re.split(r"\s*,\s*", value.strip()) if value.strip() else []
 
 
 def _why_no_number(setting: Setting, value: str) -> str | None:
@@ -382,7 +398,8 @@ def value_of(settings: Mapping[str, str], name: str, of_broker: OfBroker) -> str
     own = settings.get(name)
     if own is not None:
         return own
-    return of_broker(name) or SETTINGS_OF_BROKERS[name].default or ""
+    of_all = of_broker(name)
+    return (SETTINGS_OF_BROKERS[name].default or "") if of_all is None else of_all
 
 
 def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
@@ -398,7 +415,7 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
     def local(name: str) -> int | None:
         return limit(f"local.{name}") if int(value(f"local.{name}")) != -2 else limit(name)
 
-    policy = value("cleanup.policy").split(",")
+    policy = words_of(value("cleanup.policy"))
     compression = value("compression.type")
     level = f"compression.{compression}.level"
     most_lag_ms = limit("max.compaction.lag.ms")
@@ -450,7 +467,7 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
     settings = {name: str(number) for name, number in numbers.items() if number is not None}
     if config.forces:
         settings["flush.messages"] = "1"
-    settings["cleanup.policy"] = ",".join(policy) or "delete"
+    settings["cleanup.policy"] = ",".join(policy)
     if config.codec is not None:
         settings["compression.type"] = codec = CODECS[config.codec]
         if config.codec_level is not None:

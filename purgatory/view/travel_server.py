@@ -20,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
+from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.access_guard import access_guard, is_loopback
 from purgatory.view.errors import ViewError
 from purgatory.view.jumps import Jumps
@@ -45,6 +46,7 @@ class TravelServer:
     """
 
     def __init__(self, run: TracedRun, host: str = "127.0.0.1", port: int = 0) -> None:
+        host = without_brackets(host)
         self.port = port
         self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
         self._run = run
@@ -55,9 +57,8 @@ class TravelServer:
     @property
     def url(self) -> str:
         """Where the page is, with the token that it takes from there."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
         token = "" if self.token is None else f"#token={self.token}"
-        return f"http://{host}:{self.port}/{token}"
+        return f"http://{host_and_port(self._host, self.port)}/{token}"
 
     async def start(self) -> None:
         """Listen, and begin to look for where to jump.

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 
+from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.errors import ViewError
 
 
@@ -17,7 +18,7 @@ def check_place(host: str, port: int) -> None:
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            without_brackets(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +30,8 @@ def check_place(host: str, port: int) -> None:
 
 def not_served(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
     """Return the error of a view that can't be served there."""
-    return ViewError(f"the view can't be served at {host}:{port}: {why_not_served(error)}")
+    where = host_and_port(host, port)
+    return ViewError(f"the view can't be served at {where}: {why_not_served(error)}")
 
 
 def why_not_served(error: OSError | UnicodeError) -> str:

@@ -115,6 +115,10 @@ def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPat
 def test_loopback_is_kept_to_where_it_reaches() -> None:
     assert is_on_loopback("local[2]")
     assert is_on_loopback("spark://127.0.0.1:7077,localhost:7078")
+    assert is_on_loopback("spark://[::1]:7077")
+    assert is_on_loopback("sc://[::1]")
+    assert is_on_loopback("sc://[::1]:15002/;user_id=a")
+    assert not is_on_loopback("spark://[2001:db8::1]:7077")
     assert not is_on_loopback("spark://127.0.0.1:7077,master.example:7077")
     assert not is_on_loopback("yarn")
 

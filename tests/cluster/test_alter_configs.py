@@ -24,13 +24,14 @@ from confluent_kafka.admin._resource import ResourceType
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.admin import ConfigResourceType as KafkaPythonType
+from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import LogConfig, TopicPartition
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.kafka_client import TIMEOUT_S
 from tests.cluster.raw_client import RawClient
-from tests.cluster.wire_client import INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.cluster.wire_client import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
 from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
 
 _OF_TOPIC, _OF_BROKER, _OF_ALL = 1, 2, 3
@@ -140,6 +141,89 @@ def test_confluent_kafka_changes_one_broker_and_all(
     _alter(admin, _BROKER, "1", {"num.partitions": "1"})
     with pytest.raises(KafkaException, match=r"num\.partitions can't be changed while"):
         _alter(admin, _BROKER, "1", {"num.partitions": "2"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log.cleaner.threads", "2"),
+        ("num.io.threads", "8"),
+        ("log.retention.ms", "600000"),
+        ("max.connections", "500"),
+    ],
+)
+def test_confluent_kafka_changes_what_kafka_s_brokers_change_while_they_run(
+    admin: AdminClient, name: str, value: str
+) -> None:
+    by_default = _described(admin, _BROKER, "1")[name]
+    assert not by_default.is_read_only
+    _alter(admin, _BROKER, "1", {name: value})
+    try:
+        found = _described(admin, _BROKER, "1")[name]
+        assert (found.value, _source(found)) == (value, _OF_BROKER)
+        assert _described(admin, _BROKER, "2")[name].value == by_default.value
+    finally:
+        _alter(admin, _BROKER, "1", {name: None}, AlterConfigOpType.DELETE)
+    assert _described(admin, _BROKER, "1")[name].value == by_default.value
+
+
+def test_a_broker_takes_a_setting_that_nobody_knows_and_logs_it(
+    admin: AdminClient,
+) -> None:
+    before = _described(admin, _BROKER, "1")["log.cleanup.policy"].value
+    with capture_logs() as logs:
+        _alter(admin, _BROKER, "1", {"cleanup.policy": "compact"})
+    try:
+        described = _described(admin, _BROKER, "1")
+        found = described["cleanup.policy"]
+        assert (found.value, found.is_sensitive, _source(found)) == (None, True, _OF_BROKER)
+        assert described["log.cleanup.policy"].value == before
+        assert [one["name"] for one in logs if one["event"] == "unknown_broker_setting"] == [
+            "cleanup.policy"
+        ]
+    finally:
+        _alter(admin, _BROKER, "1", {"cleanup.policy": None}, AlterConfigOpType.DELETE)
+    assert "cleanup.policy" not in _described(admin, _BROKER, "1")
+
+
+def test_a_topic_may_have_no_cleanup_policy(
+    cluster: ThreadedCluster, admin: AdminClient, name: str
+) -> None:
+    cluster.create_topic(name, settings={"retention.ms": "1", "segment.ms": "1"})
+    _alter(admin, _TOPIC, name, {"cleanup.policy": "delete"}, AlterConfigOpType.SUBTRACT)
+    assert _described(admin, _TOPIC, name)["cleanup.policy"].value == ""
+
+    def logs() -> list[LogConfig]:
+        return [
+            partition.log.config
+            for broker in cluster.running.brokers.values()
+            for partition in broker.manager.partitions()
+            if partition.topic_partition.topic == name
+        ]
+
+    assert {(log.deletes, log.compacts) for log in cluster.call(logs)} == {(False, False)}
+    ConfluentClient(cluster.bootstrap_servers).produce(name, [b"without a key", b"and old"])
+    _alter(admin, _TOPIC, name, {"cleanup.policy": "compact"}, AlterConfigOpType.APPEND)
+    assert _described(admin, _TOPIC, name)["cleanup.policy"].value == "compact"
+
+
+def test_no_keys_ask_for_all_settings_as_null_does(cluster: ThreadedCluster, name: str) -> None:
+    cluster.create_topic(name)
+
+    def told(kind: int, resource: str, keys: list[str] | None) -> set[str]:
+        asked = {"resource_type": kind, "resource_name": resource, "configuration_keys": keys}
+        port = int(cluster.bootstrap_servers.split(",")[0].split(":")[1])
+        with WireClient(port) as client:
+            client.send(DESCRIBE_CONFIGS, {"resources": [asked]})
+            _, answer = client.receive()
+        return {config.name for config in answer.results[0].configs}
+
+    for kind, resource in ((2, name), (4, "1"), (32, name)):
+        of_all = told(kind, resource, None)
+        assert of_all
+        assert told(kind, resource, []) == of_all
+        one = min(of_all)
+        assert told(kind, resource, [one, "no.such.setting"]) == {one}
 
 
 def test_what_a_topic_takes_changes_at_once(

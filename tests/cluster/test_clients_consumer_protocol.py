@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupType,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -172,6 +178,37 @@ def test_admin_tools_see_the_group(cluster: ThreadedCluster, name: str, assignor
     assert listed() == {empty}
     admin.delete_consumer_groups([name])[name].result()
     assert listed() == set()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_that_assigns_its_partitions_itself_commits(
+    cluster: ThreadedCluster, name: str, protocol: str, left: bool, in_transaction: bool
+) -> None:
+    cluster.create_topic(name)
+    own = {"bootstrap.servers": cluster.bootstrap_servers, "group.protocol": protocol}
+    if left:  # there is a group, and nobody in it
+        with consuming(cluster, name, name, **{"group.protocol": protocol}) as member:
+            poll_until(lambda: topics_of(member) == {(name, 0)}, member)
+    consumer = Consumer({**own, "group.id": name, "enable.auto.commit": False})
+    offset = TopicPartition(name, 0, 5)
+    try:
+        consumer.assign([TopicPartition(name, 0, 0)])
+        if in_transaction:
+            producer = Producer(
+                {"bootstrap.servers": own["bootstrap.servers"], "transactional.id": name}
+            )
+            producer.init_transactions(WAIT_S)
+            producer.begin_transaction()
+            metadata = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction([offset], metadata, WAIT_S)
+            producer.commit_transaction(WAIT_S)
+        else:
+            consumer.commit(offsets=[offset], asynchronous=False)
+    finally:
+        consumer.close()
+    assert ConfluentClient(cluster.bootstrap_servers).committed(name, name) == 5
 
 
 def test_an_assignor_that_is_none_is_an_error(cluster: ThreadedCluster, name: str) -> None:

@@ -298,6 +298,26 @@ class _Cluster:
         )
 
 
+def test_what_is_printed_is_served_by_then() -> None:
+    """Who waits for the first line may ask for everything."""
+    with socket.socket() as control, socket.socket() as metrics:
+        for one in (control, metrics):
+            one.bind(("127.0.0.1", 0))
+        ports = [one.getsockname()[1] for one in (control, metrics)]
+    command = [sys.executable, "-m", "purgatory", "cluster", "--brokers", "2", "--port", "0"]
+    command += ["--control-port", str(ports[0]), "--metrics-port", str(ports[1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            name, _, servers = process.stdout.readline().strip().partition("=")
+            assert name == "bootstrap.servers"
+            ports += [int(one.rpartition(":")[2]) for one in servers.split(",")]
+            for port in ports:
+                socket.create_connection(("127.0.0.1", port)).close()
+        finally:
+            process.terminate()
+
+
 def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
     with (
         _Cluster() as cluster,

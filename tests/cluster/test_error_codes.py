@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import io
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.records.schema import NewRecordBatch, Record
-from kio.records.writers import write_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
 from purgatory.kafka import ErrorCode, TopicPartition
 from tests.cluster.raw_client import RawClient
-from tests.cluster.wire_values import RECORD_TIME_MS, record_batch
+from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch, record_batch
 
 _NOT_ASKED = -(2**31)
 _ONE = TopicSpec("one", 1, 1)
@@ -72,15 +69,7 @@ def test_a_broker_without_the_replica_knows_that_others_have_it(
 
 
 def _keyed(keys: list[bytes | None]) -> bytes:
-    now = datetime.fromtimestamp(RECORD_TIME_MS / 1_000, UTC)
-    records = tuple(
-        Record(attributes=0, timestamp=now, offset=n, key=key, value=b"v", headers=())  # type: ignore[arg-type]
-        for n, key in enumerate(keys)
-    )
-    buffer = io.BytesIO()
-    none = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "attributes": 0}
-    write_batch(buffer, NewRecordBatch(records=records, **none))  # type: ignore[arg-type]
-    return buffer.getvalue()
+    return keyed_batch([(key, RECORD_TIME_MS) for key in keys])
 
 
 def _compressed(batch: bytes) -> bytes:
@@ -106,7 +95,11 @@ def test_a_compacted_topic_takes_no_records_without_a_key() -> None:
                 answer = await leader.ask(0, 9, _produce("c", batch))
                 one = answer.responses[0].partition_responses[0]
                 assert (one.error_code, one.base_offset) == (ErrorCode.INVALID_RECORD, -1)
-                assert "2 of 3 have none, the first is number 1" in one.error_message
+                assert "none of 3 records for the sake of 2" in one.error_message
+                assert [bad.batch_index for bad in one.record_errors] == [1, 2]
+                assert {"no key" in bad.batch_index_error_message for bad in one.record_errors} == {
+                    True
+                }
             for offset, batch in enumerate((_keyed([b"k"]), _compressed(_keyed([b"k"])))):
                 answer = await leader.ask(0, 9, _produce("c", batch))
                 one = answer.responses[0].partition_responses[0]

@@ -202,6 +202,83 @@ def test_a_record_is_written_and_read_in_every_version(loop_runner: Any) -> None
     runner.run(main())
 
 
+KAFKA_4_1 = {
+    0: (0, 13),  # told so, and served from 3 on
+    1: (4, 18),
+    3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
+    11: (0, 9),
+    19: (2, 7),
+    20: (1, 6),
+    22: (0, 5),
+    23: (2, 4),
+    24: (0, 5),
+    25: (0, 4),
+    26: (0, 5),
+    28: (0, 5),
+    32: (1, 4),
+    60: (0, 2),
+}
+"""What `kafka-broker-api-versions.sh` says of it, where Kafka 4 removed versions or added some."""
+
+
+def test_apis_are_served_in_kafka_4_s_versions(loop_runner: Any) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+            served = (await client.ask(18, 0)).api_keys
+            told = {one.api_key: (one.min_version, one.max_version) for one in served}
+            assert {key: told[key] for key in KAFKA_4_1} == KAFKA_4_1
+
+    runner.run(main())
+
+
+def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next(
+    loop_runner: Any,
+) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+
+            async def names(version: int, topics: list[dict[str, str]] | None) -> list[str]:
+                answer = await client.ask(3, version, {"topics": topics})
+                assert [one.node_id for one in answer.brokers] == [1]
+                return [one.name for one in answer.topics if not one.name.startswith("__")]
+
+            assert await names(0, []) == await names(1, None) == ["t"]
+            assert await names(1, []) == []
+            assert await names(0, [{"name": "t"}]) == ["t"]
+            [unknown] = (await client.ask(3, 0, {"topics": [{"name": "u"}]})).topics
+            assert (unknown.name, unknown.error_code) == ("u", 3)
+
+    runner.run(main())
+
+
+def test_a_member_that_joins_without_a_rebalance_timeout_has_its_session_s(
+    loop_runner: Any,
+) -> None:
+    runner, cluster = loop_runner
+
+    async def main() -> None:
+        async with await RawClient.to(cluster) as client:
+            protocols = [{"name": "range", "metadata": b""}]
+            values = {
+                "group_id": "of old",
+                "session_timeout": timedelta(milliseconds=7_000),
+                "protocol_type": "consumer",
+                "protocols": protocols,
+            }
+            answer = await client.ask(11, 0, values)
+            assert (answer.error_code, answer.generation_id) == (0, 1), "it needs no id first"
+            group = cluster.brokers[1].groups.groups["of old"]
+            assert group.rebalance_timeout_ms == 7_000
+
+    runner.run(main())
+
+
 def test_produce_without_acks_is_not_answered_and_kept(loop_runner: Any) -> None:
     runner, cluster = loop_runner
 

@@ -31,6 +31,7 @@ from purgatory.kafka import (
     RecordBatch,
 )
 from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
+from purgatory.kafka.errors import RecordError
 from purgatory.kafka.record_batch import bytes_of
 from purgatory.kafka.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
@@ -41,7 +42,7 @@ _VERSIONS = [
     (api_key, version)
     for api_key in (_PRODUCE, _FETCH, _ADD_PARTITIONS, _END, _HEARTBEAT)
     for version in range(SUPPORTED[api_key][0], SUPPORTED[api_key][1] + 1)
-    if (api_key, version) != (_ADD_PARTITIONS, _SEVERAL_SINCE)
+    if api_key != _ADD_PARTITIONS or version < _SEVERAL_SINCE
 ]
 _every_version = pytest.mark.parametrize(("api_key", "version"), _VERSIONS)
 
@@ -327,6 +328,7 @@ _produced = st.builds(
     _numbers[64],
     message=st.none() | _names,
     append_time_ms=st.just(-1) | st.integers(0, 2**41),
+    record_errors=st.lists(st.builds(RecordError, _numbers[32], _names), max_size=3),
 )
 _told = st.builds(
     ConsumerHeartbeatAnswer,
@@ -392,7 +394,10 @@ def _values_of_produced(
             "base_offset": answer.base_offset,
             "log_append_time": _time(answer.append_time_ms),
             "log_start_offset": answer.log_start_offset,
-            "record_errors": (),
+            "record_errors": [
+                {"batch_index": number, "batch_index_error_message": why}
+                for number, why in answer.record_errors
+            ],
             "error_message": answer.message,
         }
         topics.setdefault(topic, []).append(values)

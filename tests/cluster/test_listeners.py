@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import uvloop
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ScramCredentialInfo,
@@ -17,10 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from structlog.testing import capture_logs
 
 from purgatory.cluster import (
     AclSpec,
     Authorization,
+    Cluster,
     ClusterConfig,
     ClusterError,
     Listener,
@@ -109,6 +114,88 @@ def settings_for(client: str, guarded: Guarded, listener: str) -> dict[str, Any]
             context.load_cert_chain(certificate)
         chosen["ssl_context"] = context
     return chosen
+
+
+# ---- clients that speak something else than their listener
+
+
+def _speak(place: tuple[str, int], what: str) -> None:
+    """Connect, say how a protocol begins, and wait to be cut."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with ExitStack() as stack, suppress(OSError):
+        plain = stack.enter_context(socket.create_connection(place, _TIMEOUT_S))
+        connection: socket.socket = plain
+        if "TLS" in what:
+            connection = stack.enter_context(context.wrap_socket(plain))
+        if what in _REQUESTS:
+            frame = request_frame(*_REQUESTS[what], 1)
+            connection.sendall(len(frame).to_bytes(4, "big") + frame)
+        elif what != "TLS":
+            method = what.removesuffix(" over TLS")
+            connection.sendall(f"{method} / HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        while connection.recv(1024):
+            pass
+
+
+_REQUESTS = {"ApiVersions": (18, 0), "Metadata": (3, 8)}
+
+
+def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
+    """What a cluster logs of a client that comes to its first listener."""
+
+    async def main() -> list[Any]:
+        async with Cluster(config) as cluster:
+            place = cluster.brokers[1].place(config.all_listeners[0])
+            with capture_logs() as logs:
+                await asyncio.to_thread(_speak, (place.host, place.port), what)
+                await asyncio.sleep(0)
+            return [one for one in logs if one["log_level"] != "info"]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(main())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("protocol", "what", "event", "said"),
+    [
+        ("PLAINTEXT", "TLS", "bad_request", "looks like TLS on a plaintext listener"),
+        ("SASL_PLAINTEXT", "TLS", "bad_request", "security.protocol=SASL_PLAINTEXT"),
+        ("PLAINTEXT", "GET", "bad_request", "looks like HTTP on a listener of Kafka's protocol"),
+        ("PLAINTEXT", "POST", "bad_request", "looks like HTTP"),
+        ("SSL", "OPTIONS over TLS", "bad_request", "looks like HTTP"),
+        ("SSL", "GET", "tls_handshake_failed", "looks like HTTP on a TLS listener"),
+        ("SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client on a TLS"),
+        ("SASL_SSL", "ApiVersions", "tls_handshake_failed", "looks like a plaintext client"),
+        ("SASL_PLAINTEXT", "Metadata", "bad_request", "before the client said who it is"),
+    ],
+)
+def test_a_client_that_speaks_something_else_is_told_of_in_one_line(
+    guarded: Guarded, protocol: str, what: str, event: str, said: str, new_loop: Any
+) -> None:
+    tls = Tls(guarded.authority) if protocol.endswith("SSL") else None
+    sasl: Any = ["PLAIN"] if protocol.startswith("SASL") else ()
+    listener = Listener("THIS", tls=tls, sasl=sasl)
+    users = {"ann": "secret"} if sasl else None
+    config = ClusterConfig(brokers=1, users=users, listeners=[listener])
+    [line] = _spoken(config, what, new_loop)
+    assert line["event"] == event
+    assert said in line["reason"]
+    assert "THIS" in (line["reason"] if event == "bad_request" else line["listener"])
+
+
+def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(
+    guarded: Guarded,
+) -> None:
+    settings = settings_for("confluent-kafka", guarded, "SCRAM")
+    with capture_logs() as logs:
+        admin = AdminClient({"bootstrap.servers": guarded.servers("PLAIN"), **settings})
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=2)
+    line = next(one for one in logs if one["event"] == "sasl_mechanism_refused")
+    assert (line["listener"], line["mechanism"]) == ("PLAIN", "SCRAM-SHA-256")
+    assert "security.protocol=PLAINTEXT" in line["reason"]
 
 
 @pytest.mark.parametrize("listener", ["TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -132,4 +132,23 @@ def record_batch(
             records=records,
         ),
     )
+    return buffer.getvalue()
+
+
+def keyed_batch(rows: Sequence[tuple[bytes | None, int]]) -> bytes:
+    """Return a batch in format 2 of records with these keys and times, in ms since 1970."""
+    records = tuple(
+        Record(
+            attributes=0,  # type: ignore[arg-type]
+            timestamp=datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms),  # type: ignore[arg-type]
+            offset=number,  # type: ignore[arg-type]
+            key=key,
+            value=b"v",
+            headers=(),
+        )
+        for number, (key, time_ms) in enumerate(rows)
+    )
+    buffer = BytesIO()
+    none = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "attributes": 0}
+    write_batch(buffer, NewRecordBatch(records=records, **none))  # type: ignore[arg-type]
     return buffer.getvalue()

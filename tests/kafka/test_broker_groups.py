@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -14,8 +15,13 @@ from purgatory.kafka import (
     GroupConfig,
     GroupState,
     JoinAnswer,
+    ProducerIdentity,
     SyncAnswer,
     TopicPartition,
+)
+from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
 )
 from tests.kafka.conftest import Broker
 from tests.kafka.consumer_group_client import FakeTopics
@@ -241,3 +247,136 @@ def test_of_commits_that_are_replicated_together_the_last_one_stays(here: Coordi
     here.broker.fetch(40, replica_id=1, max_wait_ms=0, tps=(PLACE,))
     assert answers == [[{ORDERS: ErrorCode.NONE}]] * 40
     assert here.groups.committed("hello")[ORDERS].offset == 39
+
+
+# ---- consumers that assign their partitions themselves
+
+
+def outside_commit(here: Coordinating, generation: int, producer: bool) -> ErrorCode:
+    """Commit with a member id that its client made itself."""
+    answers: list[Codes] = []
+    offsets = {ORDERS: CommittedOffset(7, -1, "")}
+    who = (generation, "made-by-the-client", None)
+    if producer:
+        identity = ProducerIdentity(1, 0)
+        here.groups.commit_in_transaction("hello", identity, *who, offsets, answers.append)
+    else:
+        here.groups.commit("hello", *who, offsets, answers.append)
+    [codes] = answers
+    return codes[ORDERS]
+
+
+def consumer_heartbeat(here: Coordinating, epoch: int, kind: str = "consumer") -> None:
+    """Have a member join a group of member epochs (0), or leave it (-1)."""
+    beat = {"consumer": here.groups.consumer_heartbeat, "share": here.groups.share_heartbeat}[kind]
+    answers: list[ConsumerHeartbeatAnswer] = []
+    asked = ConsumerHeartbeat(
+        "hello",
+        "a-member",
+        epoch,
+        topic_names=("orders",),
+        rebalance_timeout_ms=1_000,
+        owned=frozenset(),
+    )
+    beat(asked, answers.append)
+    [answer] = answers
+    assert answer.error is ErrorCode.NONE, answer
+
+
+@pytest.mark.parametrize("producer", [False, True])
+@pytest.mark.parametrize("group", ["none", "offsets", "classic", "consumer"])
+def test_a_group_that_nobody_is_in_takes_what_comes_from_outside(
+    here: Coordinating, group: str, producer: bool
+) -> None:
+    match group:
+        case "offsets":
+            here.commit(3)
+        case "classic":
+            member_id = here.join().answer.member_id
+            here.groups.leave("hello", [(member_id, None)])
+        case "consumer":
+            consumer_heartbeat(here, 0)
+            consumer_heartbeat(here, -1)
+    assert outside_commit(here, -1, producer) is ErrorCode.NONE
+    in_generation = outside_commit(here, 3, producer)
+    if group == "none" and producer:
+        assert in_generation is ErrorCode.ILLEGAL_GENERATION
+    else:
+        assert in_generation is ErrorCode.UNKNOWN_MEMBER_ID, "there is a group now"
+
+
+@pytest.mark.parametrize("producer", [False, True])
+@pytest.mark.parametrize("group", ["classic", "consumer"])
+def test_a_group_with_members_takes_nothing_from_outside(
+    here: Coordinating, group: str, producer: bool
+) -> None:
+    if group == "classic":
+        here.join()
+    else:
+        consumer_heartbeat(here, 0)
+    assert outside_commit(here, -1, producer) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("producer", [False, True])
+def test_a_share_group_takes_no_offsets_and_has_none_to_delete(
+    here: Coordinating, producer: bool
+) -> None:
+    consumer_heartbeat(here, 0, "share")
+    assert outside_commit(here, -1, producer) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert delete_offsets(here) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+
+
+# ---- offsets that are deleted
+
+
+def delete_offsets(here: Coordinating) -> tuple[ErrorCode, Codes]:
+    answers: list[tuple[ErrorCode, Codes]] = []
+    here.groups.delete_offsets("hello", [ORDERS], lambda code, codes: answers.append((code, codes)))
+    [answer] = answers
+    return answer
+
+
+def in_version(version: int, *topics: str, rest: bytes = b"") -> bytes:
+    """A subscription up to where its versions begin to differ, and what a client wrote then."""
+    names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
+    return struct.pack(">hi", version, len(topics)) + names + struct.pack(">i", -1) + rest
+
+
+READS, OTHER = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [
+        (in_version(0, "orders"), READS),
+        (in_version(0, "others"), OTHER),
+        # Version 1 has the partitions that a member owns behind it; some clients write none.
+        (in_version(1, "others"), OTHER),
+        (in_version(3, "others", rest=b"what another client writes"), OTHER),
+        (in_version(1), OTHER),
+        (b"range", READS),
+        (b"", READS),
+    ],
+)
+def test_offsets_are_deleted_of_topics_that_live_members_do_not_read(
+    here: Coordinating, metadata: bytes, code: ErrorCode
+) -> None:
+    here.commit(7)
+    asked = Asked[JoinAnswer]()
+    offered = (("range", metadata), ("sticky", b"not chosen, so it is not looked at"))
+    here.groups.join("hello", "", joining()._replace(protocols=offered), False, asked)
+    here.broker.pass_time(0)
+    assert asked.answer.protocol == "range"
+    assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: code})
+
+
+def test_offsets_of_members_that_are_no_consumers_are_kept_while_they_live(
+    here: Coordinating,
+) -> None:
+    here.commit(7)
+    asked = Asked[JoinAnswer]()
+    here.groups.join("hello", "", joining(kind="connect"), False, asked)
+    here.broker.pass_time(0)
+    assert delete_offsets(here) == (ErrorCode.NON_EMPTY_GROUP, {})
+    here.groups.leave("hello", [(asked.answer.member_id, None)])
+    assert delete_offsets(here) == (ErrorCode.NONE, {ORDERS: ErrorCode.NONE})

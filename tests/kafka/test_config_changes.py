@@ -6,6 +6,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError
 from purgatory.kafka.config_changes import (
+    CUSTOM,
     KEYS_OF_BROKERS,
     OF_TOPICS,
     ConfigChange,
@@ -13,10 +14,13 @@ from purgatory.kafka.config_changes import (
     ConfigResource,
     changed_settings,
 )
+from purgatory.kafka.topic_settings import SETTINGS_OF_BROKERS, log_config
 
 _SET, _DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 _APPEND, _SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT
-_OF_BROKERS = ConfigResource("brokers", KEYS_OF_BROKERS, {"num.partitions": "4"})
+_OF_BROKERS = ConfigResource(
+    "brokers", KEYS_OF_BROKERS, {"num.partitions": "4"}, SETTINGS_OF_BROKERS, takes_any=True
+)
 
 
 def _changed(
@@ -41,6 +45,19 @@ def _changed(
             {"cleanup.policy": "compact"},
         ),
         ({}, ("compression.type", "producer", _SET), {"compression.type": "producer"}),
+        ({}, ("cleanup.policy", "delete", _SUBTRACT), {"cleanup.policy": ""}),
+        ({}, ("cleanup.policy", "", _SET), {"cleanup.policy": ""}),
+        ({}, ("cleanup.policy", "", _APPEND), {"cleanup.policy": "delete"}),
+        (
+            {"cleanup.policy": ""},
+            ("cleanup.policy", "compact", _APPEND),
+            {"cleanup.policy": "compact"},
+        ),
+        (
+            {"cleanup.policy": "compact, delete"},
+            ("cleanup.policy", "delete", _SUBTRACT),
+            {"cleanup.policy": "compact"},
+        ),
     ],
 )
 def test_one_change(
@@ -58,7 +75,7 @@ def test_one_change(
         ([("retention.hours", "1", _SET)], 40, "there is no setting 'retention.hours' of topics"),
         ([("retention.hours", None, _DELETE)], 40, "there is no setting 'retention.hours'"),
         ([("retention.ms", "1", _APPEND)], 40, "retention.ms is no list"),
-        ([("cleanup.policy", "delete", _SUBTRACT)], 40, "it is one of delete, compact"),
+        ([("cleanup.policy", "delete,", _SET)], 40, "it is one of delete, compact"),
         ([("cleanup.policy", None, _APPEND)], 42, "cleanup.policy is set to null"),
         ([("retention.ms", None, _SET)], 42, "retention.ms is set to null"),
         ([("retention.ms", "1", 4)], 42, "operation 4; there are 0 to 3"),
@@ -79,10 +96,70 @@ def test_what_cannot_be_is_refused_with_its_name(
 def test_brokers_have_names_of_their_own() -> None:
     changed = _changed({}, ("log.retention.ms", "7", _SET), of=_OF_BROKERS)
     assert changed == {"retention.ms": "7"}
-    with pytest.raises(KafkaError, match=r"no setting .retention\.ms. of brokers"):
-        _changed({}, ("retention.ms", "7", _SET), of=_OF_BROKERS)
     with pytest.raises(KafkaError, match=r"log\.retention\.ms=-2: it is at least -1"):
         _changed({}, ("log.retention.ms", "-2", _SET), of=_OF_BROKERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log.cleaner.threads", "2"),
+        ("num.io.threads", "16"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:3"),
+        ("log.cleaner.io.max.bytes.per.second", "1.5E7"),
+        ("transaction.partition.verification.enable", "false"),
+    ],
+)
+def test_brokers_take_what_kafka_s_change_while_they_run(name: str, value: str) -> None:
+    changed = _changed({}, (name, value, _SET), of=_OF_BROKERS)
+    assert changed == {name: value}
+    assert _changed(changed, (name, None, _DELETE), of=_OF_BROKERS) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("num.io.threads", "0", "it is at least 1"),
+        ("log.cleaner.threads", "many", "it is a whole number"),
+        ("transaction.partition.verification.enable", "perhaps", "it is one of false, true"),
+        ("num.io.threads", "2147483648", "it is at most 2147483647"),
+    ],
+)
+def test_their_values_are_those_of_kafka(name: str, value: str, said: str) -> None:
+    with pytest.raises(KafkaError, match=said):
+        _changed({}, (name, value, _SET), of=_OF_BROKERS)
+
+
+@pytest.mark.parametrize("operation", [_SET, _DELETE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log.dirs",
+        "node.id",
+        "replica.fetch.max.bytes",
+        "log.retention.hours",
+        "listeners",
+        "listener.name.internal.ssl.keystore.location",
+        "ssl.keystore.location",
+    ],
+)
+def test_what_a_broker_has_from_its_start_on_is_not_changed(
+    name: str, operation: ConfigOperation
+) -> None:
+    with pytest.raises(KafkaError, match="can't be changed while the cluster runs") as refused:
+        _changed({}, (name, "1", operation), of=_OF_BROKERS)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_brokers_keep_what_nobody_knows_apart_from_what_is_known() -> None:
+    changed = _changed({}, ("cleanup.policy", "compact", _SET), of=_OF_BROKERS)
+    assert changed == {f"{CUSTOM}cleanup.policy": "compact"}, "not the default of topics"
+    changed = _changed(changed, ("log.cleanup.policy", "compact", _SET), of=_OF_BROKERS)
+    assert changed["cleanup.policy"] == "compact"
+    changed = _changed(changed, ("cleanup.policy", None, _DELETE), of=_OF_BROKERS)
+    assert changed == {"cleanup.policy": "compact"}
+    with pytest.raises(KafkaError, match=r"cleanup\.policy is no list"):
+        _changed({}, ("cleanup.policy", "delete", _APPEND), of=_OF_BROKERS)
 
 
 def test_what_stays_while_a_broker_runs_may_be_said_and_not_changed() -> None:
@@ -91,3 +168,21 @@ def test_what_stays_while_a_broker_runs_may_be_said_and_not_changed() -> None:
         with pytest.raises(KafkaError, match="while the cluster runs: it is '4'") as refused:
             _changed({}, change, of=_OF_BROKERS)
         assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("policy", "deletes", "compacts"),
+    [
+        ("", False, False),
+        ("  ", False, False),
+        ("delete", True, False),
+        ("compact , delete", True, True),
+    ],
+)
+@pytest.mark.parametrize("of", ["topic", "broker"])
+def test_a_cleanup_policy_is_a_list_that_may_be_empty(
+    policy: str, deletes: bool, compacts: bool, of: str
+) -> None:
+    said = {"cleanup.policy": policy}
+    log = log_config(said, lambda _: None) if of == "topic" else log_config({}, said.get)
+    assert (log.deletes, log.compacts) == (deletes, compacts)

@@ -76,20 +76,65 @@ def test_a_group_that_is_full_takes_nobody_else() -> None:
     assert world.client().join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_commits_are_taken_from_the_current_generation_and_from_nobody_s() -> None:
+def test_commits_are_taken_from_members_of_this_generation_alone() -> None:
     world = GroupWorld()
     check = world.coordinator.check_commit
-    assert code_of(check, "g", -1, "", None) is ErrorCode.NONE, "a group that nobody is in"
-    assert code_of(check, "g", 1, "m", None) is ErrorCode.ILLEGAL_GENERATION
     one = world.client()
     world.stable(one)
     assert code_of(check, "g", 1, one.member_id, None) is ErrorCode.NONE
     assert code_of(check, "g", 2, one.member_id, None) is ErrorCode.ILLEGAL_GENERATION
     assert code_of(check, "g", 1, "nobody", None) is ErrorCode.UNKNOWN_MEMBER_ID
     assert code_of(check, "g", -1, "", None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code_of(check, "g", -1, "its-own", None) is ErrorCode.UNKNOWN_MEMBER_ID
     assert one.join().code is ErrorCode.NONE
     completing = code_of(check, "g", one.generation, one.member_id, None)
     assert completing is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("instance_id", [None, "static"])
+@pytest.mark.parametrize("member_id", ["", "its-own"])
+def test_whoever_is_in_no_generation_commits_to_a_group_that_nobody_is_in(
+    member_id: str, instance_id: str | None, in_transaction: bool
+) -> None:
+    world = GroupWorld()
+    asked = ("g", -1, member_id, instance_id, True, in_transaction)
+    assert code_of(world.coordinator.check_commit, *asked) is ErrorCode.NONE, "no such group"
+    one = world.client()
+    world.stable(one)
+    one.leave()
+    assert world.group.state is GroupState.EMPTY
+    assert code_of(world.coordinator.check_commit, *asked) is ErrorCode.NONE
+
+
+def test_a_member_s_commit_to_a_group_that_is_not_there_is_refused() -> None:
+    check = GroupWorld().coordinator.check_commit
+    assert code_of(check, "g", 1, "m", None) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert code_of(check, "g", 1, "m", None, knows_epochs=False) is ErrorCode.ILLEGAL_GENERATION
+    assert code_of(check, "g", 1, "m", None, in_transaction=True) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_commit_in_a_transaction_is_no_sign_of_life_and_needs_no_stable_group() -> None:
+    world = GroupWorld()
+    check = world.coordinator.check_commit
+    one = world.client()
+    world.stable(one)
+    assert code_of(check, "g", 1, one.member_id, None, in_transaction=True) is ErrorCode.NONE
+    assert code_of(check, "g", 2, one.member_id, None, in_transaction=True) is (
+        ErrorCode.ILLEGAL_GENERATION
+    )
+    assert code_of(check, "g", 1, "nobody", None, in_transaction=True) is (
+        ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    assert code_of(check, "g", -1, "", None, in_transaction=True) is ErrorCode.NONE, "of old"
+    assert one.join().code is ErrorCode.NONE
+    assert world.group.state is GroupState.COMPLETING_REBALANCE
+    asked = ("g", one.generation, one.member_id, None)
+    assert code_of(check, *asked, in_transaction=True) is ErrorCode.NONE
+    world.pass_time(SESSION_MS - 1)
+    assert code_of(check, *asked, in_transaction=True) is ErrorCode.NONE
+    world.pass_time(1)
+    assert world.group.members == {}, "its session was over"
 
 
 # ---- what they agree on

@@ -35,14 +35,15 @@ from purgatory.analysis.spark.interrupts import no_repetitions, stopped_at_the_e
 from purgatory.analysis.spark.java import find_java_home
 from purgatory.analysis.spark.progress import shown_progress
 from purgatory.analysis.spark.worker_python import worker_python
+from purgatory.settings.addresses import split_host_and_port
 
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
     r"|spark://[^\s/]+:\d+(,[^\s/]+:\d+)*"
-    r"|sc://[^\s/:]+(:\d+)?(/\S*)?"
+    r"|sc://(\[[^\s/\]]+\]|[^\s/:]+)(:\d+)?(/\S*)?"
     r"|yarn|k8s://\S+"
 )
-_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 _REACH_TIMEOUT_S = 5.0
 _MOST_PORT = 65_535
 _EXIT_TIMEOUT_S = 300.0
@@ -272,12 +273,13 @@ def is_on_loopback(master: str) -> bool:
 
 def _addresses(master: str) -> list[tuple[str, int]]:
     if master.startswith(CONNECT):
-        host, _, port = master.removeprefix(CONNECT).partition("/")[0].partition(":")
-        return [(host, int(port or CONNECT_PORT))]
+        address = master.removeprefix(CONNECT).partition("/")[0]
+        host, port = split_host_and_port(address, str(CONNECT_PORT))
+        return [(host, int(port))]
     if not master.startswith("spark://"):
         return []
-    pairs = (address.rpartition(":") for address in master.removeprefix("spark://").split(","))
-    return [(host, int(port)) for host, _, port in pairs]
+    pairs = map(split_host_and_port, master.removeprefix("spark://").split(","))
+    return [(host, int(port)) for host, port in pairs]
 
 
 def _answers(host: str, port: int) -> bool:
@@ -285,7 +287,7 @@ def _answers(host: str, port: int) -> bool:
     if port > _MOST_PORT:
         return False
     try:
-        with socket.create_connection((host.strip("[]"), port), timeout=_REACH_TIMEOUT_S):
+        with socket.create_connection((host, port), timeout=_REACH_TIMEOUT_S):
             return True
     except OSError:
         return False

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from purgatory.changes.capture.errors import CaptureError
+from purgatory.settings.addresses import host_and_port
 
 DEFAULT_PORT = 3306
 _TIMEOUT_S = 10
@@ -38,7 +39,7 @@ class SourceAddress:
         }
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 def parse_source_address(text: str) -> SourceAddress:

@@ -108,7 +108,12 @@ def answer(broker: Broker, request: Request, connection: Connection) -> Answer |
         and request.api_key not in sasl.BEFORE_AUTHENTICATION
         and not sasl.is_authenticated(connection)
     ):
-        raise BadRequestError(f"{request.api_name} before the client said who it is")
+        listener = connection.listener
+        raise BadRequestError(
+            f"{request.api_name} before the client said who it is: {listener.name} takes clients "
+            f"with security.protocol={listener.security_protocol} and sasl.mechanism="
+            f"{' or '.join(listener.sasl)}"
+        )
     handler = HANDLERS.get(request.api_key)
     if handler is None:
         raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")

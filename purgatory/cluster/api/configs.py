@@ -14,8 +14,10 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
+from purgatory.core.fault_log import Logger
 from purgatory.kafka import ErrorCode, KafkaError
 from purgatory.kafka.config_changes import (
+    CUSTOM,
     KEYS_OF_BROKERS,
     OF_TOPICS,
     ConfigChange,
@@ -31,14 +33,19 @@ from purgatory.kafka.groups.group_settings import (
 from purgatory.kafka.tiers.tier_settings import check_tiering
 from purgatory.kafka.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
 
+_log = Logger("purgatory.cluster")
+
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
 _OF_GROUP = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
 
-_Known = tuple[int, str, str]
-"""A source, the name that the setting has there, and its value."""
+_UNKNOWN_KIND = 0
+_CUSTOM_DOC = "Not known; nothing here goes by it."
+
+_Known = tuple[int, str, str | None]
+"""A source, the name that the setting has there, and its value; None, where that is a secret."""
 
 
 class _Settings(NamedTuple):
@@ -73,7 +80,7 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
 
 
 def _described(broker: Broker, asked: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
-    wanted: Collection[str] | None = asked.configuration_keys
+    wanted: Collection[str] = asked.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
         "error_message": None,
@@ -94,7 +101,7 @@ def _described(broker: Broker, asked: Any, synonyms: bool, documented: bool) -> 
                 "documentation": config["documentation"] if documented else None,
             }
             for config in found
-            if wanted is None or config["name"] in wanted
+            if not wanted or config["name"] in wanted
         ],
     }
 
@@ -154,9 +161,8 @@ def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
     id_known = [(_OF_BROKER, "broker.id", name)]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
     places = ",".join(
-        f"{one.name}://{place.host}:{place.port}"
+        f"{one.name}://{cluster.brokers[int(name)].place(one)}"
         for one in cluster.config.all_listeners
-        for place in [cluster.brokers[int(name)].place(one)]
     )
     listeners_known = [(_OF_BROKER, "advertised.listeners", places)]
     yield _config("advertised.listeners", listeners_known, _STRING, "Where clients come.", True)
@@ -167,6 +173,8 @@ def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
         setting = SETTINGS_OF_BROKERS[key]
         known = list(_known_of_broker(cluster, int(name), key))
         yield _config(own, known, setting.kind, setting.doc, setting.fixed)
+    changed = cluster.controller.broker_settings.get(int(name), {})
+    yield from _custom(_OF_BROKER_CHANGED, changed)
 
 
 def _of_all_brokers(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
@@ -177,6 +185,16 @@ def _of_all_brokers(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
             setting = SETTINGS_OF_BROKERS[key]
             known = [(_OF_ALL_CHANGED, own, value)]
             yield _config(own, known, setting.kind, setting.doc, setting.fixed)
+    yield from _custom(_OF_ALL_CHANGED, cluster.controller.default_settings)
+
+
+def _custom(source: int, changed: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """As in Kafka, which takes whatever it doesn't know for a secret."""
+    for key in changed:
+        if key.startswith(CUSTOM):
+            known = [(source, key.removeprefix(CUSTOM), None)]
+            config = _config(known[0][1], known, _UNKNOWN_KIND, _CUSTOM_DOC, True)
+            yield {**config, "is_sensitive": True}
 
 
 def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
@@ -302,9 +320,19 @@ def _altered_resource(
             check_tiering(changed, settings.of_broker, settings.now)
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
+        if not validate_only:
+            _log_custom(name, settings.now, changed)
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {**values, "error_code": 0, "error_message": None}
+
+
+def _log_custom(broker: str, former: Mapping[str, str], changed: Mapping[str, str]) -> None:
+    """Log settings that nobody knows: Kafka takes them, and a name that is misspelt is one."""
+    for key in changed:
+        if key.startswith(CUSTOM) and key not in former:
+            name = key.removeprefix(CUSTOM)
+            _log.warning("unknown_broker_setting", broker=broker or "all", name=name)
 
 
 def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
@@ -339,6 +367,7 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
             KEYS_OF_BROKERS,
             {**own, **cluster.broker_settings()},
             SETTINGS_OF_BROKERS,
+            takes_any=True,
         ),
         cluster.setting_at_start,
         lambda settings: controller.change_broker_settings(broker_id, settings),

@@ -85,10 +85,11 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     """Join, and answer when all members have."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
-    rebalance_timeout_ms = milliseconds(body.rebalance_timeout)
+    # Version 0 doesn't have it: then it is the session's.
+    rebalance_timeout_ms = milliseconds(getattr(body, "rebalance_timeout", body.session_timeout))
     joined = Joining(
         request.client_id or "",
-        f"/{connection.peer.rpartition(':')[0]}",
+        f"/{connection.host}",
         getattr(body, "group_instance_id", None),
         session_timeout_ms,
         rebalance_timeout_ms if rebalance_timeout_ms > 0 else session_timeout_ms,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka import ErrorCode, Group, TopicPartition
-from purgatory.kafka.consumer_groups.embedded_protocol import CONSUMER, subscription_of
+from purgatory.kafka import ErrorCode, TopicPartition
 
 _Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
@@ -25,7 +24,7 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
 
     def ask(respond: Callable[[_Answers], object]) -> None:
         broker.groups.delete_offsets(
-            body.group_id, places, subscribed_topics, lambda code, codes: respond((code, codes))
+            body.group_id, places, lambda code, codes: respond((code, codes))
         )
 
     code, codes = await answer_of(ask)
@@ -46,17 +45,3 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
             for topic in (body.topics if code is ErrorCode.NONE else ())
         ],
     }
-
-
-def subscribed_topics(group: Group) -> Collection[str] | None:
-    """Return the topics that the members of a group of consumers read; None if that isn't known."""
-    if group.protocol_type != CONSUMER:
-        return None
-    topics: set[str] = set()
-    try:
-        for member in group.members.values():
-            for _, metadata in member.joined.protocols:
-                topics.update(subscription_of(metadata).topic_names)
-    except ValueError:
-        return None
-    return topics

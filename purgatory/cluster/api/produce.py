@@ -93,7 +93,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 transactional = transactional or batches[0].transactional
             except KafkaError as error:
                 refused[asked, partition.index] = PartitionProduceResponse(
-                    error.code, message=error.message
+                    error.code, message=error.message, record_errors=error.record_errors
                 )
     try:
         if transactional:

@@ -27,6 +27,9 @@ _UNSUPPORTED_MECHANISM = 33
 _ILLEGAL_STATE = 34
 _AUTHENTICATION_FAILED = 58
 
+_SHOWN = 30
+"""How many characters of a mechanism's name are logged."""
+
 _log = Logger("purgatory.cluster")
 
 
@@ -38,9 +41,25 @@ async def handshake(broker: Broker, request: Request, connection: Connection) ->
         if request.api_version == 0:
             connection.take_token = partial(_take_token, connection, connection.login)
     return {
-        "error_code": 0 if known else _UNSUPPORTED_MECHANISM,
+        "error_code": 0 if known else _why_not(connection, request.body.mechanism),
         "mechanisms": connection.listener.sasl,
     }
+
+
+def _why_not(connection: Connection, mechanism: str) -> int:
+    listener = connection.listener
+    reason = f"it takes {' or '.join(listener.sasl)}"
+    if not listener.sasl:
+        reason = f"it takes clients with security.protocol={listener.security_protocol}, who say "
+        reason += "nothing of who they are"
+    _log.warning(
+        "sasl_mechanism_refused",
+        peer=connection.peer,
+        listener=listener.name,
+        mechanism=mechanism[:_SHOWN],
+        reason=reason,
+    )
+    return _UNSUPPORTED_MECHANISM if listener.sasl else _ILLEGAL_STATE
 
 
 def _login(credentials: Credentials, mechanism: str) -> Login:

@@ -27,6 +27,7 @@ from purgatory.cluster.control.live_routes import LiveRoutes
 from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import CutConnections, fault_of
+from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.access_guard import Handler, access_guard, is_loopback
 from purgatory.view.page_routes import add_page
 from purgatory.view.wheel_walks import add_wheel_walks
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{host_and_port(host, port)}"
 
 
 class Control:
@@ -63,13 +64,13 @@ class Control:
         metrics_host: str = "127.0.0.1",
     ) -> None:
         self._cluster = cluster
-        self._host = host
+        self._host = host = without_brackets(host)
         self.port = port
         self.token = token
         if token is None and not is_loopback(host):
             self.token = secrets.token_urlsafe(24)
         self.metrics_port = metrics_port
-        self._metrics_host = metrics_host
+        self._metrics_host = without_brackets(metrics_host)
         self._runners: list[web.AppRunner] = []
         self.live = LiveRoutes(cluster)
 
@@ -128,7 +129,7 @@ class Control:
         except OSError as error:
             await self.stop()
             raise ClusterError(
-                f"{what} can't be served at {host}:{port}: {why_not_served(error)}"
+                f"{what} can't be served at {host_and_port(host, port)}: {why_not_served(error)}"
             ) from error
         return int(runner.addresses[0][1])
 

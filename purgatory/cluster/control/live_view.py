@@ -28,6 +28,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.faults import Fault
+from purgatory.settings.addresses import host_and_port
 
 State = dict[str, Any]
 Row = tuple[str, ...]
@@ -179,7 +180,7 @@ def broker_rows(state: State) -> list[Row]:
     """Return a row for each broker, and one for each purgatory of it that has done anything."""
     rows: list[Row] = []
     for broker in state["brokers"]:
-        name = f"{broker['id']}  {broker['host']}:{broker['port']}"
+        name = f"{broker['id']}  {host_and_port(broker['host'], broker['port'])}"
         alive = "yes" if broker["alive"] else "DEAD"
         rows.append((name, alive, str(broker["connections"]), "", "", "", ""))
         for purgatory in broker["purgatories"]:

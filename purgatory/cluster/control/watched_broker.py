@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.feed_turn import FeedTurn
 from purgatory.cluster.control.watched_purgatory import WatchedPurgatory
+from purgatory.settings.addresses import host_and_port
 
 if TYPE_CHECKING:
     from purgatory.cluster.broker import Broker
@@ -98,7 +99,7 @@ class WatchedBroker:
         return {
             "id": self._broker.broker_id,
             "alive": self._alive,
-            "address": f"{self._broker.host}:{self._broker.port}",
+            "address": host_and_port(self._broker.host, self._broker.port),
             "connections": self._connections,
             "wheel": wheel,
             "purgatories": [

@@ -31,6 +31,7 @@ from purgatory.cluster.protocol.subject import subject_of
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.security.login import Login
+from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.cluster")
 
@@ -77,6 +78,32 @@ class Limits(NamedTuple):
     held_bytes: int = 1024 * 1024 * 1024
     frame_s: float = 60.0
     idle_s: float = 600.0
+
+
+_TLS_RECORD = b"\x16\x03"
+_HTTP_METHODS = {
+    b"GET ",
+    b"HEAD",
+    b"POST",
+    b"PUT ",
+    b"DELE",
+    b"OPTI",
+    b"PATC",
+    b"CONN",
+    b"TRAC",
+    b"PRI ",  # HTTP/2
+}
+
+
+def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
+    """Return what a client seems to speak whose first four bytes can't be a request's length; None:
+    no idea."""
+    takes = f"{listener.name} takes clients with security.protocol={listener.security_protocol}"
+    if begin.startswith(_TLS_RECORD):
+        return f"this looks like TLS on a plaintext listener: {takes}"
+    if begin in _HTTP_METHODS:
+        return f"this looks like HTTP on a listener of Kafka's protocol: {takes}"
+    return None
 
 
 class HeldBytes:
@@ -181,7 +208,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.host = peer[0]
-            self.peer = f"{peer[0]}:{peer[1]}"
+            self.peer = host_and_port(peer[0], peer[1])
         certificate = transport.get_extra_info("peercert")
         if certificate:
             self.principal = f"User:{subject_of(certificate)}"
@@ -339,7 +366,8 @@ class Connection(asyncio.Protocol):
         (length,) = _LENGTH.unpack_from(unread)
         if not 0 <= length <= self._limits.frame_bytes:
             raise BadRequestError(
-                f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
+                foreign_protocol(bytes(unread[:_LENGTH_BYTES]), self.listener)
+                or f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
             )
         end = _LENGTH_BYTES + length
         self._wanted_bytes = end

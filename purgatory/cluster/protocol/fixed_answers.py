@@ -107,7 +107,10 @@ def produce_answer(
             start = answer.log_start_offset
             parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start))
             if version >= 8:
-                parts += length(0), string(answer.message)
+                parts.append(length(len(answer.record_errors)))
+                for batch_index, message in answer.record_errors:
+                    parts += _INT.pack(batch_index), string(message), end
+                parts.append(string(answer.message))
                 leader = hints.leaders.get((topic, partition))
                 told = leader is not None and version >= _PRODUCE_HINTS
                 parts.append(_LEADER.pack(1, 0, 9, *leader, 0) if told and leader else end)

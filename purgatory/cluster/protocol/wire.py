@@ -19,7 +19,7 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -37,11 +37,11 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     0: (3, 13),  # Produce
     1: (4, 18),  # Fetch
     2: (1, 11),  # ListOffsets
-    3: (1, 13),  # Metadata
+    3: (0, 13),  # Metadata
     8: (2, 10),  # OffsetCommit
     9: (1, 10),  # OffsetFetch
     10: (0, 6),  # FindCoordinator
-    11: (2, 9),  # JoinGroup
+    11: (0, 9),  # JoinGroup
     12: (0, 4),  # Heartbeat
     13: (0, 5),  # LeaveGroup
     14: (0, 5),  # SyncGroup
@@ -52,10 +52,10 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     19: (2, 7),  # CreateTopics
     20: (1, 6),  # DeleteTopics
     21: (0, 2),  # DeleteRecords
-    22: (0, 4),  # InitProducerId
+    22: (0, 5),  # InitProducerId
     23: (2, 4),  # OffsetForLeaderEpoch
-    24: (0, 4),  # AddPartitionsToTxn
-    25: (0, 3),  # AddOffsetsToTxn
+    24: (0, 5),  # AddPartitionsToTxn
+    25: (0, 4),  # AddOffsetsToTxn
     26: (0, 5),  # EndTxn: from version 5 on it raises the epoch, for whom leaders add partitions
     27: (1, 1),  # WriteTxnMarkers
     28: (0, 5),  # TxnOffsetCommit
@@ -94,7 +94,7 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
 }
 """The APIs by key, with the oldest and the newest version of each."""
 
-API_VERSIONS = 18
+_METADATA, API_VERSIONS = 3, 18
 
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
 """By how much requests of an API, in flexible versions, may be longer than their fields.
@@ -159,6 +159,8 @@ def decode_request(frame: bytes) -> Request:
         raise BadRequestError(
             f"{name} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
         )
+    if (api_key, api_version) == (_METADATA, 0) and not body.topics:
+        body = replace(body, topics=None)  # "all", as later versions have it
     return Request(api_key, api_version, correlation_id, header.client_id, body)
 
 

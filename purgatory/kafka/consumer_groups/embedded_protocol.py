@@ -34,12 +34,28 @@ def subscription_of(metadata: bytes) -> EmbeddedSubscription:
     """
     reader = _Reader(metadata)
     version = reader.number(_SHORT)
-    topics = tuple(reader.string() or "" for _ in range(reader.count()))
+    topics = reader.topic_names()
     reader.skip_bytes()
     owned = reader.partitions() if version >= _OWNED_SINCE else frozenset[TopicPartition]()
     if version >= _GENERATION_SINCE:
         reader.number(_INT)
     return EmbeddedSubscription(topics, owned, reader.string() if version >= _RACK_SINCE else None)
+
+
+def subscribed_names(metadata: bytes) -> tuple[str, ...]:
+    """Read the topics that a member subscribes to. O(bytes).
+
+    These stand in version 0, with which all later ones begin: what comes after it is not looked at,
+    as clients write it differently.
+
+    Raises:
+        ValueError: it is no subscription of a consumer.
+    """
+    reader = _Reader(metadata)
+    reader.number(_SHORT)
+    topics = reader.topic_names()
+    reader.skip_bytes()
+    return topics
 
 
 def assignment_of(data: bytes) -> frozenset[TopicPartition]:
@@ -94,6 +110,9 @@ class _Reader:
     def string(self) -> str | None:
         length = self.number(_SHORT)
         return None if length == -1 else self.raw(length).decode()
+
+    def topic_names(self) -> tuple[str, ...]:
+        return tuple(self.string() or "" for _ in range(self.count()))
 
     def skip_bytes(self) -> None:
         self.raw(max(0, self.number(_INT)))

@@ -14,6 +14,7 @@ from purgatory.kafka.consumer_groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
 )
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
+from purgatory.kafka.consumer_groups.embedded_protocol import CONSUMER
 from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import (
@@ -165,8 +166,7 @@ class BrokerGroups(MixedGroups):
         """
         try:
             partition = self._partition(group_id)
-            if generation >= 0 or member_id or instance_id is not None:
-                self.check_commit(group_id, generation, member_id, instance_id)
+            self.check_commit(group_id, generation, member_id, instance_id, in_transaction=True)
         except GroupRefusal as refusal:
             # Producers know no member epochs, as in Kafka.
             is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
@@ -183,19 +183,29 @@ class BrokerGroups(MixedGroups):
         member_id: str,
         instance_id: str | None,
         knows_epochs: bool = True,
+        in_transaction: bool = False,
     ) -> None:
         """As `GroupCoordinator` does; in a group of the consumer protocol by the member's epoch.
 
         Raises:
             GroupRefusal: they may not.
         """
+        if group_id in self.shares.groups:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         if group_id in self.consumers.groups:
             self.check_coordinated(group_id)
-            self.consumers.check_commit(group_id, member_id, generation, knows_epochs)
-        elif group_id in self.shares.groups:
-            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        else:
-            super().check_commit(group_id, generation, member_id, instance_id)
+            if not in_transaction or generation >= 0 or member_id or instance_id is not None:
+                self.consumers.check_commit(
+                    group_id, member_id, generation, knows_epochs or in_transaction
+                )
+            return
+        if generation >= 0 and group_id not in self.groups and self.offsets.of_group(group_id):
+            # A group that has offsets and never had a member.
+            self.check_coordinated(group_id)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        super().check_commit(
+            group_id, generation, member_id, instance_id, knows_epochs, in_transaction
+        )
 
     def _commit_what_may_be(
         self,
@@ -333,7 +343,6 @@ class BrokerGroups(MixedGroups):
         self,
         group_id: str,
         places: Collection[TopicPartition],
-        subscribed: Callable[[Group], Collection[str] | None],
         respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
         """Delete some of what a group has committed.
@@ -341,12 +350,10 @@ class BrokerGroups(MixedGroups):
         Args:
             group_id: whose.
             places: of which partitions.
-            subscribed: tells the topics that a classic group's members read; None: that isn't
-                known.
             respond: takes why all of it is refused, or what became of each.
         """
         try:
-            topics = self._topics_of(group_id, subscribed)
+            topics = self._topics_of(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
@@ -359,30 +366,29 @@ class BrokerGroups(MixedGroups):
             lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(taken, code)}),
         )
 
-    def _topics_of(
-        self, group_id: str, subscribed: Callable[[Group], Collection[str] | None]
-    ) -> Collection[str]:
-        """Return the topics that a group's members read.
+    def _topics_of(self, group_id: str) -> Collection[str] | None:
+        """Return the topics that a group's members read; None: any may be among them.
 
         Raises:
-            GroupRefusal: there is no such group, or that isn't known.
+            GroupRefusal: there is no such group, or its members are no consumers.
         """
-        other = self._group_of_epochs(group_id)
-        if other is not None:
+        if group_id in self.shares.groups:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
             self._partition(group_id)
-            return other.subscribed_names()
+            return consumers.subscribed_names()
         group = self.describe(group_id)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        topics = subscribed(group) if group.members else ()
-        if topics is None:
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
-        return topics
+        return group.subscribed_topics()
 
-    def _why_kept(self, place: TopicPartition, subscribed: Collection[str]) -> ErrorCode:
+    def _why_kept(self, place: TopicPartition, subscribed: Collection[str] | None) -> ErrorCode:
         if not self._is_known(place):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if place.topic in subscribed:
+        if subscribed is None or place.topic in subscribed:
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return ErrorCode.NONE
 

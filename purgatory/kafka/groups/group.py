@@ -6,10 +6,12 @@ A data structure: who waits for what, and for how long, is the coordinator's bus
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from enum import Enum
 from typing import NamedTuple
 
 from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
+from purgatory.kafka.consumer_groups.embedded_protocol import subscribed_names
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_answers import (
     JoinAnswer,
@@ -237,6 +239,21 @@ class Group:
             RosterEntry(one.member_id, one.instance_id, one.metadata_for(self.protocol))
             for one in self.members.values()
         )
+
+    def subscribed_topics(self) -> Set[str] | None:
+        """Return the topics that its members, which are consumers, read; None if that isn't known:
+        before the first generation, or where another client's subscription can't be read."""
+        if self.members and self.protocol is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                for name, metadata in member.joined.protocols:
+                    if name == self.protocol:
+                        topics.update(subscribed_names(metadata))
+        except ValueError:
+            return None
+        return topics
 
     def _check(self) -> None:
         """Assert all invariants. O(members)."""

@@ -406,24 +406,45 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def check_commit(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        knows_epochs: bool = True,
+        in_transaction: bool = False,
     ) -> None:
-        """Whether offsets may be committed: by members of this generation, or by who is in none.
+        """Refuse a commit of offsets that is neither a member's, of this generation, nor one from
+        outside (a generation below 0) to a group that nobody is in.
+
+        As Kafka's ``ClassicGroup.validateOffsetCommit``: a consumer that assigns its partitions
+        itself may send a member id of its own making.
+
+        Args:
+            group_id, generation, member_id, instance_id: whose, and by whom.
+            knows_epochs: whether the request is of a version that has member epochs.
+            in_transaction: whether it is part of a producer's transaction: that may name no member
+                even where there are some, commits during a rebalance, and is no sign of life.
 
         Raises:
-            GroupRefusal: they may not.
+            GroupRefusal: it may not be taken.
         """
         self.check_coordinated(group_id)
         group = self.groups.get(group_id)
-        if generation < 0 and not member_id:
-            if group is not None and group.members:
-                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        if generation < 0 and (group is None or group.state is GroupState.EMPTY):
             return
         if group is None:
-            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
+            unknown = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
+            raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION if in_transaction else unknown)
+        if generation < 0 and not member_id and instance_id is None:
+            if in_transaction:
+                return
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
             raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
+        if in_transaction:
+            return
         if group.state is GroupState.COMPLETING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         self._beat(group, member)

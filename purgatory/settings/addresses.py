@@ -1,0 +1,25 @@
+"""Addresses as people write them: an IPv6 address stands in brackets before its port."""
+
+from __future__ import annotations
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return "127.0.0.1:9092", or "[::1]:9092"."""
+    host = without_brackets(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_brackets(host: str) -> str:
+    """Return an address to listen on or to connect to: the system takes no brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def split_host_and_port(text: str, default_port: str = "") -> tuple[str, str]:
+    """Return the two parts of what `host_and_port` makes; the host is without its brackets.
+
+    An address that has several colons and no brackets is a host alone.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in host and not host.endswith("]")):
+        host, port = text, default_port
+    return without_brackets(host), port or default_port
