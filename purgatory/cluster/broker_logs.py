@@ -15,7 +15,6 @@ from pathlib import Path
 
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.storage import (
-    MemoryBudget,
     MemoryLog,
     Noted,
     StoredLog,
@@ -48,7 +47,6 @@ class BrokerLogs:
         data_dir = cluster.config.data_dir
         self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
         self._disk = cluster.data_disk
-        self.memory = MemoryBudget(cluster.memory_share_bytes)
         self.at_rest: Mapping[TopicPartition, Log] = {}
         self._deleted_topics: set[str] = set()  # since it died
 
@@ -143,6 +141,6 @@ class BrokerLogs:
         """Return an empty log for a partition."""
         config = self.config_of(topic_partition)
         if self.folder is None:
-            return MemoryLog(config, self.memory)
+            return MemoryLog(config, self._cluster.memory, topic_partition)
         folder, fsync = self.folder / str(topic_partition), self._cluster.config.fsync
         return StoredLog(folder, config, fsync, disk=self._disk)

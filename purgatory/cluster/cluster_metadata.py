@@ -24,6 +24,7 @@ from purgatory.cluster.storage import (
     REAL_DISK,
     Disk,
     FolderLock,
+    MemoryBudget,
     load_metadata,
     save_metadata,
 )
@@ -104,15 +105,16 @@ class ClusterMetadata:
         problems = [problem.text("config") for problem in config_problems(config)]
         if problems:
             raise ClusterError("\n".join(problems))
-        self.memory_share_bytes = config.memory_bytes // config.brokers
-        if self.memory_share_bytes < _LEAST_MEMORY_BYTES:
+        share_bytes = config.memory_bytes // config.brokers
+        if share_bytes < _LEAST_MEMORY_BYTES:
             raise ClusterError(
                 f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
                 f"least {_LEAST_MEMORY_BYTES}"
             )
+        self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
         self.log_config = config.log_config
         if config.data_dir is None:
-            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, self.memory_share_bytes // _SEGMENTS_IN_SHARE)
+            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_IN_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
         self._defaults_of_groups = defaults_of_groups(config.groups)
@@ -248,6 +250,13 @@ class ClusterMetadata:
         """Return a broker that lives, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
+
+    def _committed_of(self, topic_partition: TopicPartition) -> int:
+        """Return the high watermark of a partition as its leader has it, 0 where nobody leads."""
+        state = self.controller.state_of(topic_partition)
+        leader = None if state is None else self.live_broker(state.leader)
+        led = None if leader is None else leader.manager.partition(topic_partition)
+        return led.high_watermark if led is not None and led.is_leader else 0
 
     def check_decisions_on(self, topic_partition: TopicPartition) -> None:
         """Answer those who wait until a partition is led, at whatever broker they wait."""

@@ -80,7 +80,7 @@ class Partition(Replica):
 
         Args:
             batches: at least one; exactly one if it has a producer id.
-            required_acks: -1 demands ``min_insync_replicas`` in the ISR.
+            required_acks: -1 demands ``effective_min_isr`` replicas in the ISR.
             origin: who appends.
 
         Raises:
@@ -91,11 +91,12 @@ class Partition(Replica):
         with self._lock:
             if self.leader_id != self.broker_id:
                 raise self._not_leader()
-            if required_acks == -1 and len(self._members.isr) < self.min_insync_replicas:
+            if required_acks == -1 and len(self._members.isr) < self.effective_min_isr:
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{self.topic_partition} has {len(self.isr)} replicas in sync {self.isr}, "
-                    f"min.insync.replicas is {self.min_insync_replicas}",
+                    f"{self.effective_min_isr} of them must be (min.insync.replicas is "
+                    f"{self.min_insync_replicas})",
                 )
             log = self.log
             original = find_original(log, batches, origin)
@@ -135,7 +136,7 @@ class Partition(Replica):
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             if self.log.high_watermark < required_offset:
                 return None
-            if len(self._members.isr) < self.min_insync_replicas:
+            if len(self._members.maximal_isr) < self.effective_min_isr:
                 return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return _NONE
 

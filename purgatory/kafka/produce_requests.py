@@ -6,7 +6,7 @@ purgatory or ``respond``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from purgatory.kafka.delayed_produce import DelayedProduce, ProduceStatus, RespondProduce
 from purgatory.kafka.errors import ErrorCode, KafkaError
@@ -19,6 +19,12 @@ from purgatory.kafka.waiting_requests import WaitingRequests
 
 _ACKS_ALL = -1
 _ACKS = (_ACKS_ALL, 0, 1)
+
+
+def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
+    """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
+    and a client that loses a connection looks for the leader again."""
+    return required_acks == 0 and any(one.error is not ErrorCode.NONE for one in responses)
 
 
 class ProduceRequests:

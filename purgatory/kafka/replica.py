@@ -97,8 +97,8 @@ class Replica(ReplicaRole):
         follower = self._members.followers.get(broker_id)
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
-    def configure(self, config: LogConfig, min_insync_replicas: int) -> None:
-        """Go on with other settings.
+    def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
+        """Go on with other settings; say whether the high watermark moved by it.
 
         Raises:
             ValueError: as for a new replica and a new log.
@@ -107,6 +107,7 @@ class Replica(ReplicaRole):
         with self._lock:
             self.log.configure(config)
             self.min_insync_replicas = min_insync_replicas
+            return self.leader_id == self.broker_id and self._advance_high_watermark()
 
     def apply_retention(self) -> bool:
         """Drop what the log has beyond its ``retention_bytes``; say whether any went."""
@@ -206,13 +207,22 @@ class Replica(ReplicaRole):
             self._begin_to_follow(NO_LEADER)
             self._members.forget_followers()
 
+    @property
+    def effective_min_isr(self) -> int:
+        """``min_insync_replicas``, but no more than there are replicas."""
+        return min(self.min_insync_replicas, len(self._members.replicas))
+
     def _advance_high_watermark(self) -> bool:
         """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
 
-        It is less while followers are still unknown to a new leader: it never goes back.
+        It is less while followers are still unknown to a new leader: it never goes back. It stands
+        still while fewer than ``effective_min_isr`` are in sync, as in Kafka from 3.7 on (KIP-966):
+        what so few have is not committed.
         """
-        log = self.log
-        least = self._members.least_end_offset(log.end_offset)
+        members, log = self._members, self.log
+        if len(members.isr) < self.effective_min_isr:
+            return False
+        least = members.least_end_offset(log.end_offset)
         return least > log.high_watermark and log.update_high_watermark(least)
 
     # ---- the follower

@@ -314,8 +314,8 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return
-        partition.configure(config, min_insync_replicas)
-        if partition.apply_retention():
+        moved = partition.configure(config, min_insync_replicas)
+        if partition.apply_retention() or moved:
             self._waiting.after_watermark(partition)
 
     def note_tiered(self, topic_partition: TopicPartition, end_offset: int) -> None:

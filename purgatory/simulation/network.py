@@ -134,6 +134,7 @@ class Connection:
         "_answer_ns",
         "_answers_end",
         "_armed",
+        "_closed",
         "_on_break",
         "_request_ns",
         "_timeout_ns",
@@ -170,6 +171,7 @@ class Connection:
         self._request_ns = 0
         self._answer_ns = 0
         self._answers_end = False
+        self._closed = False
         broker.connections.append(self)
 
     def send(self, request: Request) -> None:
@@ -218,7 +220,10 @@ class Connection:
             engine.at(arrival_ns, self._deliver, request, answer)
 
     def broken(self) -> None:
-        """The other end went away: the client notices after a network delay."""
+        """The other end closed it: what waits there, or comes yet, is dropped; the client notices
+        after a network delay."""
+        self._closed = True
+        self.queue.clear()
         self.engine.after(self.delay_ns(), self._notice, self.generation)
 
     def reset(self) -> None:
@@ -230,6 +235,7 @@ class Connection:
         self.queue.clear()
         self.busy = False
         self._answers_end = False
+        self._closed = False
         failed = list(self.in_flight)
         self.in_flight.clear()
         for request in failed:
@@ -245,7 +251,7 @@ class Connection:
         self.broker.connections.remove(self)
 
     def _arrive(self, request: Request) -> None:
-        if request.generation == self.generation:
+        if request.generation == self.generation and not self._closed:
             request.arrived_ns = self.engine.now_ns()
             self.broker.receive(request)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.kafka.produce_requests import closes_connection
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.producer_group import ProducerGroup
@@ -51,21 +52,19 @@ class ProduceRequest(Request):
 
     def execute(self, broker: Server) -> None:
         group = self.producer.group
-        respond = self.respond if group.acks else self._respond_without_acks
         if broker.faults.active and broker.faults.refuses_produce(broker.id):
             refused = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS)
-            respond(dict.fromkeys(self.watch_keys, refused))
+            self.respond(dict.fromkeys(self.watch_keys, refused))
             return
         entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
-        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, respond)
+        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
         # What one partition's followers have yet to fetch, the append has not committed.
         if self.answers or len(entries) > 1:
             broker.look(entries)
 
-    def _respond_without_acks(self, answer: Answer) -> None:
-        """The one way to tell of an error with acks=0 is to break the connection, as Kafka does."""
-        self.respond(answer)
-        if any(response.error is not ErrorCode.NONE for response in answer.values()):
+    def respond(self, answer: Answer) -> None:
+        super().respond(answer)
+        if closes_connection(self.producer.group.acks, answer.values()):
             self.connection.broken()
 
     def deliver(self, answer: Answer) -> None:

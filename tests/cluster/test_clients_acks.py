@@ -9,16 +9,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
+from kafka import KafkaProducer
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import OFFSETS_TOPIC, TopicPartition
 from tests.cluster.conftest import CLIENTS, leader_of, require_client
 from tests.cluster.kafka_client import KafkaClient
 from tests.cluster.wire_client import WireClient
 
 REQUEST_TIMED_OUT = 7
 NOT_ENOUGH_REPLICAS = 19
-NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 TIMEOUT_MS = 400
 LATE_S = 0.020
 
@@ -131,16 +132,99 @@ def test_below_min_insync_acks_all_is_refused_at_once_and_appends_nothing(
     assert len(records) == 61 + 7 + 1, "one record"
 
 
-def test_an_isr_that_shrinks_below_the_minimum_after_the_append_is_told_so(
+def test_an_isr_below_the_minimum_commits_nothing_of_what_was_appended(
+    cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
+) -> None:
+    with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
+        writer.send_produce(replicas.topic, b"x", acks=1, timeout_ms=20_000)
+        assert writer.receive_produced()[1] == 0
+        writer.send_fetch(replicas.topic, 1, min_bytes=1, max_wait_ms=50)
+        assert writer.receive_fetched()[1] == b""
+    writer.send_fetch(replicas.topic, 1, min_bytes=1, max_wait_ms=20_000)
+    assert writer.receive_fetched()[1].endswith(b"\x02x\x00")
+
+
+def test_a_produce_waits_on_when_the_isr_shrinks_below_the_minimum(
     cluster: ThreadedCluster, replicas: Replicas, writer: WireClient
 ) -> None:
     with all_followers(cluster.fault.stall_follower, replicas=replicas):
-        writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=20_000)
+        writer.send_produce(replicas.topic, b"x", acks=-1, timeout_ms=30)
         with all_followers(cluster.fault.shrink_isr, replicas.topic, 0, replicas=replicas):
-            assert writer.receive_produced()[1] == NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            assert writer.receive_produced()[1] == REQUEST_TIMED_OUT
+            writer.send_produce(replicas.topic, b"y", acks=-1, timeout_ms=20_000)
+            assert writer.receive_produced()[1] == NOT_ENOUGH_REPLICAS
+
+
+def test_acks_0_that_succeeds_keeps_its_connection(replicas: Replicas, writer: WireClient) -> None:
+    writer.send_without_answer(replicas.topic, b"x")
+    writer.round_trip()
+
+
+@pytest.mark.parametrize("why", ["unknown", "internal", "not led", "too large", "refused"])
+def test_an_error_to_acks_0_closes_the_connection(
+    cluster: ThreadedCluster, replicas: Replicas, why: str
+) -> None:
+    topic, value, broker = replicas.topic, b"x", replicas.leader
+    with ExitStack() as stack:
+        match why:
+            case "unknown":
+                topic = "nobody-made-it"
+            case "internal":
+                topic = OFFSETS_TOPIC
+                cluster.call(cluster.running.offsets_partitions)
+            case "not led":
+                broker = replicas.followers[0]
+            case "too large":
+                value = bytes(2 << 20)
+            case "refused":
+                stack.enter_context(cluster.fault.refuse_produces())
+        client = stack.enter_context(WireClient(cluster.running.brokers[broker].port))
+        client.send_without_answer(topic, value)
+        with pytest.raises(ConnectionError):
+            client.round_trip()
 
 
 # ---- as the clients tell it
+
+
+def _confluent_sender(servers: str) -> Callable[[str], object]:
+    producer = Producer({"bootstrap.servers": servers, "acks": 0, "linger.ms": 0})
+
+    def send(topic: str) -> None:
+        producer.produce(topic, b"x", partition=0)
+        producer.flush(20)
+
+    return send
+
+
+def _kafka_python_sender(servers: str) -> Callable[[str], object]:
+    producer = KafkaProducer(bootstrap_servers=servers.split(","), acks=0)
+    return lambda topic: producer.send(topic, b"x", partition=0).get(20)
+
+
+@pytest.mark.parametrize("new_sender", [_confluent_sender, _kafka_python_sender])
+def test_who_sends_with_acks_0_follows_a_leader_that_moved(
+    cluster: ThreadedCluster, name: str, new_sender: Callable[[str], Callable[[str], object]]
+) -> None:
+    """No broker dies, so its connection alone can tell the client that what it sends is lost."""
+    cluster.create_topic(name, replication=1)
+    partition, running = TopicPartition(name, 0), cluster.running
+    former = cluster.call(lambda: leader_of(running, name))
+    send = new_sender(cluster.bootstrap_servers)
+    send(name)
+    to = next(broker for broker in running.brokers if broker != former)
+
+    cluster.call(lambda: running.controller.reassign(partition, (to,)))
+    deadline_s = time.monotonic() + 60
+    while cluster.call(lambda: leader_of(running, name)) != to:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    led = running.brokers[to].manager.partition(partition)
+    assert led is not None
+    before = led.log_end_offset
+    while cluster.call(lambda: led.log_end_offset) == before:
+        assert time.monotonic() < deadline_s, "what it sent went nowhere"
+        send(name)
 
 
 def failure(client: KafkaClient, topic: str, settings: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
+from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.retention import drop_old_segments
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
@@ -35,7 +36,13 @@ def _append(log: Log, commit: bool = True) -> None:
 def _logs(
     budget: MemoryBudget, count: int = 2, config: LogConfig = _SMALL_SEGMENTS
 ) -> list[MemoryLog]:
-    return [MemoryLog(config, budget) for _ in range(count)]
+    return [MemoryLog(config, budget, TopicPartition("orders", n)) for n in range(count)]
+
+
+def _replicate(leader: MemoryLog, *followers: MemoryLog) -> None:
+    for log in followers:
+        for batch in leader.read(log.end_offset, 1 << 20):
+            log.append(batch)
 
 
 def test_the_oldest_committed_segments_go_when_there_is_no_room() -> None:
@@ -85,11 +92,56 @@ def test_many_logs_of_one_segment_each_give_room_too() -> None:
     assert logs[-1].start_offset == 0
 
 
+def test_what_replicas_share_is_counted_once() -> None:
+    budget = MemoryBudget(50_000)
+    leader, follower = _logs(budget)
+    _append(leader)
+    alone_bytes = budget.used_bytes
+    _replicate(leader, follower)
+    assert budget.used_bytes == alone_bytes == leader.held_bytes == follower.held_bytes
+    leader.remove()
+    assert budget.used_bytes == alone_bytes, "the follower holds it"
+    follower.remove()
+    assert budget.used_bytes == 0
+
+
+def test_a_follower_that_is_behind_gives_up_what_its_leader_has_committed() -> None:
+    budget = MemoryBudget(50_000, lambda _: leader.high_watermark)
+    leader, follower = _logs(budget)
+    for _ in range(500):
+        _append(leader)
+        _replicate(leader, follower)
+        assert budget.used_bytes <= budget.limit_bytes
+    assert follower.high_watermark == follower.start_offset, "it was never told of it"
+    assert min(leader.start_offset, follower.start_offset) > 450
+    assert leader.end_offset - leader.start_offset > 30, "what both hold is there once"
+    for log in (leader, follower):
+        log._check()
+
+
+def test_that_records_went_for_want_of_memory_is_logged_once_for_each_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    budget = MemoryBudget(20_000)
+    logs = [MemoryLog(_SMALL_SEGMENTS, budget, TopicPartition(*of)) for of in _TWO_TOPICS]
+    _append(logs[0])
+    assert not caplog.records
+    for log in logs * 40:
+        _append(log)
+    told = caplog.text.strip().splitlines()
+    assert len(told) == 2
+    for topic, text in zip(("orders", "payments"), told, strict=True):
+        assert "records_dropped_for_memory" in text and topic in text and "--memory-mb" in text
+
+
+_TWO_TOPICS = [("orders", 0), ("orders", 1), ("payments", 0)]
+
+
 @settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["append", "commit", "truncate", "anew", "delete", "remove"]),
+            st.sampled_from(["append", "copy", "commit", "truncate", "anew", "delete", "remove"]),
             st.integers(0, 1),
             st.integers(0, 30),
         ),
@@ -104,6 +156,9 @@ def test_what_is_counted_is_what_the_logs_hold(steps: list[tuple[str, int, int]]
         if what == "append":
             with suppress(KafkaError):  # there may be no room
                 _append(log, commit=False)
+        elif what == "copy":
+            with suppress(KafkaError):  # the other one may begin later
+                _replicate(logs[1 - which], log)
         elif what == "commit":
             log.update_high_watermark(number)
         elif what == "truncate":
@@ -115,8 +170,10 @@ def test_what_is_counted_is_what_the_logs_hold(steps: list[tuple[str, int, int]]
         else:
             log.remove()
             logs[which] = _logs(budget, 1)[0]
-        held = [sum(len(segment.batches) for segment in log._segments) for log in logs]
-        assert budget.used_bytes == sum(held) * (_BATCH.size_bytes + 400)
+        held = [[id(b) for segment in log._segments for b in segment.batches] for log in logs]
+        batch_bytes = _BATCH.size_bytes + 400
+        assert [log.held_bytes for log in logs] == [len(one) * batch_bytes for one in held]
+        assert budget.used_bytes == len({*held[0], *held[1]}) * batch_bytes
         assert budget.used_bytes <= budget.limit_bytes
 
 
@@ -125,7 +182,9 @@ def _produce(values: list[bytes]) -> dict[str, Any]:
     return {"acks": -1, "timeout": timedelta(seconds=10), "topic_data": data}
 
 
-def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one() -> None:
+def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         topics = [TopicSpec("orders", 1, 2)]
         config = ClusterConfig(brokers=2, topics=topics, memory_bytes=8 * _MIB)
@@ -136,14 +195,16 @@ def test_a_cluster_in_memory_takes_any_amount_and_holds_a_bounded_one() -> None:
                     answer = await client.ask(0, 9, _produce([bytes(500_000)]))
                     answered = answer.responses[0].partition_responses[0]
                     assert (answered.error_code, answered.base_offset) == (0, number)
-                    for broker in cluster.brokers.values():
-                        assert broker.logs.memory.used_bytes <= 4 * _MIB
+                    assert cluster.memory.used_bytes <= 8 * _MIB
                 first = {"partition_index": 0, "timestamp": -2}
                 asked = {"topics": [{"name": "orders", "partitions": [first]}]}
                 told = (await client.ask(2, 7, asked)).topics[0].partitions[0]
-                assert 50 < told.offset < 60
+                assert 42 < told.offset < 46, "16 fit, though two brokers have them"
+                partition = cluster_state(cluster)["topics"][0]["partitions"][0]
+                assert partition["log_start_offset"] == told.offset
+            assert caplog.text.count("records_dropped_for_memory") == 1
             cluster.controller.delete_topic("orders")
-            assert [broker.logs.memory.used_bytes for broker in cluster.brokers.values()] == [0, 0]
+            assert cluster.memory.used_bytes == 0
 
     asyncio.run(main())
 
@@ -157,12 +218,12 @@ def test_a_produce_that_nothing_makes_room_for_is_refused_and_the_cluster_goes_o
             with cluster.fault.stall_follower(3 - leader):
                 async with await RawClient.to(cluster, leader) as client:
                     codes = []
-                    for _ in range(12):  # acks=1: nothing is committed meanwhile
+                    for _ in range(20):  # acks=1: nothing is committed meanwhile
                         asked = {**_produce([bytes(500_000)]), "acks": 1}
                         answer = await client.ask(0, 9, asked)
                         codes.append(answer.responses[0].partition_responses[0].error_code)
-                    assert codes == [0] * 8 + [56] * 4
-                    assert cluster.brokers[leader].logs.memory.used_bytes <= 4 * _MIB
+                    assert codes == [0] * 16 + [56] * 4
+                    assert cluster.memory.used_bytes <= 8 * _MIB
             async with await RawClient.to(cluster, leader) as client, asyncio.timeout(20):
                 code = 56
                 while code == 56:

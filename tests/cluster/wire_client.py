@@ -76,6 +76,11 @@ class WireClient:
         }
         return self.send(PRODUCE, produce)
 
+    def send_without_answer(self, topic: str, value: bytes) -> None:
+        """Send a batch with one record to partition 0, with acks=0."""
+        self.send_produce(topic, value, acks=0, timeout_ms=10_000)
+        self._asked.pop()
+
     # What comes back.
 
     def receive(self) -> tuple[float, Any]:

@@ -167,8 +167,9 @@ def test_a_live_replica_outside_of_the_isr_is_waited_for(filled: Broker) -> None
 
 
 def test_a_replica_that_never_fetched_is_waited_for(leader: Broker) -> None:
-    leader.lead(epoch=2, isr=(0,))
+    leader.lead(epoch=2, isr=(0, 1))
     leader.produce(acks=1)
+    leader.followers_fetch(1, 1)
     assert leader.replica().high_watermark == 1
 
     answer = leader.delete_records(1)

@@ -11,11 +11,13 @@ from purgatory import Outcome, PurgatoryClosedError
 from purgatory.kafka import (
     ErrorCode,
     LogConfig,
+    PartitionFetch,
     PartitionProduceResponse,
     ProduceCase,
     RecordBatch,
     TopicPartition,
 )
+from purgatory.kafka.produce_requests import closes_connection
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Broker
@@ -104,6 +106,36 @@ def test_a_sole_replica_needs_nobody(make_broker: Callable[..., Broker]) -> None
     assert broker.produce().of() == PartitionProduceResponse(ErrorCode.NONE, 0, 0)
 
 
+def test_a_minimum_above_the_replicas_asks_for_all_of_them(
+    make_broker: Callable[..., Broker],
+) -> None:
+    broker = make_broker(0, min_insync_replicas=3)
+    broker.lead(isr=(0,), replicas=(0,))
+    broker.lead(isr=(0,), replicas=(0, 1), tp=OTHER)
+
+    assert broker.produce().of() == PartitionProduceResponse(ErrorCode.NONE, 0, 0)
+    assert broker.replica().high_watermark == 1
+    refused = broker.produce(tps=(OTHER,)).of(OTHER)
+    assert refused.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "2 of them must be" in str(refused.message)
+
+
+@pytest.mark.parametrize(
+    ("acks", "errors", "closes"),
+    [
+        (0, [ErrorCode.NONE], False),
+        (0, [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER], True),
+        (0, [ErrorCode.MESSAGE_TOO_LARGE], True),
+        (1, [ErrorCode.NOT_LEADER_OR_FOLLOWER], False),
+        (-1, [ErrorCode.NOT_ENOUGH_REPLICAS], False),
+    ],
+)
+def test_an_error_to_acks_0_closes_the_connection(
+    acks: int, errors: list[ErrorCode], closes: bool
+) -> None:
+    assert closes_connection(acks, map(PartitionProduceResponse, errors)) is closes
+
+
 def test_several_batches_are_appended_together(leader: Broker) -> None:
     answer = leader.produce(RecordBatch(0, 2, 100), RecordBatch(0, 3, 100), acks=1)
 
@@ -174,15 +206,38 @@ def test_case_b_leadership_went_and_came_back_unseen(leader: Broker) -> None:
 
 
 def test_case_c1_too_few_are_in_sync_after_the_append(leader: Broker) -> None:
-    answer = leader.produce(timeout_ms=60_000)
+    leader.lead(tp=OTHER)
+    answer = leader.produce(tps=(TP, OTHER))
     case = case_of(leader)
+
+    # As if both came before the check: the records are committed, then the ISR shrinks.
+    partition = leader.replica()
+    for replica_id in (1, 2):
+        partition.fetch_as_follower(PartitionFetch(1), replica_id, 100, True, now_ms=0)
+    partition.make_leader(2, (0,), (0, 1, 2), now_ms=0)
+    leader.check_all_that_waits()
+
+    assert case() is ProduceCase.FAILED
+    leader.pass_time(1000)
+    assert answer.of().error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert answer.of().base_offset == 0
+
+
+def test_an_isr_below_the_minimum_commits_nothing_so_the_wait_goes_on(leader: Broker) -> None:
+    answer = leader.produce(timeout_ms=60_000)
+    late = leader.produce(timeout_ms=30_002)
 
     leader.pass_time(30_001)  # neither follower ever fetched
     leader.manager.maybe_shrink_isr()
 
-    assert case() is ProduceCase.FAILED
-    assert answer.of().error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    assert answer.of().base_offset == 0
+    assert leader.replica().isr == (0,)
+    assert leader.replica().high_watermark == 0
+    assert not answer.given
+    leader.pass_time(1)
+    assert late.of().error is ErrorCode.REQUEST_TIMED_OUT
+    leader.followers_fetch(2, 1)
+    assert leader.replica().isr == (0, 1)
+    assert answer.of() == PartitionProduceResponse(ErrorCode.NONE, 0, 0)
 
 
 def test_case_c2_the_high_watermark_reached_the_records(leader: Broker) -> None:

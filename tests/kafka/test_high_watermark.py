@@ -53,13 +53,74 @@ def test_a_follower_that_fetches_from_further_back_does_not_take_it_back(leader:
 
 
 def test_a_new_member_that_is_further_back_does_not_take_it_back(leader: Broker) -> None:
+    leader.lead(epoch=2, isr=(0, 1))
     leader.produce(acks=1)
-    leader.lead(epoch=2, isr=(0,))
+    leader.followers_fetch(1, 1)
     assert leader.replica().high_watermark == 1
 
     leader.lead(epoch=3, isr=(0, 1, 2))
 
     assert leader.replica().high_watermark == 1
+
+
+def test_it_stands_still_while_too_few_are_in_sync(leader: Broker) -> None:
+    """Two must be; what the leader alone has may be lost with it, and nobody is shown it."""
+    leader.produce(acks=1)
+    leader.followers_fetch(1, 1, 2)
+    leader.lead(epoch=2, isr=(0,))
+    waiting = leader.fetch(1, max_wait_ms=60_000)
+    committed = leader.fetch(1, max_wait_ms=60_000, isolation=COMMITTED)
+
+    leader.produce(acks=1)
+    leader.produce(transactional(0), acks=1)
+
+    assert leader.replica().isr == (0,)
+    assert leader.replica().log_end_offset == 3
+    assert leader.replica().high_watermark == leader.replica().last_stable_offset == 1
+    assert offsets(leader.fetch(0).of()) == [0]
+    assert not waiting.given and not committed.given
+
+    leader.followers_fetch(3, 1)  # joins
+    assert leader.replica().isr == (0, 1)
+    assert leader.replica().high_watermark == 3
+    assert leader.replica().last_stable_offset == 2
+    assert offsets(waiting.of()) == [1, 2]
+    assert offsets(committed.of()) == [1]
+
+
+def test_records_beyond_it_are_not_deleted_while_too_few_are_in_sync(leader: Broker) -> None:
+    leader.produce(acks=1)
+    leader.followers_fetch(1, 1, 2)
+    leader.lead(epoch=2, isr=(0,))
+    leader.produce(acks=1)
+
+    assert leader.delete_records(2).of().error is ErrorCode.OFFSET_OUT_OF_RANGE
+    leader.delete_records(-1)
+    assert leader.replica().log_start_offset == 1
+
+
+def test_a_minimum_that_is_lowered_lets_it_go_on(leader: Broker) -> None:
+    leader.lead(epoch=2, isr=(0,))
+    leader.produce(acks=1)
+    waiting = leader.fetch(0, max_wait_ms=60_000)
+    assert not waiting.given
+
+    leader.manager.configure(TP, leader.replica().log.config, 1)
+
+    assert leader.replica().high_watermark == 1
+    assert offsets(waiting.of()) == [0]
+
+
+def test_a_new_leader_that_is_alone_commits_nothing(make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker(0, min_insync_replicas=2)
+    broker.lead()
+    broker.produce(acks=1)
+    broker.manager.become_follower(TP, 1, 2)
+
+    broker.lead(epoch=3, isr=(0,))
+
+    assert broker.replica().high_watermark == 0
+    assert offsets(broker.fetch(0, max_wait_ms=0).of()) == []
 
 
 def test_a_follower_keeps_no_account_of_others(make_broker: Callable[..., Broker]) -> None:

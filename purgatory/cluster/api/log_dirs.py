@@ -99,7 +99,7 @@ def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> in
 
 def _room(broker: Broker) -> tuple[int, int]:
     if broker.logs.folder is None:
-        memory = broker.logs.memory
+        memory = broker.cluster.memory
         return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
     assert broker.cluster.config.data_dir is not None
     return broker.cluster.data_disk.room_at(broker.cluster.config.data_dir)

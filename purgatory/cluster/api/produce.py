@@ -22,6 +22,7 @@ from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import Room, codec_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.record_validation import validated
+from purgatory.core.fault_log import Logger
 from purgatory.kafka import (
     ErrorCode,
     KafkaError,
@@ -30,9 +31,12 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.log import ZSTD
+from purgatory.kafka.produce_requests import closes_connection
 from purgatory.kafka.security.acl import Operation
 from purgatory.kafka.topic_state import Topic
 from purgatory.kafka.transactions.transaction_verification import refused_outside, take_in
+
+_log = Logger("purgatory.cluster")
 
 _ALL = -1
 _HEADER_BYTES = 61
@@ -136,10 +140,20 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         journeys.answered(followed, answers)
     if trace is not None:
         trace.appended(connection, request, entries, answers, came_us)
-    if body.acks == 0:
-        return None
     for topic_partition, told in answers.items():
         refused[keys[topic_partition]] = told
+    if closes_connection(body.acks, refused.values()):
+        _log.info(
+            "failed_produce_closed_connection",
+            peer=connection.peer,
+            broker=broker.broker_id,
+            errors={
+                f"{topic}-{number}": one.error.name for (topic, number), one in refused.items()
+            },
+        )
+        connection.abort()
+    if body.acks == 0:
+        return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
     return produce_answer(request.api_version, refused, hints)
 

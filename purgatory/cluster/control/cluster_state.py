@@ -27,7 +27,7 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
                 "internal": topic.internal,
                 "settings": topic.configs,
                 "partitions": [
-                    partition_state(cluster, TopicPartition(topic.name, number))
+                    _partition(cluster, TopicPartition(topic.name, number))
                     for number in range(len(topic.partitions))
                 ],
             }
@@ -47,6 +47,13 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
         ],
         "faults": [fault.as_dict() for fault in cluster.fault.recent],
     }
+
+
+def _partition(cluster: Cluster, topic_partition: TopicPartition) -> dict[str, Any]:
+    state = partition_state(cluster, topic_partition)
+    leader = cluster.live_broker(state["leader"])
+    led = None if leader is None else leader.manager.partition(topic_partition)
+    return {**state, "log_start_offset": None if led is None else led.log_start_offset}
 
 
 def _broker(broker: Broker) -> dict[str, Any]:

@@ -25,6 +25,9 @@ async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:
     request = ask.request
     code = rule.whole(ask)
     if code:
+        if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
+            ask.connection.abort()
+            return None
         return write_answer(refused_answer(request, code))
     refused: list[Any] = []
     nothing_left = False
