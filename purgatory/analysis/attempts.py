@@ -21,7 +21,8 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     `all` stands for all outcomes and `*` for all errors; a record of which attempts had several
     outcomes counts once in each of them, and once in the row over all.
 
-    Shuffles the sends and the places of reads by topic and value; then a row per group, outcome and error.
+    Shuffles the sends and the places of reads by topic and value; then a row per group, outcome and
+    error.
 
     Args:
         sends, reads: the trace's tables of these names.

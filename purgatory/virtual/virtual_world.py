@@ -455,6 +455,11 @@ class World:
         """How many things have happened."""
         return self._history.events
 
+    @property
+    def clusters(self) -> Sequence[WorldCluster]:
+        """Those that were started in it, in this order."""
+        return tuple(self._clusters)
+
     def last_events(self, count: int = 40) -> list[Event]:
         """Return the last things that happened, the oldest of them first."""
         return list(self._history.last(count))
