@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from purgatory.analysis.waiting_words import ALL, ALL_TOPICS
 
 _ROW = ("run_id", "group", "outcome", "error")
+_RECORD = ["run_id", "topic", "value_id"]
 
 
 def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
@@ -20,7 +21,8 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     `all` stands for all outcomes and `*` for all errors; a record of which attempts had several
     outcomes counts once in each of them, and once in the row over all.
 
-    Shuffles the sends and the places of reads by value; then a row per group, outcome and error.
+    Shuffles the sends and the places of reads by topic and value; then a row per group, outcome and
+    error.
 
     Args:
         sends, reads: the trace's tables of these names.
@@ -33,11 +35,18 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     )
     records = (
         sends.select(
-            "run_id", "group", "value_id", "send_us", "answer_us", f.explode(of_attempt).alias("of")
+            "run_id",
+            "group",
+            "topic",
+            "value_id",
+            "send_us",
+            "answer_us",
+            f.explode(of_attempt).alias("of"),
         )
         .select(
             "run_id",
             "group",
+            "topic",
             "value_id",
             "send_us",
             f.coalesce("answer_us", "send_us").alias("until_us"),
@@ -45,7 +54,7 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
             f.col("of.error").alias("error"),
         )
         .where("error is not null")
-        .groupBy(*_ROW, "value_id")
+        .groupBy(*_ROW, "topic", "value_id")
         .agg(
             f.count(f.lit(1)).alias("attempts"),
             f.min("send_us").alias("from_us"),
@@ -55,11 +64,11 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     places = (
         reads.select("run_id", "value_id", "topic", "partition", "offset")
         .distinct()
-        .groupBy("run_id", "value_id")
+        .groupBy(*_RECORD)
         .agg(f.count(f.lit(1)).alias("places"))
     )
     return (
-        records.join(places, ["run_id", "value_id"], "left")
+        records.join(places, _RECORD, "left")
         .groupBy(*_ROW)
         .agg(
             f.sum("attempts").cast("bigint").alias("attempts"),

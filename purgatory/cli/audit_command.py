@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 VIOLATIONS_FOUND = 1
 """The exit status when there is a violation."""
 
+UNDECIDED = 3
+"""The exit status when there is none, and something that was asked could not be decided."""
+
 _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
@@ -51,8 +54,15 @@ def audit(
     progress: options.ShowProgress = None,
     mapping: options.ColumnMapping = None,
     strict: options.Strict = False,
+    allow_empty: Annotated[
+        bool,
+        typer.Option(
+            "--allow-empty", help="Exit with 0 even if there was nothing to decide on, not with 3."
+        ),
+    ] = False,
 ) -> None:
-    """Audit traces for order, duplicates and losses; exit with 1 if something is violated."""
+    """Audit traces for order, duplicates and losses; exit with 1 if something is violated, with 3
+    if nobody can tell."""
     expected = expect or []
     for name in expected:
         if name not in _EXPECTATIONS:
@@ -80,10 +90,15 @@ def audit(
             mapping=mapping,
             strict=strict,
         )
-        _print(audited, out or to_table)
+        from purgatory.analysis.findings import undecided
+
+        open_questions = undecided(audited.rows, expected)
+        _print(audited, out or to_table, open_questions)
         write_report(report, out, _page(audited))
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
+    if open_questions and not allow_empty:
+        raise typer.Exit(UNDECIDED)
 
 
 def _page(audited: AuditedTraces) -> Results:
@@ -100,7 +115,7 @@ def _violations(rows: Sequence[Row]) -> int:
     return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
 
 
-def _print(audited: AuditedTraces, out: str | None) -> None:
+def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -127,6 +142,10 @@ def _print(audited: AuditedTraces, out: str | None) -> None:
         if guilty
         else f"No violations in {len(runs):,} runs"
     )
+    for run_id, of_run in grouped(open_questions, "run_id").items():
+        why = ", ".join(dict.fromkeys(row["setting"] for row in of_run))
+        anomalies = ", ".join(dict.fromkeys(row["anomaly"] for row in of_run))
+        console.print(escape(f"{run_id}: could not be decided: {anomalies} ({why})"))
     say_where(console, "Tables", out)
 
 

@@ -4,7 +4,8 @@ As the brokers saw it: a send is what a broker was asked to append, with what it
 can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
 was cut then, or within a second) and when the client sends the same value again, within ten
 seconds: a client that knew wouldn't. A read is what was delivered to a client; that it was applied
-isn't said. Keys and values are told apart by 63 bits of their hash.
+isn't said. Keys are told apart by 63 bits of their hash, and records by those of key and
+value together.
 
 Ground rules
 ------------
@@ -39,7 +40,7 @@ from purgatory.kafka.seen_batches import seen_batches
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.trace import change_rows
 from purgatory.trace.change_rows import ChangeRow, due_ms
-from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
+from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
 
@@ -67,6 +68,7 @@ class ClusterTrace:
         tables: where rows go.
         change: where rows of the table `changes` go, for the view; None: nowhere.
         operations: whether rows of operations are wanted: each that settles makes one.
+        texts: where the beginnings of keys and values are kept by their ids; None: nowhere.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class ClusterTrace:
         tables: Tables,
         change: Callable[[ChangeRow], object] | None = None,
         operations: bool = True,
+        texts: dict[int, bytes | None] | None = None,
     ) -> None:
         self._tables = tables
+        self._texts = texts
         self.change = change
         self.operations = operations
         # A whole millisecond, as the timers count: so what is due lies in the bucket it lay in.
@@ -253,7 +257,7 @@ class ClusterTrace:
                 place = self._places[producer, topic_partition] = Place()
             transactional = self._transactional(request, batch)
             for number, record in enumerate(_readable(batch)):
-                value_id = _number(record.value)
+                key, value_id = self._ids(record)
                 # Sent in another transaction it is another record.
                 value = value_id, topic_partition, transactional.transaction
                 sent = self._sent.get(value)
@@ -268,7 +272,7 @@ class ClusterTrace:
                     producer,
                     sent.sequence,
                     sent.attempts + 1,
-                    _number(record.key),
+                    key,
                     value_id,
                     request.body.acks,
                     outcome,
@@ -346,7 +350,7 @@ class ClusterTrace:
                             topic,
                             partition,
                             offset,
-                            _number(record.value),
+                            self._ids(record)[1],
                             now_us,
                             False,  # what a client does with it, a broker doesn't know
                             isolation,
@@ -354,6 +358,18 @@ class ClusterTrace:
                     )
 
     # ---- the parts of all these
+
+    def _ids(self, record: Any) -> tuple[int, int]:
+        """Return the numbers of a record's key, and of key and value together.
+
+        A tombstone of one key is another record than that of another.
+        """
+        key, value = record.key, record.value
+        ids = _number(key), _number(value, b"" if key is None else b"%d:" % len(key) + key)
+        if self._texts is not None:
+            for number, data in zip(ids, (key, value), strict=True):
+                self._texts[number] = data and data[: SHOWN_BYTES + 1]
+        return ids
 
     def closed(self, connection: Connection) -> None:
         """Note that a connection is gone: what wasn't delivered never is."""
@@ -473,7 +489,8 @@ def _outcome(error: ErrorCode) -> tuple[str, str | None]:
     return (UNKNOWN if error in _UNCERTAIN else "fail"), error.name
 
 
-def _number(data: bytes | None) -> int:
-    if data is None:
+def _number(data: bytes | None, before: bytes = b"") -> int:
+    if data is None and not before:
         return 0
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
+    told = before + (b"null" if data is None else b"=" + data)
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1

@@ -85,7 +85,9 @@ class ThreadedCluster:
     ) -> None:
         self.config = config or ClusterConfig()
         self._rows = RowsInMemory() if recorded else None
-        self._trace = trace if self._rows is None else ClusterTrace(self._rows, operations=False)
+        if self._rows is not None:
+            trace = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
+        self._trace = trace
         self._tls = tls
         self.fault = ThreadedFaults(self)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -243,7 +245,14 @@ class ThreadedCluster:
         # What is open in a cluster that was stopped stays so.
         running = self._loop is not None and not self._loop.is_closed()
         taken = self.call(tables) if running else tables()
-        return audit_arrow(taken, configuration, expect=expect, witnesses=witnesses)
+        return audit_arrow(
+            "cluster",
+            taken,
+            configuration,
+            expect=expect,
+            witnesses=witnesses,
+            texts=rows.texts,
+        )
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` on the cluster's thread, and return what it returns, awaited."""

@@ -497,8 +497,9 @@ class Simulation:
             consumers_configuration(self.scenario),
             complete=self._ended,
         )
-        tables = self._recorded.tables(self.scenario.run_id, AUDITED)
-        return audit_arrow(tables, configuration, expect=expect, witnesses=witnesses)
+        run_id = self.scenario.run_id
+        tables = self._recorded.tables(run_id, AUDITED)
+        return audit_arrow(run_id, tables, configuration, expect=expect, witnesses=witnesses)
 
     def summary(self) -> dict[str, Any]:
         """What the run comes to, so far."""

@@ -26,6 +26,8 @@ class RowsInMemory:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _KEPT}
+        self.texts: dict[int, bytes | None] = {}
+        """The beginnings of keys and values, by their ids: a byte more than is shown of them."""
         # Not methods: a simulation adds millions of rows.
         self.send: Callable[[SendRow], None] = self._rows["sends"].append
         self.read: Callable[[ReadRow], None] = self._rows["reads"].append

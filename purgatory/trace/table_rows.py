@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+SHOWN_BYTES = 60
+"""How much of a key or value is shown to people."""
+
 
 class OperationRow(NamedTuple):
     """One request that may have waited in a purgatory."""

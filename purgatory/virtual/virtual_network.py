@@ -18,7 +18,7 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -169,6 +169,15 @@ class VirtualNetwork:
         return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
 
     # What goes wrong in it.
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """What goes wrong just now, beside what it loses always, in words."""
+        cuts = [" ".join(f"{a}|{b}" for a, b in one.cut) for one in self._partitions]
+        return [
+            *(f"partition {cut}" for cut in cuts),
+            *(f"{one.probability:.3%} of segments lost" for one in self._losses),
+        ]
 
     def lose(self, probability: float) -> Loss:
         """Have segments break their connections, each as probably, until that ends.

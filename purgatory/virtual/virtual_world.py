@@ -383,11 +383,12 @@ class World:
 
         Returns:
             All that the audit found: ``count("unseen")`` of them is what was acknowledged and lies
-            where no reader got to, which is not called lost.
+            behind where readers got to in its partition, which is not called lost.
 
         Raises:
             AssertionError: something is lost, with the rows that show it; or nothing was
-                acknowledged, or nothing was read, and so nothing is shown.
+                acknowledged, or a partition with acknowledged records was not read at all, and
+                so nothing is shown.
             WorldError: there is no cluster, or there are several and none was named.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
@@ -411,8 +412,8 @@ class World:
     ) -> Findings:
         """Check that all that was acknowledged is there once, and what was aborted is not.
 
-        Values are what tells records apart: two that a program sends on purpose with the same
-        value within five minutes count as one that was sent twice.
+        Keys and values are what tells the records of a topic apart: two that a program sends on
+        purpose with the same key and value count as one that was sent twice.
 
         Args, returns and raises: as `check_no_loss`.
         """
@@ -453,6 +454,11 @@ class World:
     def events(self) -> int:
         """How many things have happened."""
         return self._history.events
+
+    @property
+    def clusters(self) -> Sequence[WorldCluster]:
+        """Those that were started in it, in this order."""
+        return tuple(self._clusters)
 
     def last_events(self, count: int = 40) -> list[Event]:
         """Return the last things that happened, the oldest of them first."""

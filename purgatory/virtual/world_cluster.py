@@ -55,7 +55,7 @@ class WorldCluster(Cluster):
     ) -> None:
         self._rows = RowsInMemory()
         self._network = network
-        self._recording = ClusterTrace(self._rows, operations=False)
+        self._recording = ClusterTrace(self._rows, operations=False, texts=self._rows.texts)
         self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
         clock = network.clock
@@ -146,8 +146,14 @@ class WorldCluster(Cluster):
         from purgatory.analysis.auditing.audited_tables import AUDITED
         from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
 
-        tables = self._tables(AUDITED)
-        return audit_arrow(tables, configuration, expect=expect, witnesses=witnesses)
+        return audit_arrow(
+            "cluster",
+            self._tables(AUDITED),
+            configuration,
+            expect=expect,
+            witnesses=witnesses,
+            texts=self._rows.texts,
+        )
 
     def recorded(self) -> Recorded:
         """Say how much there is for an audit so far. O(what was sent)."""

@@ -48,15 +48,41 @@ def _lost_ack_duplicate(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
 
 def _lost_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     """The last records of a producer lie below others' in its partition, and nobody reads them."""
+    _spread(run)
     sends, log = run.sends[0], run.logs[0]
-    spread = [(10 * offset, value) for offset, value in log]
-    run.logs[0] = spread
-    run.sends[0] = [send._replace(offset=10 * (send.offset or 0)) for send in sends]
     run.transactional = False  # a lost write is a part of a transaction that nobody saw
     for number in range(k):
-        offset = run.chance.choice(spread[:-1])[0] + 1 + number % 9
+        offset = run.chance.choice(log[:-1])[0] + 1 + number % 9
         run.sends[0].append(run.send(0, len(sends) + number, offset))
     return run.trace(), Counter(lost_write=k)
+
+
+def _spread(run: CleanRun) -> None:
+    """Leave nine free offsets behind each record of the first partition."""
+    run.logs[0] = [(10 * offset, value) for offset, value in run.logs[0]]
+    run.sends[0] = [send._replace(offset=10 * (send.offset or 0)) for send in run.sends[0]]
+
+
+def _moved_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """K records are acknowledged just behind the offsets at which they are read."""
+    _spread(run)
+    run.transactional = False  # nobody read what the transaction wrote where it was acknowledged
+    for index in run.chance.sample(range(len(run.logs[0]) - 1), k):
+        sent = run.sends[0][index]
+        run.sends[0][index] = sent._replace(offset=(sent.offset or 0) + run.chance.randint(1, 9))
+    return run.trace(), Counter(moved_write=k, duplicate=k)
+
+
+def _unread_duplicate(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """K records behind all that is read, twice: the broker stored both, one answer was lost."""
+    for number in range(k):
+        partition = run.chance.randrange(run.partitions)
+        sends, log = run.sends[partition], run.logs[partition]
+        offset = log[-1][0] + 5 + 2 * number
+        sent = run.send(partition, len({send.value_id for send in sends}), offset)
+        sends.append(sent._replace(outcome="unknown"))
+        sends.append(sent._replace(attempt=2, offset=offset + 1))
+    return run.trace(), Counter(duplicate=k, lost_ack_duplicate=k, unseen=k)
 
 
 def _unseen(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
@@ -346,11 +372,24 @@ def _result_apart(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     return trace, Counter(result_without_offset=k)
 
 
+def _relay(run: CleanRun, trace: SmallTrace) -> None:
+    """Copy every record to another topic, once, where another group reads it: that is in order."""
+    for partition, log in run.logs.items():
+        values = dict.fromkeys(value for _, value in log)
+        for offset, value in enumerate(values):
+            sent = run.send(partition, offset, offset, producer=500 + partition, value_id=value)
+            trace.sends.append(sent._replace(topic="relayed"))
+            read = Read(partition, offset, partition, offset, value, "relayed", 10**7)
+            trace.reads.append(read._replace(topic="relayed"))
+
+
 INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "inconsistent_offset": (_inconsistent_offset, False),
     "duplicate": (_duplicate, False),
     "lost_ack_duplicate": (_lost_ack_duplicate, False),
+    "lost_ack_duplicate unread": (_unread_duplicate, False),
     "lost_write": (_lost_write, False),
+    "moved_write": (_moved_write, False),
     "unseen": (_unseen, False),
     "aborted_read": (_aborted_read, True),
     "retry_reorder": (_retry_reorder, False),
@@ -398,6 +437,8 @@ def injected(
     )
     run = CleanRun(random.Random(f"{anomaly} {seed}"), acks, effects or needs_effects)
     trace, added = inject(run, k)
+    if run.chance.random() < 0.5:
+        _relay(run, trace)
     random.Random(seed).shuffle(trace.sends)
     random.Random(seed).shuffle(trace.reads)
     return trace, added

@@ -13,6 +13,8 @@ from typing import Any
 from tests.analysis.audit_rows import Found, Read, Send, SmallTrace
 
 Place = tuple[str, int, int]
+Record = tuple[str, int]
+"""A value within a topic."""
 Verdict = tuple[str, str | None]
 ABORTS = {"TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE"}
 
@@ -24,12 +26,12 @@ class Oracle:
         self.trace = trace
         self.configuration = trace.configuration
         self.ends = {one.transaction: one for one in trace.transactions}
-        self.attempts: dict[int, list[Send]] = defaultdict(list)
+        self.attempts: dict[Record, list[Send]] = defaultdict(list)
         for send in sorted(trace.sends, key=lambda send: send.attempt):
-            self.attempts[send.value_id].append(send)
-        self.readings: dict[int, list[Read]] = defaultdict(list)
+            self.attempts[_record(send)].append(send)
+        self.readings: dict[Record, list[Read]] = defaultdict(list)
         for read in trace.reads:
-            self.readings[read.value_id].append(read)
+            self.readings[_record(read)].append(read)
         self.reached: dict[tuple[str, int], int] = {}
         for read in trace.reads:
             partition = (read.topic, read.partition)
@@ -38,7 +40,7 @@ class Oracle:
         self.visible = [
             read
             for read in trace.reads
-            if _at(read) not in hidden and not self._aborted_somewhere(read.value_id)
+            if _at(read) not in hidden and not self._aborted_somewhere(_record(read))
         ]
         self.known = {
             partition: sorted(
@@ -48,6 +50,10 @@ class Oracle:
         }
         self.values = sorted(self.attempts.keys() | self.readings.keys())
         self.places = {value: self._places(value) for value in self.values}
+        self.copies = {
+            value: self.places[value] | set(self._unread(value)) for value in self.values
+        }
+        """Every place that is known of a record, also where readers passed and found it not."""
 
     def found(self) -> Found:
         """All cases, counted."""
@@ -74,20 +80,25 @@ class Oracle:
             for one in parts:
                 yield *one, 1
 
-    def _places(self, value: int) -> set[Place]:
+    def _places(self, value: Record) -> set[Place]:
         held = {
             (read.topic, read.partition, read.offset) for read in self._undone(value, hidden=False)
         }
-        for place in self._acknowledged(value):
+        for place in self._stored(value, ("ok", "unknown")):
             if place[2] > self.reached.get(place[:2], -1):
                 held.add(place)
         return held
 
-    def _acknowledged(self, value: int) -> list[Place]:
+    def _unread(self, value: Record) -> list[Place]:
+        """Where it was acknowledged, and nobody read it."""
+        read_at = {_at(read) for read in self.readings[value]}
+        return [place for place in self._stored(value, ("ok",)) if place not in read_at]
+
+    def _stored(self, value: Record, outcomes: tuple[str, ...]) -> list[Place]:
         return [
             (send.topic, send.partition, send.offset)
             for send in self.attempts[value]
-            if self._outcome(send) == "ok" and send.offset is not None
+            if self._outcome(send) in outcomes and send.offset is not None
         ]
 
     # Transactions.
@@ -99,7 +110,7 @@ class Oracle:
     def _hidden(self, send: Send) -> bool:
         return self._fate(send.transaction) == "aborted" and send.outcome != "fail"
 
-    def _aborted_somewhere(self, value: int) -> bool:
+    def _aborted_somewhere(self, value: Record) -> bool:
         """Whether a value was aborted at a place that nobody was told, and may be there alone."""
         attempts = self.attempts.get(value, [])
         return any(self._hidden(send) and send.offset is None for send in attempts) and all(
@@ -109,17 +120,17 @@ class Oracle:
     def _outcome(self, send: Send) -> str:
         return "fail" if self._hidden(send) else send.outcome
 
-    def _first(self, value: int) -> Send:
+    def _first(self, value: Record) -> Send:
         """The send that says whose the value is: that of an aborted transaction, if no other."""
         return min(self.attempts[value], key=lambda send: (self._hidden(send), send.attempt))
 
-    def _aborted_all(self, value: int) -> bool:
+    def _aborted_all(self, value: Record) -> bool:
         return all(
             send.error in ABORTS or self._fate(send.transaction) == "aborted"
             for send in self.attempts[value]
         )
 
-    def _undone(self, value: int, hidden: bool = True) -> list[Read]:
+    def _undone(self, value: Record, hidden: bool = True) -> list[Read]:
         """The readings of a value where a transaction with it was aborted, or elsewhere."""
         places = {_at(send) for send in self.attempts[value] if self._hidden(send)}
         return [read for read in self.readings[value] if (_at(read) in places) == hidden]
@@ -250,8 +261,8 @@ class Oracle:
     # Anomalies.
 
     def _inconsistent_offsets(self) -> Iterator[tuple[str, str | None, Verdict]]:
-        said: dict[Place, set[int]] = defaultdict(set)
-        firm: dict[Place, set[int]] = defaultdict(set)
+        said: dict[Place, set[Record]] = defaultdict(set)
+        firm: dict[Place, set[Record]] = defaultdict(set)
         for value in self.values:
             for read in self.readings[value]:
                 place = (read.topic, read.partition, read.offset)
@@ -272,11 +283,11 @@ class Oracle:
                     ("permitted", "acks=1") if agree else ("violation", None),
                 )
 
-    def _of_value(self, value: int) -> Iterator[tuple[str, str | None, Verdict]]:
+    def _of_value(self, value: Record) -> Iterator[tuple[str, str | None, Verdict]]:
         attempts, readings, places = (
             self.attempts[value],
             self.readings[value],
-            self.places[value],
+            self.copies[value],
         )
         group = self._first(value).group if attempts else None
         oks = [send for send in attempts if self._outcome(send) == "ok"]
@@ -298,19 +309,22 @@ class Oracle:
             yield "duplicate", group, verdict
             if lost_ack:
                 yield "lost_ack_duplicate", group, verdict
-        if oks and not self._undone(value, hidden=False):
-            read_at = {_at(read) for read in readings}
-            unread = [place for place in self._acknowledged(value) if place not in read_at]
-            above = [place[2] > self.reached.get(place[:2], -1) for place in unread]
+        unread = self._unread(value)
+        waiting = [place for place in unread if place[2] > self.reached.get(place[:2], -1)]
+        if oks:
             acks = self._first(value).acks
             weak = acks in (0, 1)
-            if unread and not any(above):
-                verdict = ("permitted", f"acks={acks}") if weak else ("violation", "acks=all")
-                yield "lost_write", group, self._absent(verdict)
-            elif unread:
-                yield "unseen", group, ("indeterminate", "readers did not get there")
+            verdict = ("permitted", f"acks={acks}") if weak else ("violation", "acks=all")
+            verdict = self._absent(verdict)
+            if len(waiting) < len(unread) and self.places[value]:
+                yield "moved_write", group, verdict
+            if self._undone(value, hidden=False):
+                pass
+            elif unread and not waiting:
+                yield "lost_write", group, verdict
             else:
-                yield "unseen", group, ("indeterminate", "its offset is not known")
+                lost_answer = any(send.offset is None for send in unknowns)
+                yield "unseen", group, ("indeterminate", self._why_unseen(waiting, lost_answer))
         failed = bool(attempts) and all(self._outcome(send) == "fail" for send in attempts)
         undone = readings if failed else self._undone(value)
         if undone:
@@ -319,6 +333,13 @@ class Oracle:
         timely = any(not self._late(send) and send.outcome != "fail" for send in attempts)
         if "ok" in late or ("unknown" in late and readings and not timely):
             yield "zombie_write", group, ("violation", None)
+
+    def _why_unseen(self, waiting: list[Place], lost_answer: bool) -> str:
+        if not waiting:
+            return "its offset is not known"
+        if all(place[:2] in self.reached for place in waiting):
+            return "readers did not get there"
+        return "nobody read its partition" + (", and an answer was lost" if lost_answer else "")
 
     def _aborted(self, attempts: list[Send], readings: list[Read]) -> Verdict:
         if not any(self._hidden(send) or send.error in ABORTS for send in attempts):
@@ -332,7 +353,7 @@ class Oracle:
 
     def _of_sequences(self) -> Iterator[tuple[str, str | None, Verdict, int]]:
         # Numbers may begin anew, so that one number is that of several values.
-        by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        by_producer: dict[int, list[tuple[int, Record]]] = defaultdict(list)
         for value, attempts in self.attempts.items():
             if attempts:
                 first = self._first(value)
@@ -341,7 +362,9 @@ class Oracle:
             yield from self._order(sent)
             yield from self._gaps(sent)
 
-    def _order(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+    def _order(
+        self, sent: list[tuple[int, Record]]
+    ) -> Iterator[tuple[str, str | None, Verdict, int]]:
         for one, value in sent:
             attempts = self.attempts[value]
             for partition in {place[:2] for place in self.places[value]}:
@@ -358,7 +381,9 @@ class Oracle:
                 elif behind:
                     yield "nonmonotonic_send", self._first(value).group, ("violation", None), 1
 
-    def _gaps(self, sent: list[tuple[int, int]]) -> Iterator[tuple[str, str | None, Verdict, int]]:
+    def _gaps(
+        self, sent: list[tuple[int, Record]]
+    ) -> Iterator[tuple[str, str | None, Verdict, int]]:
         stored = [sequence for sequence, value in sent if self.places[value]]
         if not stored:
             return
@@ -367,12 +392,16 @@ class Oracle:
                 continue
             values = [value for one, value in sent if one == sequence]
             if not values:
-                after = self._first(min(one for one in sent if one[0] > sequence)[1])
-                before = self._first(max(one for one in sent if one[0] < sequence)[1])
+                after = self._first(
+                    min((one for one in sent if one[0] > sequence), key=_in_order)[1]
+                )
+                before = self._first(
+                    max((one for one in sent if one[0] < sequence), key=_in_order)[1]
+                )
                 verdict: Verdict = "violation", None
                 if after.acks == 0:
                     verdict = "permitted", "acks=0"
-                elif self._aborted_all(before.value_id) or self._aborted_all(after.value_id):
+                elif self._aborted_all(_record(before)) or self._aborted_all(_record(after)):
                     yield (
                         "sequence_gap",
                         after.group,
@@ -495,7 +524,7 @@ class Oracle:
                 continue
             covered = place[:3] in committed and place[3] < committed[place[:3]]
             if covered and delivered[place] and not applied[place]:
-                copied = len(self.places[values[place]]) > 1
+                copied = len(self.copies[(place[1], values[place])]) > 1
                 doubt: Verdict = ("indeterminate", "a copy, perhaps dropped as such")
                 verdict = doubt if copied else self._absent(("violation", None))
                 yield "offset_without_result", group, verdict
@@ -534,7 +563,17 @@ class Oracle:
             for read in self.trace.reads
             if (read.topic, read.partition, read.offset) == (topic, partition, offset)
         ]
-        return self._first(min(held)).group if held and self.attempts[min(held)] else None
+        sender = (topic, min(held)) if held else None
+        return self._first(sender).group if sender and self.attempts[sender] else None
+
+
+def _record(row: Send | Read) -> Record:
+    return row.topic, row.value_id
+
+
+def _in_order(sent: tuple[int, Record]) -> tuple[int, int, str]:
+    sequence, (topic, value) = sent
+    return sequence, value, topic
 
 
 def _at(row: Send | Read) -> tuple[str, int, int | None]:

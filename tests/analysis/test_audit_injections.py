@@ -79,16 +79,19 @@ _ISOLATED = {
     "unknown": _unknown("isolation"),
     "incomplete": INCOMPLETE,
 }
+_WEAK = {
+    "": ("violation", "acks=all"),
+    "acks=1": ("permitted", "acks=1"),
+    "acks=0": ("permitted", "acks=0"),
+    "incomplete": INCOMPLETE,
+}
 VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
     "inconsistent_offset": _ALWAYS,
     "duplicate": _ALWAYS,
     "lost_ack_duplicate": _RESENT,
-    "lost_write": {
-        "": ("violation", "acks=all"),
-        "acks=1": ("permitted", "acks=1"),
-        "acks=0": ("permitted", "acks=0"),
-        "incomplete": INCOMPLETE,
-    },
+    "lost_ack_duplicate unread": _RESENT,
+    "lost_write": _WEAK,
+    "moved_write": _WEAK,
     "unseen": {"": ("indeterminate", "readers did not get there")},
     "aborted_read": {"incomplete": INCOMPLETE},
     "retry_reorder": {
@@ -144,7 +147,8 @@ def injected_case(anomaly: str, k: int, configuration: str, seed: int) -> Case:
     expected = Counter[tuple[str, str, str | None]]()
     for name, count in added.items():
         # A duplicate after a lost answer is judged as that; any other, by nothing.
-        own = anomaly == "lost_ack_duplicate" or anomaly.partition(" ")[0] == name
+        of = anomaly.partition(" ")[0]
+        own = of == name or (of == "lost_ack_duplicate" and name == "duplicate")
         judged = anomaly if own else name
         expected[(name, *expected_verdict(judged, configuration))] += count
     return Case(trace, expected)

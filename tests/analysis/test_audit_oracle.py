@@ -33,11 +33,15 @@ from tests.analysis.audit_rows import (
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+Logs = dict[tuple[str, int], list[tuple[int, int]]]
+"""Offsets and values by topic and partition."""
+
+
 def random_trace(seed: int) -> SmallTrace:
     """A small run in which records are lost, copied, swapped, read again and applied at random."""
     chance = random.Random(seed)
     trace = SmallTrace(configuration=_configuration(chance))
-    logs: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    logs: Logs = {(topic, partition): [] for topic in ("orders", "mirror") for partition in (0, 1)}
     _write(chance, trace, logs)
     for group in ("readers", "others")[: chance.choice([1, 2, 2])]:
         _read(chance, trace, logs, group)
@@ -74,10 +78,8 @@ def _configuration(chance: random.Random) -> RunConfiguration:
     return RunConfiguration(producers, consumers, complete=chance.random() < 0.7)
 
 
-def _write(
-    chance: random.Random, trace: SmallTrace, logs: dict[int, list[tuple[int, int]]]
-) -> None:
-    late: list[tuple[int, int]] = []
+def _write(chance: random.Random, trace: SmallTrace, logs: Logs) -> None:
+    late: list[tuple[tuple[str, int], int]] = []
     for producer in range(chance.randint(1, 3)):
         acks = chance.choice([-1, -1, -1, 1, 0])
         numbers = list(range(chance.randint(1, 8)))
@@ -88,14 +90,16 @@ def _write(
                 continue  # never sent
             value = producer * 100 + count
             partition = chance.choice([0, producer % 2])
+            topics = chance.choice([["orders"]] * 6 + [["mirror"], ["orders", "mirror"]])
             for attempt in range(1, chance.choice([1, 1, 1, 2, 3]) + 1):
                 outcome = chance.choice(["ok", "ok", "ok", "unknown", "fail"])
                 held = {"ok": 0.95, "unknown": 0.6, "fail": 0.1}[outcome]
-                log = logs[partition]
+                topic = topics[attempt % len(topics)]
+                log = logs[topic, partition]
                 offset = (log[-1][0] if log else -1) + chance.choice([1, 1, 1, 3])
                 if chance.random() < held:
                     if chance.random() < 0.15:
-                        late.append((partition, value))
+                        late.append(((topic, partition), value))
                     else:
                         log.append((offset, value))
                 at_us = chance.randrange(60)
@@ -108,7 +112,7 @@ def _write(
                         sequence,
                         value,
                         partition,
-                        told if outcome == "ok" else None,
+                        told if outcome in chance.choice(["ok", "ok unknown"]) else None,
                         f"w{producer % 2}",
                         attempt,
                         value % 3,
@@ -117,17 +121,18 @@ def _write(
                         error,
                         at_us,
                         answer_us,
+                        topic,
                     )
                 )
-    for partition, value in late:
-        log = logs[partition]
+    for place, value in late:
+        log = logs[place]
         log.append(((log[-1][0] if log else -1) + 1, value))
 
 
-def _read(
-    chance: random.Random, trace: SmallTrace, logs: dict[int, list[tuple[int, int]]], group: str
-) -> None:
-    for partition, log in logs.items():
+def _read(chance: random.Random, trace: SmallTrace, logs: Logs, group: str) -> None:
+    for (topic, partition), log in logs.items():
+        if chance.random() < 0.1:
+            continue  # nobody of the group reads it
         for consumer in range(chance.choice([1, 1, 2])):
             at, poll = 0, chance.randrange(3)
             end = len(log) - chance.choice([0, 0, 2])
@@ -148,6 +153,7 @@ def _read(
                             group,
                             poll * 10 + consumer,
                             chance.random() < 0.9,
+                            topic,
                         )
                     )
                 at += size + chance.choice([0, 0, 0, 0, 0, 1, -1, -2]) if at else size
@@ -167,12 +173,15 @@ def _apply(chance: random.Random, trace: SmallTrace) -> None:
                         at_us,
                         read.group,
                         read.consumer,
+                        read.topic,
                     )
                 )
     for partition in (0, 1):
         if chance.random() < 0.7:
             for _ in range(2):
-                trace.commits.append(Commit(partition, chance.randrange(14), group="readers"))
+                topic = chance.choice(["orders", "orders", "mirror"])
+                offset = chance.randrange(14)
+                trace.commits.append(Commit(partition, offset, group="readers", topic=topic))
 
 
 def _transact(chance: random.Random, trace: SmallTrace) -> None:

@@ -23,7 +23,7 @@ def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCl
 def test_what_happens_is_recorded_unless_a_test_says_otherwise(
     kafka_cluster: ThreadedCluster,
 ) -> None:
-    kafka_cluster.audit().assert_no_violations()
+    kafka_cluster.audit().assert_no_violations(allow_empty=True)
 
 
 class TestThatFloods:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,6 +18,7 @@ from purgatory.analysis.findings import Findings
 from purgatory.cluster import ClusterConfig
 from purgatory.kafka import TopicPartition, faults
 from purgatory.virtual import World, WorldError
+from purgatory.virtual.told_failure import failure_in
 from purgatory.virtual.world_cluster import WorldCluster
 from tests.cluster.wire_values import record_batch, request_frame
 
@@ -226,3 +228,67 @@ def test_a_check_is_about_one_cluster() -> None:
         world.check_order(other, known)
         with pytest.raises(AssertionError, match="0 attempts"):
             world.check_order(one)
+
+
+def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_itself() -> None:
+    async def application(cluster: WorldCluster) -> None:
+        await cluster.fault.begin(faults.LoseAnswers(None, 1, api="Produce"))
+        await cluster.fault.begin(faults.StallFollower(2, for_s=900))
+        await _send(cluster, 1, acks=1, client_id="me")
+
+    with World(1) as world:
+        cluster = world.cluster(topics=["orders"])
+        assert "\nfaults: none\n" in failure_in(world, "test_it.py::test_it", None).told
+        world.run(application(cluster))
+        world.network.partition("broker 1", "broker 3")
+        world.network.lose(0.5)
+        told = failure_in(world, "test_it.py::test_it", None).told
+    assert (
+        "\nfaults in force: stall_follower(broker=2); partition broker 1|broker 3; "
+        "50.000% of segments lost\n"
+    ) in told
+    assert "\nfaults that were over: lose_answers(count=1, api=produce), 1 times\n" in told
+    assert re.search(r" client:\d+ > broker \d  Produce v\d+, \d+ bytes\n", told)
+    assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", told)
+
+
+def test_a_partition_that_nobody_read_shows_nothing() -> None:
+    async def application(cluster: WorldCluster) -> None:
+        await _send(cluster, 2, acks="all")
+        await _read(cluster, until=1)
+        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("dead-letters", b"0")
+
+    with World(1) as world:
+        cluster = world.cluster(brokers=1, topics=["orders", "dead-letters"])
+        world.run(application(cluster))
+        for check in (World.check_no_loss, World.check_exactly_once):
+            with pytest.raises(AssertionError, match="nobody can tell whether") as caught:
+                check(world)
+            assert "dead-letters-0, offset 0, key null, value '0', at " in str(caught.value)
+        world.check_order()
+
+
+def test_a_relay_copies_each_record_and_nothing_is_there_twice() -> None:
+    async def application(cluster: WorldCluster) -> None:
+        servers = cluster.bootstrap_servers
+        await _send(cluster, 10, acks="all", enable_idempotence=True)
+        async with (
+            AIOKafkaConsumer(
+                "orders", bootstrap_servers=servers, auto_offset_reset="earliest"
+            ) as orders,
+            AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=True) as producer,
+        ):
+            for _ in range(10):
+                await producer.send_and_wait("invoices", (await orders.getone()).value)
+        async with AIOKafkaConsumer(
+            "invoices", bootstrap_servers=servers, auto_offset_reset="earliest"
+        ) as invoices:
+            for _ in range(10):
+                await invoices.getone()
+
+    with World(1) as world:
+        cluster = world.cluster(topics=["orders", "invoices"], min_insync_replicas=2)
+        world.run(application(cluster))
+        assert world.check_exactly_once().count("duplicate") == 0
+        world.check_no_loss()

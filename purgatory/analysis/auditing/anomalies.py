@@ -8,9 +8,10 @@ from purgatory.analysis.row_order import Order
 
 ANOMALIES: Mapping[str, str] = {
     "inconsistent_offset": "one offset of a partition holds two or more values",
-    "duplicate": "one value lies at two or more offsets",
+    "duplicate": "one value is stored at two or more offsets of a topic",
     "lost_ack_duplicate": "a duplicate whose earlier attempt was stored, and the client never knew",
     "lost_write": "an acknowledged value below what readers reached, that nobody read",
+    "moved_write": "an acknowledged value that lies at another offset than was acknowledged",
     "unseen": "an acknowledged value above what readers reached",
     "aborted_read": "a value was read though its send definitely failed, or was aborted",
     "partial_transaction": "a reader saw a transaction in parts, or before it was committed",
@@ -40,14 +41,15 @@ EXPECTATIONS: Mapping[str, tuple[str, ...]] = {
         "nonmonotonic_poll",
         "key_order_violation",
     ),
-    "once": ("duplicate", "lost_ack_duplicate", "reprocess", "effect_duplicate"),
-    "no-loss": ("lost_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
+    "once": ("duplicate", "lost_ack_duplicate", "moved_write", "reprocess", "effect_duplicate"),
+    "no-loss": ("lost_write", "moved_write", "sequence_gap", "poll_skip", "inconsistent_offset"),
     "one-writer": ("multi_writer",),
 }
 """What somebody may expect of a log whatever the settings permit, and the anomalies against it."""
 
 OF_ABSENCE = (
     "lost_write",
+    "moved_write",
     "aborted_read",
     "partial_transaction",
     "sequence_gap",
@@ -57,6 +59,34 @@ OF_ABSENCE = (
     "result_without_offset",
 )
 """Found because something is not in the trace: in an incomplete one, that proves nothing."""
+
+UNREAD = "nobody read its partition"
+UNREAD_COPIES = "nobody read its partition, and an answer was lost"
+"""Why nobody can tell whether an acknowledged record is there; and whether it is there once."""
+
+NO_SENDS = "no sends in the trace"
+NONE_STORED = "every send failed"
+NO_READS = "no reads in the trace"
+NONE_ACKNOWLEDGED = "nothing was acknowledged"
+"""Why there was nothing to decide on."""
+
+GROUNDS: Mapping[str, tuple[str, ...]] = {
+    NO_SENDS: (
+        *("duplicate", "lost_ack_duplicate", "lost_write", "moved_write", "unseen"),
+        *("aborted_read", "zombie_write", "retry_reorder", "nonmonotonic_send", "sequence_gap"),
+        "multi_writer",
+    ),
+    NONE_STORED: (
+        *("duplicate", "lost_ack_duplicate", "zombie_write", "retry_reorder", "nonmonotonic_send"),
+        *("sequence_gap", "multi_writer"),
+    ),
+    NONE_ACKNOWLEDGED: ("lost_write", "moved_write", "unseen"),
+    NO_READS: (
+        *("inconsistent_offset", "duplicate", "lost_ack_duplicate", "lost_write", "moved_write"),
+        *("aborted_read", "poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate"),
+    ),
+}
+"""The anomalies that cannot be looked for, by what a trace lacks; the first reason counts."""
 
 COUNTS_ORDER: Order = (
     ("run_id", None),

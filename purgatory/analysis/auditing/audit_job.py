@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from types import TracebackType
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.analysis import engines
 from purgatory.analysis.auditing.audit_limits import SPLIT, SPLIT_US, WITNESSES, check_limits
-from purgatory.analysis.auditing.audited_tables import OPTIONAL
+from purgatory.analysis.auditing.audited_tables import AUDITED
 from purgatory.analysis.auditing.client_configuration import Configuration
 from purgatory.analysis.auditing.keys import key_cases
 from purgatory.analysis.auditing.partial_transactions import partial_transactions, stray_commits
@@ -161,7 +161,7 @@ def audited(
     found = [engines.cut(cases) for cases in found]
     cases = engines.kept(judged(reduce(DataFrame.unionByName, found), settings))
     return Audit(
-        audit=counts(cases, runs_of(tables)),
+        audit=counts(cases, runs_of(tables, settings)),
         cases=cases,
         # A long plan costs time with every step that is put on it: only if it is asked for.
         witnesses=lambda cases: witness_table(cases, witnesses, tables),
@@ -175,20 +175,30 @@ def _whole(name: str, table: DataFrame) -> DataFrame:
     return table.withColumns({one: f.lit(None).cast(TABLES[name][one]) for one in missing})
 
 
-def runs_of(tables: Mapping[str, DataFrame]) -> DataFrame:
-    """The runs in the tables, and which of the optional tables have rows of each.
+def runs_of(tables: Mapping[str, DataFrame], settings: SettingsTables) -> DataFrame:
+    """The runs in the tables, and those of the configuration; and what there is of each.
 
     Sends in transactions make a run `transactional`, whatever is known of those.
     """
-    named = []
-    for name, table in tables.items():
-        said = f.lit(name)
-        if name == "sends":
-            said = f.when(f.col("transactional_id").isNotNull(), "transactional").otherwise(name)
-        named.append(table.select("run_id", said.alias("name")).distinct())
-    has = (*OPTIONAL, "transactional")
-    return (
-        reduce(DataFrame.unionByName, named)
+    has: dict[str, dict[str, Column]] = {name: {name: f.lit(True)} for name in tables}
+    ok, firm = f.col("outcome") == "ok", f.col("acks") != 0
+    has["sends"] |= {
+        "stored": f.col("outcome") != "fail",
+        "acknowledged": ok & firm,
+        "transactional": f.col("transactional_id").isNotNull(),
+    }
+    names = dict.fromkeys([*AUDITED, *has["sends"]])
+    runs = [
+        tables[name]
         .groupBy("run_id")
-        .agg(*(f.bool_or(f.col("name") == name).alias(f"has_{name}") for name in has))
+        .agg(*(f.bool_or(kinds.get(kind, f.lit(False))).alias(f"has_{kind}") for kind in names))
+        for name, kinds in has.items()
+    ]
+    # A run of which no row is left is still a run.
+    configured = settings.runs.where("run_id is not null")
+    runs.append(configured.select("run_id", *(f.lit(False).alias(f"has_{kind}") for kind in names)))
+    return (
+        reduce(DataFrame.unionByName, runs)
+        .groupBy("run_id")
+        .agg(*(f.bool_or(f"has_{kind}").alias(f"has_{kind}") for kind in names))
     )

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 _PLACE = "struct<group: string, topic: string, partition: int, offset: bigint>"
+_RECORD = "struct<topic: string, value_id: bigint>"
 
 CASE: Mapping[str, str] = {
     "anomaly": "string",
@@ -36,8 +37,8 @@ CASE: Mapping[str, str] = {
     "attempts": "bigint",
     "doubt": "string",
     "broken": "string",
-    # Which rows a witness shows: those with these values, and those of these inputs.
-    "value_ids": "array<bigint>",
+    # Which rows a witness shows: those of these records, and those of these inputs.
+    "records": f"array<{_RECORD}>",
     "inputs": f"array<{_PLACE}>",
 }
 """The columns of a case after `run_id`; a violation breaks the promise of the setting `broken`."""
@@ -57,6 +58,11 @@ def case(anomaly: str, **columns: Column) -> Case:
     if strange:
         raise ValueError(f"a case has no column {min(strange)!r}; it has {', '.join(CASE)}")
     return {"anomaly": f.lit(anomaly), **columns}
+
+
+def record(value_id: str = "value_id", topic: str = "topic") -> Column:
+    """The record whose value is in one column, and whose topic in another: two topics' are two."""
+    return f.struct(f.col(topic).alias("topic"), f.col(value_id).alias("value_id"))
 
 
 def place(group: Column | None = None, suffix: str = "") -> Column:

@@ -117,10 +117,21 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
 
 def _expected(expect: Sequence[str]) -> Mapping[str, str]:
     """The expectation that each anomaly is against: the first of those that were given."""
-    strange = sorted(set(expect) - EXPECTATIONS.keys())
+    names = expected_names(expect)
+    return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
+
+
+def expected_names(expect: str | Sequence[str]) -> Sequence[str]:
+    """The names of what is expected; a single name may come as a string.
+
+    Raises:
+        ValueError: nobody can expect that.
+    """
+    names = [expect] if isinstance(expect, str) else list(expect)
+    strange = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
     if strange:
         raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
-    return {anomaly: name for name in reversed(expect) for anomaly in EXPECTATIONS[name]}
+    return names
 
 
 def check_run(run_id: str | None, run: RunConfiguration) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import case, cases_of, place
+from purgatory.analysis.auditing.cases import case, cases_of, place, record
 
 _KEY = ["run_id", "group", "topic", "key"]
 _RANGE = [*_KEY, "range"]
 _PLACE = ["run_id", "topic", "partition", "offset"]
+_RECORD = ["run_id", "topic", "value_id"]
 
 
 def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us: int) -> DataFrame:
@@ -76,9 +77,9 @@ def _with_sender(late: DataFrame, reads: DataFrame, values: DataFrame) -> DataFr
     held = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
     held = held.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
     senders = values.select(
-        "run_id", "value_id", f.col("group").alias("producer_group"), "producer", "sequence"
+        *_RECORD, f.col("group").alias("producer_group"), "producer", "sequence"
     )
-    return late.join(held, _PLACE, "left").join(senders, ["run_id", "value_id"], "left")
+    return late.join(held, _PLACE, "left").join(senders, _RECORD, "left")
 
 
 def _cases(late: DataFrame) -> DataFrame:
@@ -99,7 +100,7 @@ def _cases(late: DataFrame) -> DataFrame:
         sequence=f.col("sequence"),
         time_us=f.col("time_us"),
         excusable=f.col("log_order"),
-        value_ids=f.array_compact(f.array("value_id")),
+        records=f.array(record()),
         inputs=f.array(place(f.col("group")), highest),
     )
     return cases_of(late, {"late": (f.lit(True), violated)})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import Case, case, cases_of, place
+from purgatory.analysis.auditing.cases import Case, case, cases_of, place, record
 from purgatory.analysis.auditing.settings_tables import SettingsTables
 from purgatory.analysis.auditing.transaction_fates import with_fates
 from purgatory.analysis.engines import small
@@ -87,7 +87,9 @@ def _in_parts() -> Case:
         permit=f.when(~committed & ~unknown, f.lit("isolation=read_uncommitted")),
         doubt=f.when(~committed & unknown, f.lit("configuration unknown: isolation")),
         broken=f.lit("isolation=read_committed"),
-        value_ids=f.array("seen.value_id", "shown.value_id"),
+        records=f.array(
+            record("seen.value_id", "seen.topic"), record("shown.value_id", "shown.topic")
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import Case, case, cases_of
+from purgatory.analysis.auditing.cases import Case, case, cases_of, record
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSETS = [*_PARTITION, "range"]
@@ -113,21 +113,21 @@ def _last_before(polls: DataFrame) -> DataFrame:
 def _cases(rows: DataFrame) -> DataFrame:
     step = f.col("first_rank") - f.col("earlier.last_rank")
     holes = f.col("last_rank") - f.col("first_rank") + 1 > f.col("offsets")
-    ends = f.array("earlier.last_value", "first_value")
+    ends = f.array(record("earlier.last_value"), record("first_value"))
     return cases_of(
         rows,
         {
-            "skip": (step > 1, _case("poll_skip", value_ids=ends)),
+            "skip": (step > 1, _case("poll_skip", records=ends)),
             # No rebalance takes place within a poll.
             "skip within": (
                 holes,
                 _case(
                     "poll_skip",
                     excusable=f.lit(False),
-                    value_ids=f.array("first_value", "last_value"),
+                    records=f.array(record("first_value"), record("last_value")),
                 ),
             ),
-            "back": (step < 1, _case("nonmonotonic_poll", value_ids=ends)),
+            "back": (step < 1, _case("nonmonotonic_poll", records=ends)),
         },
     )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import Case, case, cases_of
+from purgatory.analysis.auditing.cases import Case, case, cases_of, record
 
 _RANGE = ["run_id", "producer", "range"]
 _SLICE = [*_RANGE, "topic", "partition"]
@@ -74,6 +74,7 @@ def _records(values: DataFrame, split: int) -> DataFrame:
         f.expr(f"sequence div {split}").alias("range"),
         f.col("sequence").alias("place_in_range"),
         "sequence",
+        "topic",
         "value_id",
         "group",
         "key",
@@ -90,8 +91,8 @@ def _records(values: DataFrame, split: int) -> DataFrame:
     )
     return exploded.select(
         *exploded.columns[:-1],
-        *(f.col(f"at.{name}").alias(name) for name in ("topic", "partition", "first_offset")),
-        f.struct("sequence", "value_id", "aborted").alias("sent"),
+        *(f.col(f"at.{name}").alias(name) for name in ("partition", "first_offset")),
+        f.struct("sequence", "value_id", "topic", "aborted").alias("sent"),
         f.when(
             f.col("at").isNotNull(),
             f.struct(f.col("at.first_offset").alias("first_offset"), "sequence", "value_id"),
@@ -156,14 +157,15 @@ def _cases(rows: DataFrame) -> DataFrame:
     never_sent = f.col("sequence") - f.col("earlier.sequence") - 1
     told = f.col("oks") > 0
     no_answer = f.when(f.col("acks") == 0, f.lit("acks=0"))
-    order = {"excusable": f.lit(True), "value_ids": f.array("value_id", "later.value_id")}
+    both = f.array(record(), record("later.value_id"))  # they lie in one partition
+    order = {"excusable": f.lit(True), "records": both}
     return cases_of(
         rows,
         {
             "reorder": (behind & again, _case("retry_reorder", **order)),
             "nonmonotonic": (
                 behind & ~again,
-                _case("nonmonotonic_send", value_ids=order["value_ids"]),
+                _case("nonmonotonic_send", records=both),
             ),
             "missing": (
                 unstored,
@@ -192,7 +194,7 @@ def _cases(rows: DataFrame) -> DataFrame:
                         f.lit("perhaps of an aborted transaction"),
                     ),
                     excusable=f.lit(False),
-                    value_ids=f.array("earlier.value_id", "value_id"),
+                    records=f.array(record("earlier.value_id", "earlier.topic"), record()),
                 ),
             ),
         },
@@ -213,7 +215,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "sequence": f.col("sequence"),
             "time_us": f.col("send_us"),
             "attempts": f.col("attempts"),
-            "value_ids": f.array("value_id"),
+            "records": f.array(record()),
             **columns,
         },
     )

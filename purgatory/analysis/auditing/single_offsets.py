@@ -9,13 +9,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import Case, case, cases_of, place
+from purgatory.analysis.auditing.cases import Case, case, cases_of, place, record
 from purgatory.analysis.auditing.partial_transactions import results_apart
 from purgatory.analysis.auditing.transaction_fates import counted_commits, counted_effects
 from purgatory.analysis.engines import small
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSET = [*_PARTITION, "offset"]
+_RECORD = ["run_id", "topic", "value_id"]
 _GROUP = ["run_id", "group"]
 
 
@@ -52,7 +53,7 @@ def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
         value_id=f.col("one"),
         time_us=f.col("time_us"),
         permit=f.when(agree, f.lit("acks=1")),
-        value_ids=f.array("one", "other"),
+        records=f.array(record("one"), record("other")),
     )
     return cases_of(offsets, {"differ": (f.col("one") != f.col("other"), inconsistent)})
 
@@ -166,13 +167,13 @@ def _unlike_commits(
     compared = compared.withColumn("apart", has_result & (~f.col("covered") | apart)).where(
         f.col("apart") | (f.col("covered") & ~has_result)
     )
-    copies = values.where("places > 1").select("run_id", "value_id", f.lit(True).alias("copied"))
+    copies = values.where("places > 1").select(*_RECORD, f.lit(True).alias("copied"))
     at_commit = f.struct(
         f.col("group"), f.col("topic"), f.col("partition"), f.col("committed").alias("offset")
     )
     both = f.array(place(f.col("group")), at_commit)
     return cases_of(
-        compared.join(copies, ["run_id", "value_id"], "left"),
+        compared.join(copies, _RECORD, "left"),
         {
             "no result": (
                 ~f.col("apart") & (f.col("deliveries") > 0),
@@ -202,7 +203,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "value_id": f.col("value_id"),
             "transaction": f.col("transaction"),
             "time_us": f.col("time_us"),
-            "value_ids": f.array_compact(f.array("value_id")),
+            "records": f.array(record()),
             "inputs": f.array(place(f.col("group"))),
             **columns,
         },

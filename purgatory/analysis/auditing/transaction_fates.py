@@ -19,7 +19,7 @@ _NEVER = -(2**63)
 _ID = ["run_id", "transactional_id"]
 _TRANSACTION = ["run_id", "transaction"]
 _PLACE = ["run_id", "topic", "partition", "offset"]
-_VALUE = ["run_id", "value_id"]
+_RECORD = ["run_id", "topic", "value_id"]
 
 
 def settled_sends(sends: DataFrame, transactions: DataFrame | None) -> DataFrame:
@@ -104,8 +104,8 @@ def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> Data
         values: the table of `values.values`.
     """
     places = sends.where("hidden and offset is not null").select(*_PLACE).distinct()
-    aborted = values.where("unplaced > 0 and oks + unknowns = 0").select(*_VALUE)
-    return reads.join(places, _PLACE, "left_anti").join(aborted, _VALUE, "left_anti")
+    aborted = values.where("unplaced > 0 and oks + unknowns = 0").select(*_RECORD)
+    return reads.join(places, _PLACE, "left_anti").join(aborted, _RECORD, "left_anti")
 
 
 def counted_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:

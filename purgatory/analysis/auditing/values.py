@@ -1,8 +1,10 @@
-"""What became of each value: its attempts, its acknowledgements, the places where it is stored.
+"""What became of each record: its attempts, its acknowledgements, the places where it is stored.
 
-Partitioning: one shuffle of all sends and reads by (run, value). A value has as many rows as it has
-attempts and readings, and nothing is gathered in memory but its partitions: a tool that gives all
-records one value makes one task slow, and breaks none.
+A record is a value within its topic: what a relay copies to another topic is another record.
+
+Partitioning: one shuffle of all sends and reads by (run, topic, value). A record has as many rows
+as it has attempts and readings, and nothing is gathered in memory but its partitions: a tool that
+gives all records one value makes one task slow, and breaks none.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import Case, case, cases_of
+from purgatory.analysis.auditing.anomalies import UNREAD, UNREAD_COPIES
+from purgatory.analysis.auditing.cases import Case, case, cases_of, record
 from purgatory.analysis.auditing.settings_tables import SettingsTables
 from purgatory.analysis.auditing.transaction_fates import ABORTED
 from purgatory.analysis.engines import small
 
-_VALUE = ["run_id", "value_id"]
-_IN_PARTITION = [*_VALUE, "topic", "partition"]
+_RECORD = ["run_id", "topic", "value_id"]
+_IN_PARTITION = [*_RECORD, "partition"]
 _AT_PLACE = [*_IN_PARTITION, "offset"]
 _OF_SENDS = (
     "attempts",
@@ -26,6 +29,7 @@ _OF_SENDS = (
     "aborts",
     "hiddens",
     "unplaced",
+    "unplaced_unknowns",
     "late_oks",
     "late_unknowns",
     "timely",
@@ -37,12 +41,13 @@ _HIDDEN = tuple(f"hidden_{name}" for name in _OF_READS)
 
 
 def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
-    """A row per run and value that was sent or read.
+    """A row per run and record that was sent or read.
 
-    `stored` has, for each partition that holds the value, its first offset there and its copies: a
-    place counts if somebody read the value there, or if it was acknowledged and lies above
-    all that was read in the partition. An acknowledged place below that, without the value, is
-    none: `lost` if the value was never read. Places where a transaction was aborted hold nothing.
+    `stored` has, for each partition that holds the record, its first offset there and its copies: a
+    place counts if somebody read the record there, or if a broker stored it there and it lies above
+    all that was read in the partition. An acknowledged place below that, where nobody read the
+    record, is `missed`: it counts among the `places`, but not for order. Places where a transaction
+    was aborted hold nothing.
 
     Args:
         sends: with `settled_sends`.
@@ -52,42 +57,48 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
     reached = reads.groupBy("run_id", "topic", "partition").agg(f.max("offset").alias("reached"))
     observed = _sent(sends).unionByName(_read(reads, settings), allowMissingColumns=True)
     at_place = (
-        observed.repartition(*_VALUE)
+        observed.repartition(*_RECORD)
         .groupBy(*_AT_PLACE)
-        .agg(*_merged(_SUMS), f.max("acked").alias("acked"), f.max("hides").alias("hides"))
+        .agg(*_merged(_SUMS), *(f.max(name).alias(name) for name in ("acked", "told", "hides")))
         .join(small(reached), ["run_id", "topic", "partition"], "left")
         .withColumn("above", f.coalesce(f.col("offset") > f.col("reached"), f.lit(True)))
-        .withColumn("unread", f.col("acked") & (f.col("reads") == 0))
+        .withColumn("unread", f.col("reads") == 0)
+        .withColumn("waiting", f.col("acked") & f.col("unread") & f.col("above"))
+        .withColumn("misses", f.col("acked") & f.col("unread") & ~f.col("above"))
         .withColumns({f"hidden_{name}": _where("hides", name) for name in _OF_READS})
         .withColumn(
             "holds",
-            ((f.col("reads") > 0) & ~f.col("hides")) | (f.col("unread") & f.col("above")),
+            f.when(f.col("unread"), f.col("told") & f.col("above")).otherwise(~f.col("hides")),
         )
     )
+    place = f.struct("partition", "offset")
     in_partition = at_place.groupBy(*_IN_PARTITION).agg(
         *_merged(_SUMS + _HIDDEN),
         f.min(f.when(f.col("holds"), f.col("offset"))).alias("first_offset"),
         f.count(f.when(f.col("holds"), f.lit(1))).alias("copies"),
-        f.min(f.when(f.col("unread") & ~f.col("above"), f.col("offset"))).alias("missed_offset"),
-        f.min(f.when(f.col("unread") & f.col("above"), f.col("offset"))).alias("waiting_offset"),
+        f.count(f.when(f.col("misses"), f.lit(1))).alias("misses"),
+        f.min(f.when(f.col("misses"), place)).alias("missed"),
+        f.min(f.when(f.col("waiting"), place)).alias("waiting"),
+        f.bool_or(f.col("waiting") & f.col("reached").isNull()).alias("unvisited"),
         f.min(f.when(f.col("hidden_reads") > 0, f.col("offset"))).alias("hidden_offset"),
     )
-    stored = f.struct("topic", "partition", "first_offset", "copies")
+    stored = f.struct("partition", "first_offset", "copies")
     return (
-        in_partition.groupBy(*_VALUE)
+        in_partition.groupBy(*_RECORD)
         .agg(
             *_merged(_SUMS + _HIDDEN),
             # Sorted: they are gathered in any order.
             f.array_sort(
                 f.array_compact(f.collect_list(f.when(f.col("copies") > 0, stored)))
             ).alias("stored"),
-            f.sum("copies").alias("places"),
-            f.min("missed_offset").alias("missed_offset"),
-            f.min("waiting_offset").alias("waiting_offset"),
+            f.sum(f.col("copies") + f.col("misses")).alias("places"),
+            f.min("missed").alias("missed"),
+            f.min("waiting").alias("waiting"),
+            f.bool_or("unvisited").alias("unvisited"),
             f.min("hidden_offset").alias("hidden_offset"),
         )
         .select(
-            *_VALUE,
+            *_RECORD,
             *(f.col(f"first.{name}").alias(name) for name in _FIRST),
             *_SUMS,
             *_HIDDEN,
@@ -99,16 +110,17 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
             "read_us",
             "stored",
             "places",
-            "missed_offset",
-            "waiting_offset",
+            "missed",
+            "waiting",
+            "unvisited",
             "hidden_offset",
         )
     )
 
 
 def value_cases(table: DataFrame) -> DataFrame:
-    """Duplicates, lost writes, unseen values, aborted reads and zombies' writes, from the table of
-    values.
+    """Duplicates, lost and moved writes, unseen records, aborted reads and zombies' writes, from
+    the table of values.
 
     No shuffle: each row stands for itself.
     """
@@ -123,7 +135,14 @@ def value_cases(table: DataFrame) -> DataFrame:
         ),
     }
     unread = (f.col("oks") > 0) & (f.col("reads") == f.col("hidden_reads"))
-    lost = unread & f.col("missed_offset").isNotNull() & f.col("waiting_offset").isNull()
+    missed, waiting = f.col("missed").isNotNull(), f.col("waiting").isNotNull()
+    lost = unread & missed & ~waiting
+    missing = {
+        "partition": f.col("missed.partition"),
+        "offset": f.col("missed.offset"),
+        "permit": _weak_acks(),
+        "broken": f.lit("acks=all"),
+    }
     aborted = f.col("hiddens") > 0
     failed = sent & (f.col("fails") == f.col("attempts"))
     read, committed_reads, unknown_reads = (
@@ -140,23 +159,20 @@ def value_cases(table: DataFrame) -> DataFrame:
                 copied & lost_ack,
                 _value_case("lost_ack_duplicate", **duplicate),
             ),
-            "lost_write": (
-                lost,
-                _value_case(
-                    "lost_write",
-                    offset=f.col("missed_offset"),
-                    permit=_weak_acks(),
-                    broken=f.lit("acks=all"),
-                ),
+            "lost_write": (lost, _value_case("lost_write", **missing)),
+            "moved_write": (
+                missed & (f.size("stored") > 0),
+                _value_case("moved_write", **missing),
             ),
             "unseen": (
                 unread & ~lost,
                 _value_case(
                     "unseen",
-                    offset=f.col("waiting_offset"),
-                    doubt=f.when(
-                        f.col("waiting_offset").isNull(), f.lit("its offset is not known")
-                    ).otherwise(f.lit("readers did not get there")),
+                    offset=f.col("waiting.offset"),
+                    doubt=f.when(~waiting, f.lit("its offset is not known"))
+                    .when(~f.col("unvisited"), f.lit("readers did not get there"))
+                    .when(f.col("unplaced_unknowns") > 0, f.lit(UNREAD_COPIES))
+                    .otherwise(f.lit(UNREAD)),
                 ),
             ),
             "aborted_read": (
@@ -190,7 +206,7 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
         anomaly,
         **{
             "producer_group": f.col("group"),
-            "topic": f.coalesce(f.col("at.topic"), f.col("topic")),
+            "topic": f.col("topic"),
             "partition": f.coalesce(f.col("at.partition"), f.col("partition")),
             "offset": f.col("at.first_offset"),
             "producer": f.col("producer"),
@@ -200,13 +216,13 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
             "transaction": f.col("transaction"),
             "time_us": f.coalesce(f.col("send_us"), f.col("read_us")),
             "attempts": f.col("attempts"),
-            "value_ids": f.array("value_id"),
+            "records": f.array(record()),
             **columns,
         },
     )
 
 
-_FIRST = ("group", "producer", "sequence", "key", "acks", "topic", "partition")
+_FIRST = ("group", "producer", "sequence", "key", "acks", "partition")
 
 
 def _sent(sends: DataFrame) -> DataFrame:
@@ -224,13 +240,14 @@ def _sent(sends: DataFrame) -> DataFrame:
         "aborts": f.col("aborted"),
         "hiddens": hidden | told,
         "unplaced": hidden & ~has_place,
+        "unplaced_unknowns": unknown & ~has_place,
         "late_oks": late & (f.col("outcome") == "ok"),
         "late_unknowns": late & (f.col("outcome") == "unknown"),
         "timely": ~late & (f.col("outcome") != "fail"),
     }
     return sends.select(
         *_IN_PARTITION,
-        f.when(acknowledged | hidden, f.col("offset")).alias("offset"),
+        f.when(acknowledged | unknown | hidden, f.col("offset")).alias("offset"),
         # What was sent again in another transaction counts as it was sent there.
         f.struct(hidden.alias("hidden"), "attempt", *_FIRST).alias("first"),
         f.struct("attempt", is_open.alias("open")).alias("last"),
@@ -241,6 +258,7 @@ def _sent(sends: DataFrame) -> DataFrame:
         f.when(hidden | late, f.col("transaction")).alias("transaction"),
         "send_us",
         (acknowledged & has_place).alias("acked"),
+        ((acknowledged | unknown) & has_place).alias("told"),
         (hidden & has_place).alias("hides"),
     )
 
@@ -257,6 +275,7 @@ def _read(reads: DataFrame, settings: SettingsTables) -> DataFrame:
         isolation.isNull().cast("bigint").alias("unknown_reads"),
         f.col("time_us").alias("read_us"),
         f.lit(False).alias("acked"),
+        f.lit(False).alias("told"),
         f.lit(False).alias("hides"),
     )
 

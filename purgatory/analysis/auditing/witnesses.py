@@ -15,8 +15,13 @@ from pyspark.sql import functions as f
 from purgatory.analysis.auditing.anomalies import (
     ANOMALIES,
     COUNTS_ORDER,
+    GROUNDS,
     INDETERMINATE,
+    NO_READS,
+    NO_SENDS,
     NONE,
+    NONE_ACKNOWLEDGED,
+    NONE_STORED,
     VERDICTS,
     WITNESSES_ORDER,
 )
@@ -55,6 +60,7 @@ null.
 """
 
 _KEY = ["run_id", "anomaly", "rank"]
+_RECORD = ["topic", "value_id"]
 _INPUT = ["group", "topic", "partition", "offset"]
 _WITNESS = (
     "verdict",
@@ -97,7 +103,7 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
     """The table `audit`: of each run and anomaly, how many cases with which verdict.
 
     An anomaly that was not found has a row with the count 0: with the verdict `none`, or
-    `indeterminate` where the trace lacks the table that would show it.
+    `indeterminate` where the trace lacks the rows that would show it.
 
     Args:
         cases: with verdicts.
@@ -145,10 +151,13 @@ def witnesses(
         .drop("severity")
         .withColumnRenamed("weight", "count")
     )
-    by_value = chosen.select(*_KEY, f.explode(f.array_distinct("value_ids")).alias("value_id"))
+    by_record = chosen.select(*_KEY, f.explode(f.array_distinct("records")).alias("record"))
+    of_record = (f.col(f"record.{name}").alias(name) for name in _RECORD)
     by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
-    of_values, of_inputs = _events(tables)
-    events = of_values.join(small(by_value), ["run_id", "value_id"]).select(*_KEY, "event")
+    of_records, of_inputs = _events(tables)
+    events = of_records.join(
+        small(by_record.select(*_KEY, *of_record)), ["run_id", *_RECORD]
+    ).select(*_KEY, "event")
     events = events.unionByName(
         of_inputs.join(
             small(by_input.select(*_KEY, *(f.col(f"input.{name}").alias(name) for name in _INPUT))),
@@ -199,15 +208,28 @@ def _lacking() -> Column:
     of_effects = f.col("anomaly").isin("key_order_violation")
     of_both = f.col("anomaly").isin("offset_without_result", "result_without_offset")
     of_ends = f.col("anomaly").isin("partial_transaction", "zombie_write")
+    has = {
+        NO_SENDS: f.col("has_sends"),
+        NONE_STORED: f.col("has_stored"),
+        NONE_ACKNOWLEDGED: f.col("has_acknowledged"),
+        # A group that has effects tells by them what it applied.
+        NO_READS: f.col("has_reads")
+        | ((f.col("anomaly") == "effect_duplicate") & f.col("has_effects")),
+    }
+    without = [
+        f.when(f.col("anomaly").isin(*anomalies) & ~has[reason], f.lit(reason))
+        for reason, anomalies in GROUNDS.items()
+    ]
     # Where there are transactions, commits tell whether they hold.
     by_effects = of_effects | (of_both & ~f.col("has_transactions"))
-    return (
+    return f.coalesce(
+        *without,
         f.when(by_effects & ~f.col("has_effects"), f.lit("no effects in the trace"))
         .when(of_both & ~f.col("has_commits"), f.lit("no commits in the trace"))
         .when(
             of_ends & f.col("has_transactional") & ~f.col("has_transactions"),
             f.lit("no transactions in the trace"),
-        )
+        ),
     )
 
 
@@ -217,25 +239,28 @@ def _nulls_first(order: Sequence[Column]) -> list[Column]:
 
 
 def _rows_shown() -> list[Column]:
-    """Which rows of the trace a case shows, as an order: at most two values, and two inputs."""
-    values = [f.try_element_at("value_ids", f.lit(number)) for number in (1, 2)]
-    inputs = [f.try_element_at("inputs", f.lit(number)) for number in (1, 2)]
-    return values + [given.getField(name) for given in inputs for name in _INPUT]
+    """Which rows of the trace a case shows, as an order: at most two records, and two inputs."""
+    return [
+        f.try_element_at(shown, f.lit(number)).getField(name)
+        for shown, fields in (("records", _RECORD), ("inputs", _INPUT))
+        for number in (1, 2)
+        for name in fields
+    ]
 
 
 def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
-    """The rows of the trace as events: those to be found by value, and those by their input."""
+    """The rows of the trace as events: those to be found by record, and those by their input."""
     sends, reads = tables["sends"], tables["reads"]
     sent, read = _event(sends, "send"), _event(reads, "read")
-    of_values = sends.select("run_id", "value_id", sent).unionByName(
-        reads.select("run_id", "value_id", read)
+    of_records = sends.select("run_id", *_RECORD, sent).unionByName(
+        reads.select("run_id", *_RECORD, read)
     )
     of_inputs = reads.select("run_id", *_INPUT, read)
     for name in ("effect", "commit"):
         table = tables.get(f"{name}s")
         if table is not None:
             of_inputs = of_inputs.unionByName(table.select("run_id", *_INPUT, _event(table, name)))
-    return of_values, of_inputs
+    return of_records, of_inputs
 
 
 def _event(rows: DataFrame, name: str) -> Column:

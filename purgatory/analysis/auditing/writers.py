@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.analysis.auditing.cases import case, cases_of
+from purgatory.analysis.auditing.cases import case, cases_of, record
 
 _PARTITION = ["run_id", "topic", "partition"]
 
@@ -51,7 +51,7 @@ def writer_cases(sends: DataFrame) -> DataFrame:
         value_id=f.col("first_value"),
         time_us=f.col("start_us"),
         excusable=f.lit(True),
-        value_ids=f.array("earlier.last_value", "first_value"),
+        records=f.array(record("earlier.last_value"), record("first_value")),
     )
     return cases_of(
         spans.withColumn("earlier", f.max("span").over(earlier)),

@@ -54,7 +54,7 @@ def audit(
     places = [place(os.fspath(root)) for root in roots]
     with _audited(places, None, expect, witnesses, **how) as (run, bad):
         audit, shown = (rows_of(run.connection, *table) for table in _TABLES.items())
-        return findings_of(audit, shown, bad)
+        return findings_of(audit, shown, bad, expect)
 
 
 def audit_traces(

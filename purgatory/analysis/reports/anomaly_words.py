@@ -22,6 +22,10 @@ _FOUND: Mapping[str, tuple[str, str]] = {
         "{n} records were sent again after answers that got lost, and are stored twice",
     ),
     "lost_write": ("One acknowledged record is lost", "{n} acknowledged records are lost"),
+    "moved_write": (
+        "One record was acknowledged at an offset where it is not, and lies at another",
+        "{n} records were acknowledged at offsets where they are not, and lie at others",
+    ),
     "unseen": (
         "One acknowledged record lies above what readers reached",
         "{n} acknowledged records lie above what readers reached",

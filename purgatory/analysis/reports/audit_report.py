@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from purgatory.analysis.auditing.anomalies import NO_READS, NO_SENDS
 from purgatory.analysis.reports.cases_once import AFTER_LOST, DUPLICATE, cases_once
 from purgatory.analysis.reports.page import Column, figure, table
 from purgatory.analysis.reports.page_part import PagePart
@@ -38,6 +39,8 @@ def verdict_line(audit: Sequence[Row]) -> str:
         audit: the run's rows of the table of that name.
     """
     verdict = verdict_of(audit)
+    if verdict == "none" and (why := nothing_to_decide_on(audit)):
+        return f"not decided ({why})"
     if verdict == "none":
         return "no anomaly of order or duplicates was found"
     found = [row for row in cases_once(audit) if row["verdict"] == verdict and row["count"]]
@@ -45,6 +48,12 @@ def verdict_line(audit: Sequence[Row]) -> str:
     settings = [row["setting"] for row in found]
     because = "" if verdict == "violation" else _settings(settings)
     return f"{verdict}: {named}{because}"
+
+
+def nothing_to_decide_on(audit: Sequence[Row]) -> str:
+    """What a run lacks without which its audit says nothing; empty if it has that."""
+    reasons = (row["setting"] for row in audit if not row["count"])
+    return ", ".join(dict.fromkeys(why for why in reasons if why in (NO_SENDS, NO_READS)))
 
 
 def _settings(settings: Sequence[str | None]) -> str:
@@ -81,8 +90,8 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
     absent = [_words(row["anomaly"]) for row in audit if row["verdict"] == "none"]
     parts = [
         f'<section class="audit" id="{part.anchor("audit")}"><h3>Order and duplicates</h3>',
-        f'<p><span class="mark{broken}">{escape(_headline(verdict))}</span> '
-        f"{escape(_promises(verdict))}</p>",
+        f'<p><span class="mark{broken}">{escape(_headline(verdict, audit))}</span> '
+        f"{escape(_promises(verdict, audit))}</p>",
     ]
     if shown:
         parts.append(table("What was found, and how it is judged.", _columns(), cases_once(shown)))
@@ -100,7 +109,9 @@ def _anomaly(row: Row) -> str:
     return _words(row["anomaly"]) + (f", {after:,} after a lost answer" if after else "")
 
 
-def _promises(verdict: str) -> str:
+def _promises(verdict: str, audit: Sequence[Row]) -> str:
+    if verdict == "none" and (why := nothing_to_decide_on(audit)):
+        return f"There was nothing to decide on: {why}."
     return {
         "violation": "What was promised is broken.",
         "indeterminate": "What was found may or may not break what was promised.",
@@ -108,7 +119,9 @@ def _promises(verdict: str) -> str:
     }.get(verdict, "No anomaly of order or duplicates was found.")
 
 
-def _headline(verdict: str) -> str:
+def _headline(verdict: str, audit: Sequence[Row]) -> str:
+    if verdict == "none" and nothing_to_decide_on(audit):
+        return "not decided"
     return {"violation": "violated", "none": "in order"}.get(verdict, verdict)
 
 
