@@ -160,6 +160,7 @@ class Checked(Settled):
 
     def _op_serve_noted(self) -> bool:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
+        completed: Any  # whatever its user returns
         expiring = False
         while self._op_check_due or (self._op_expiry_due and not expiring):
             if self._op_outcome is not PENDING:
