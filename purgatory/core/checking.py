@@ -63,7 +63,10 @@ class Checked(Settled):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Check the condition; if it holds, call ``force_complete`` and return its result."""
+        """Check the condition; if it holds, call ``force_complete`` and return its result.
+
+        False says that this call did not complete it. Where nothing is returned, what it did counts.
+        """
 
     def run(self) -> None:
         """Expire: called by the timer. The condition is checked once more before."""
@@ -157,6 +160,7 @@ class Checked(Settled):
 
     def _op_serve_noted(self) -> bool:
         """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
+        completed: Any  # whatever its user returns
         expiring = False
         while self._op_check_due or (self._op_expiry_due and not expiring):
             if self._op_outcome is not PENDING:
@@ -167,7 +171,10 @@ class Checked(Settled):
             self._op_check_due = False
             try:
                 completed = self.try_complete()
-                if completed and self._op_outcome is PENDING and "settler" not in self._op_claims:
+                if completed is not False and not completed:
+                    # It may be a forgotten `return`: what counts is what was done.
+                    completed = self._op_outcome is COMPLETED and self._op_settler == get_ident()
+                elif completed and self._op_outcome is PENDING and "settler" not in self._op_claims:
                     raise RuntimeError(
                         f"{type(self).__name__}.try_complete returned True without force_complete: "
                         "when the condition holds, it must `return self.force_complete()`"

@@ -42,6 +42,9 @@ class Program(Protocol):
 Build = Callable[[], Program]
 """Makes a program anew: a program is run once."""
 
+NATIVE_RATES = (0.05, 0.1, 0.2, 0.5)
+"""How often random schedules of the native core switch: it has a tenth of the points."""
+
 FIRST_TURNS: list[dict[int, int]] = [{}, {0: 1}]
 """Who begins, of two threads."""
 
@@ -165,7 +168,8 @@ def random_schedules(build: Build, seeds: range) -> Iterator[tuple[int, Run]]:
 def random_schedule(core: ModuleType, seed: int) -> tuple[str, Run]:
     """Run the schedule of three threads of this seed; return the program's name as well."""
     name: str = core.three_at_random(random.Random(seed))
-    return name, run_program(core.build(name), Random(seed))
+    strategy = Random(seed, NATIVE_RATES) if core.is_native() else Random(seed)
+    return name, run_program(core.build(name), strategy)
 
 
 def shrunk(build: Build, failing: Run) -> Run:

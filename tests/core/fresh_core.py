@@ -4,16 +4,21 @@
 that everybody else uses, together with the programs. Their locks are those of
 ``cooperative_locks``, and where else threads may be switched is said in ``switch_points``.
 What they log is thrown away.
+
+``load_native_core`` does so with the native parts: copies of the extension modules, each of which
+is a library of its own to the system's loader, and so has a state of its own.
 """
 
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -74,14 +79,39 @@ def load_core(patches: Patches | None = None) -> ModuleType:
     return calls
 
 
+def load_native_core(
+    mutants: Mapping[str, Path] | None = None, every_step: bool = False
+) -> ModuleType:
+    """Return ``schedule_calls``, with all programs, over a fresh native core.
+
+    Args:
+        mutants: by module: the library that stands in for an extension module.
+        every_step: whether what is in pure Python above the native parts has its switch points too,
+            beside those in what the native parts call.
+    """
+    *_, calls = load_fresh(
+        [WORLD, *PROGRAMS, CALLS], COOPERATIVE, scheduled=every_step, extensions=mutants or {}
+    )
+    return calls
+
+
 def load_fresh(
     names: Iterable[str],
     stand_ins: StandIns,
     patches: Patches | None = None,
     scheduled: bool = False,
+    extensions: Mapping[str, Path] | None = None,
 ) -> list[ModuleType]:
-    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports."""
-    finder = _Finder({TURN_MODULE: TURN, CHOICE_MODULE: PURE, **(patches or {})}, scheduled)
+    """Import these modules over a fresh core that gets ``stand_ins`` for what it imports.
+
+    Args:
+        extensions: what stands in for extension modules, if the core is to be native; else it is
+            the one in pure Python, whatever all others use.
+    """
+    fixed: Patches = {TURN_MODULE: TURN}
+    if extensions is None:
+        fixed = {**fixed, CHOICE_MODULE: PURE}
+    finder = _Finder({**fixed, **(patches or {})}, scheduled, extensions or {})
     with _replaced(stand_ins), _without(_is_fresh):
         sys.meta_path.insert(0, finder)
         try:
@@ -137,18 +167,33 @@ def _replaced(stand_ins: StandIns) -> Iterator[None]:
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, patches: Patches, scheduled: bool) -> None:
+    def __init__(self, patches: Patches, scheduled: bool, extensions: Mapping[str, Path]) -> None:
         self._patches = patches
         self._scheduled = scheduled
+        self._extensions = extensions
 
     def find_spec(
         self, fullname: str, path: Any = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target)
-        if _is_fresh(fullname) and spec is not None and spec.origin is not None:
+        if not _is_fresh(fullname) or spec is None or spec.origin is None:
+            return spec
+        if isinstance(spec.loader, ExtensionFileLoader):
+            library = self._extensions.get(fullname, Path(spec.origin))
+            spec.loader = _ExtensionLoader(fullname, str(library))
+        else:
             patches = self._patches.get(fullname, {})
             spec.loader = _Loader(fullname, spec.origin, patches, self._scheduled)
         return spec
+
+
+class _ExtensionLoader(ExtensionFileLoader):
+    """Loads a copy of an extension module: of the same file, the system would load none."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        with tempfile.TemporaryDirectory() as folder:
+            spec.origin = shutil.copy(self.path, folder)
+            return super().create_module(spec)
 
 
 class _Loader(SourceFileLoader):

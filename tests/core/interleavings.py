@@ -6,7 +6,8 @@
     python -m tests.core.interleavings --seed 4711        the random one of this seed, again
     python -m tests.core.interleavings --program "on one key: event, cancel" --schedule "12>1 30>0"
 
-It prints how many schedules it ran, and those that fail, with few preemptions if fewer will do.
+With ``--native`` it is the native core, whose threads may be switched in what that calls. It prints
+how many schedules it ran, and those that fail, with few preemptions if fewer will do.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 
-from tests.core.explorer import all_schedules, random_schedule, run_program, shrunk
-from tests.core.fresh_core import load_core
+from tests.core.explorer import (
+    all_schedules,
+    every_schedule,
+    random_schedule,
+    run_program,
+    shrunk,
+)
+from tests.core.fresh_core import load_core, load_native_core
 from tests.core.scheduler import Fixed, Run
 
 Tried = tuple[str, Run]
@@ -31,7 +38,7 @@ def main() -> int:
     """Run what the command line asks for; the exit code is 1 if a schedule failed."""
     parser = _parser()
     arguments = parser.parse_args()
-    core = load_core()
+    core = load_native_core() if arguments.native else load_core()
     if arguments.schedule is not None and not core.is_program(arguments.program):
         parser.error(f"--schedule needs a --program, and {arguments.program!r} is none")
     if arguments.schedule is None and not _names(core, arguments.program):
@@ -57,14 +64,13 @@ def main() -> int:
 def told(core: ModuleType, name: str, failing: Run) -> str:
     """Return a failure, and the command that repeats it."""
     run = shrunk(core.build(name), failing)
-    return (
-        f"{name}: {run.failure}\n"
-        f'  python -m tests.core.interleavings --program "{name}" --schedule "{run.schedule}"'
-    )
+    command = f"python -m tests.core.interleavings{' --native' if core.is_native() else ''}"
+    return f'{name}: {run.failure}\n  {command} --program "{name}" --schedule "{run.schedule}"'
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.core.interleavings")
+    parser.add_argument("--native", action="store_true", help="the native core")
     parser.add_argument("--preemptions", type=_count, default=1, help="at most so many (1)")
     parser.add_argument("--random", type=_count, help="so many random schedules of three threads")
     parser.add_argument("--first-seed", type=_count, default=0, help="of the random ones (0)")
@@ -107,7 +113,8 @@ def _tried(core: ModuleType, arguments: argparse.Namespace) -> Iterator[Tried]:
             yield random_schedule(core, seed)
     else:
         for program in _names(core, name):
-            for run in all_schedules(core.build(program), arguments.preemptions):
+            schedules = every_schedule if core.is_native() else all_schedules
+            for run in schedules(core.build(program), arguments.preemptions):
                 yield program, run
 
 

@@ -72,8 +72,9 @@ class Setting:
         timer_enabled: bool = True,
         on_settled: SettledObserver | None = None,
         wheel_size: int = 20,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.timer = SystemTimer(
             "manual", wheel_size=wheel_size, clock=self.clock, executor=InlineExecutor()
         )

@@ -89,7 +89,8 @@ class PurgatoryModel:
         if not operation.pending or not (operation.check_noted or operation.expiry_noted):
             return False
         if operation.lock in self.taken_locks:
-            operation.retry_at_ms = self.now_ms + operation.retry_after_ms
+            if operation.retry_at_ms is None:  # one that is due must not be put off
+                operation.retry_at_ms = self.now_ms + operation.retry_after_ms
             return False
         asked, operation.check_noted = operation.check_noted, False
         if operation.fails_in == "try_complete":
@@ -138,12 +139,15 @@ class PurgatoryModel:
         self.now_ms = end_ms
 
     def _let_time_act(self, operation: ModelOperation) -> None:
-        if operation.retry_at_ms == self.now_ms:
-            operation.retry_at_ms = None
-            operation.retry_after_ms = min(2 * operation.retry_after_ms, LONGEST_RETRY_MS)
-        else:
+        if operation.retry_at_ms != self.now_ms:
             operation.expiry_noted = True
+            self.serve(operation)
+            return
+        operation.retry_at_ms = None
+        operation.retry_after_ms = min(2 * operation.retry_after_ms, LONGEST_RETRY_MS)
         self.serve(operation)
+        if operation.retry_at_ms is None:  # the lock was free: the next time begins anew
+            operation.retry_after_ms = FIRST_RETRY_MS
 
     def close(self, policy: str) -> int:
         pending = self.pending

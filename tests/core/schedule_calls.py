@@ -17,6 +17,7 @@ from functools import partial
 from itertools import combinations_with_replacement
 
 from purgatory import ClosePolicy, Outcome
+from purgatory.core.which_core import NATIVE
 from tests.core.schedule_world import (
     CANCELLED,
     COMPLETED,
@@ -29,6 +30,7 @@ from tests.core.schedule_world import (
     Program,
     Waiting,
     World,
+    called,
 )
 from tests.core.scheduler import fail
 
@@ -121,7 +123,12 @@ def _close(policy: ClosePolicy) -> Callable[[Scene, str], None]:
 
 def _listen(scene: Scene, key: str) -> None:
     scene.listeners += 1
-    scene.operation.call_when_settled(lambda: scene.told.append(scene.operation.outcome))
+
+    def hear() -> None:
+        called()
+        scene.told.append(scene.operation.outcome)
+
+    scene.operation.call_when_settled(hear)
 
 
 def _come(scene: Scene, key: str) -> None:
@@ -218,6 +225,11 @@ def three_at_random(rng: random.Random) -> str:
     if state.is_new:
         calls[0] = "watch"
     return f"{name}: {', '.join(calls)}"
+
+
+def is_native() -> bool:
+    """Whether the core under these programs is the native one."""
+    return NATIVE
 
 
 def is_program(name: str) -> bool:

@@ -1,7 +1,9 @@
 """What the scheduled programs share: operations that watch themselves, and what threads do to them.
 
 Loaded by ``fresh_core`` together with the programs. ``point()`` marks where a callback or a user's
-thread may be interrupted, beside the switch points of the core itself.
+thread may be interrupted, beside the switch points of the core itself. The native core has none of
+those: nothing comes between its steps but what it calls. So over that one all that it calls has
+points: keys, the clock, the observer, listeners; callbacks and locks have them anyway.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
+from purgatory.core.which_core import NATIVE
 from tests.core.probe import Probe, Setting
 from tests.core.scheduler import SCHEDULER, fail, point
+from timer import ManualClock
 
 SHORT_MS = 12
 """A timeout that one thread of a program makes pass; one level up in the wheel."""
@@ -44,6 +48,35 @@ CALLBACKS = {
     FAILED: ["on_failure"],
 }
 """What is called, once each, for an outcome."""
+
+
+def called() -> None:
+    """Let another thread go on where the native core calls Python; in pure Python any step has its
+    point."""
+    if NATIVE:
+        point()
+
+
+class CalledKey(str):
+    """A key that is its text, hashed and compared in Python."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        called()
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        called()
+        return super().__eq__(other)
+
+
+class CalledClock(ManualClock):
+    """A clock at each look at which another thread may go on."""
+
+    def now_ns(self) -> int:
+        called()
+        return super().now_ns()
 
 
 class Waiting(Probe):
@@ -91,7 +124,11 @@ class World(Setting):
     """A setting, its operations, and what threads do to them."""
 
     def __init__(self) -> None:
-        super().__init__(wheel_size=WHEEL_SIZE)
+        super().__init__(
+            wheel_size=WHEEL_SIZE,
+            clock=CalledClock() if NATIVE else None,
+            on_settled=(lambda *told: called()) if NATIVE else None,
+        )
         self.operations: list[Waiting] = []
         self.refused: list[Waiting] = []
         SCHEDULER.operations.clear()
@@ -101,10 +138,11 @@ class World(Setting):
     ) -> Waiting:
         """Make an operation; submit it if there are keys."""
         operation = Waiting(delay_ms, lock)
-        SCHEDULER.number(len(self.operations), operation, operation._op_claims)
+        claims = getattr(operation, "_op_claims", operation)  # natively there are none
+        SCHEDULER.number(len(self.operations), operation, claims)
         self.operations.append(operation)
         if keys:
-            self.submit(operation, *keys)
+            self.watch(operation, *keys)
         return operation
 
     # What a thread does.
@@ -113,6 +151,10 @@ class World(Setting):
         self, operation: Waiting, *keys: Hashable, thresholds: Mapping[str, int] | None = None
     ) -> None:
         """Submit ``operation``."""
+        if NATIVE:
+            keys = tuple(map(CalledKey, keys))
+            if thresholds is not None:
+                thresholds = {CalledKey(key): number for key, number in thresholds.items()}
         self.won(operation, self.purgatory.try_complete_else_watch(operation, keys, thresholds))
 
     def watch_if_open(
@@ -128,7 +170,7 @@ class World(Setting):
     def watch_threshold(self, operation: Waiting, *pairs: Hashable) -> None:
         """Submit ``operation``, to wait for values alone: key, number, key, number."""
         thresholds = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        self.won(operation, self.purgatory.try_complete_else_watch(operation, (), thresholds))  # type: ignore[arg-type]
+        self.watch(operation, thresholds=thresholds)  # type: ignore[arg-type]
 
     def advance(self, operation: Waiting, key: Hashable, value: int) -> None:
         """Tell of the value of a key that ``operation`` alone waits on."""

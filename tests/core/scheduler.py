@@ -11,8 +11,8 @@ Ground rules
 ------------
 * A thread that waits for a taken lock gives the baton away. If nobody can go on, that is a
   deadlock: the run ends, and the report says who waits for what.
-* A thread that sleeps gives the baton away too, and its time passes at once; it can go on at any
-  time, and does once nobody else can.
+* A thread that sleeps gives the baton away too; it can go on at any time, and does once nobody else
+  can, and nobody else's sleep ends before. Its time passes then.
 * Giving the baton away is noted in the trace: where three run, who gets it is a decision.
 * A thread touches nothing that is shared before its first point.
 * Outside of a run (while a program is set up or looked at) locks work, and nothing is switched.
@@ -102,11 +102,15 @@ class Fixed:
 
 
 class Random:
-    """Switches at random; how often is drawn first, so that long and short turns both occur."""
+    """Switches at random; how often is drawn first, so that long and short turns both occur.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        rates: switches for each point, one of which is drawn.
+    """
+
+    def __init__(self, seed: int, rates: Sequence[float] = (0.01, 0.02, 0.05, 0.2)) -> None:
         self._random = random.Random(seed)
-        self._rate = self._random.choice((0.01, 0.02, 0.05, 0.2))
+        self._rate = self._random.choice(rates)
         self.stop = self._next(0)
 
     def _next(self, number: int) -> int:
@@ -135,6 +139,7 @@ class ScheduledThread:
         self.work = work
         self.done = work is None
         self.asleep = False
+        self.wakes_s = 0.0
         self.waits_for: Awaited | None = None
         self.was_free = True
         self.turns_held = 0
@@ -239,12 +244,13 @@ class Scheduler:
         if len(self.trace) >= MOST_ACCESSES:
             self._abort(f"no end after {MOST_ACCESSES} accesses")
         me = self._me()
-        self.now_s += seconds
         me.asleep = True
+        me.wakes_s = self.now_s + seconds
         try:
             self._give_away()
         finally:
             me.asleep = False
+        self.now_s = max(self.now_s, me.wakes_s)
 
     def number(self, before: int, *parts: object) -> None:
         """Tell the operation that these are parts of from others.
@@ -291,7 +297,8 @@ class Scheduler:
         """Return who goes on; ``current`` could."""
         runnable = [thread for thread in self._threads if thread.can_go_on]
         if current is None:
-            runnable = [thread for thread in runnable if not thread.asleep] or runnable
+            awake = [thread for thread in runnable if not thread.asleep]
+            runnable = awake or sorted(runnable, key=lambda thread: thread.wakes_s)
         if not runnable:
             waits = ", ".join(
                 f"{thread.name} waits for {thread.waits_for}"

@@ -319,6 +319,34 @@ def test_who_leaves_while_its_large_number_is_looked_up_is_passed_over(again: bo
     assert all(one.outcome is Outcome.CANCELLED for one in ones)
 
 
+@pytest.mark.parametrize("others", [0, 12])
+def test_who_comes_in_the_place_of_one_that_leaves_while_its_number_is_looked_up_is_reached(
+    others: int,
+) -> None:
+    """The newcomer's place in the heap is likely to be the very memory of the other's: with others
+    that were freed before, glibc's calloc takes what was freed last."""
+    setting = Setting()
+    first = Meddler()
+    setting.submit(Probe(), first)
+    ones = [Probe() for _ in range(1 + others)]
+    newcomer = Probe()
+
+    def wait_for(probe: Probe, number: int) -> None:
+        setting.purgatory.try_complete_else_watch(probe, thresholds={Meddler(): number})
+
+    def change_places() -> None:
+        for one in reversed(ones):
+            one.cancel()
+        wait_for(newcomer, 2**127)
+        newcomer.ready = True
+
+    for one in ones:
+        wait_for(one, 2**127)
+    first.hashed = change_places
+    assert setting.purgatory.advance(Meddler(), 2**127) == 1
+    assert newcomer.outcome is Outcome.COMPLETED
+
+
 def test_an_operation_is_not_made_again_after_it_was_submitted() -> None:
     setting = Setting()
     operation = setting.submit(Probe(50), "a", "b", "c", "d")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome
-from tests.core.probe import Probe
+from tests.core.probe import Probe, Setting
 
 
 class WholeNumber:
@@ -179,6 +179,66 @@ def test_a_condition_that_holds_without_force_complete_fails_loudly() -> None:
     assert operation.outcome is Outcome.FAILED
     assert "Forgetful.try_complete returned True without force_complete" in str(operation.error)
     assert operation.calls == ["on_failure"]
+
+
+class ReturnsWhatItLikes(Probe):
+    """Completes once ready, and forgets to return what ``force_complete`` did."""
+
+    answer: object = None
+    how = "force_complete"
+
+    def try_complete(self) -> bool:
+        if self.ready:
+            getattr(self, self.how)()
+        return self.answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("answer", [None, 0, "", [], True])
+def test_a_completion_counts_whatever_try_complete_returns_after_it(answer: object) -> None:
+    setting = Setting()
+    checked, submitted, expired = (ReturnsWhatItLikes(delay_ms=8) for _ in range(3))
+    for operation in (checked, submitted, expired):
+        operation.answer = answer if operation is submitted else None
+    setting.submit(checked, "a")
+    checked.answer, checked.ready = answer, True
+    assert setting.purgatory.check_and_complete("a") == 1
+    submitted.ready = True
+    assert setting.purgatory.try_complete_else_watch(submitted, ["a"])
+    setting.submit(expired, "a")
+    expired.answer, expired.ready = answer, True
+    setting.pass_time(8)
+    for operation in (checked, submitted, expired):
+        assert (operation.outcome, operation.finished) == (Outcome.COMPLETED, ["on_complete"])
+    counters = setting.purgatory.counters
+    assert (counters.outcomes["completed"], counters.outcomes["immediate"]) == (2, 1)
+    assert counters.missed_wakeups == 1
+    setting.assert_empty()
+
+
+@pytest.mark.parametrize("answer", [None, 0, False])
+def test_a_check_that_completed_nothing_counts_nothing(answer: object) -> None:
+    setting = Setting()
+    operation = ReturnsWhatItLikes()
+    operation.answer = answer
+    setting.submit(operation, "a")
+    assert setting.purgatory.check_and_complete("a") == 0
+    operation.how, operation.ready = "cancel", True
+    assert setting.purgatory.check_and_complete("a") == 0
+    assert operation.outcome is Outcome.CANCELLED
+
+
+def test_what_another_thread_completes_in_the_middle_of_a_check_is_not_counted() -> None:
+    operation = ReturnsWhatItLikes()
+
+    def complete_elsewhere() -> None:
+        forcing = threading.Thread(target=operation.force_complete)
+        forcing.start()
+        forcing.join(30)
+
+    operation.ready, operation.how = True, "complete_elsewhere"
+    operation.complete_elsewhere = complete_elsewhere  # type: ignore[attr-defined]
+    assert not operation.maybe_try_complete()
+    assert operation.outcome is Outcome.COMPLETED
 
 
 def test_wait_returns_the_outcome_at_once_if_there_is_one() -> None:

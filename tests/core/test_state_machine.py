@@ -204,3 +204,36 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
 TestPurgatory = PurgatoryMachine.TestCase
 TestPurgatory.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def test_an_expiry_that_finds_the_lock_taken_does_not_put_the_retry_off() -> None:
+    """The retries come at 1, 3, 7, 15 and 31 ms, whatever else finds the lock taken meanwhile."""
+    machine = PurgatoryMachine()
+    machine.take_or_release_a_lock(0)
+    machine.submit([0], delay_ms=24, lock=0, ready=True, fails_in=None)
+    machine.pass_time(25)
+    machine.check_key(0)
+    machine.take_or_release_a_lock(0)
+    for delta_ms, outcome in ((5, Outcome.PENDING), (1, Outcome.COMPLETED)):
+        machine.pass_time(delta_ms)
+        assert machine.probes[0].outcome is outcome
+        machine.each_operation_is_as_modelled()
+        machine.counts_are_as_modelled()
+    machine.teardown()
+
+
+def test_retries_begin_anew_in_the_model_too() -> None:
+    machine = PurgatoryMachine()
+    machine.take_or_release_a_lock(0)
+    machine.submit([0], delay_ms=1_000, lock=0, ready=False, fails_in=None)
+    machine.pass_time(40)
+    machine.take_or_release_a_lock(0)
+    machine.pass_time(32)  # the retry finds the lock free, and the condition false
+    machine.take_or_release_a_lock(0)
+    machine.make_ready_and_check(0)
+    machine.take_or_release_a_lock(0)
+    machine.pass_time(1)
+    assert machine.probes[0].outcome is Outcome.COMPLETED
+    machine.each_operation_is_as_modelled()
+    machine.counts_are_as_modelled()
+    machine.teardown()

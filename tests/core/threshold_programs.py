@@ -12,6 +12,7 @@ from tests.core.schedule_world import (
     Program,
     Waiting,
     World,
+    called,
     ends,
     one_operation,
     program,
@@ -58,7 +59,11 @@ def listening_while(
     told: list[tuple[int, Outcome]] = []
 
     def listen(number: int) -> None:
-        operation.call_when_settled(lambda: told.append((number, operation.outcome)))
+        def hear() -> None:
+            called()
+            told.append((number, operation.outcome))
+
+        operation.call_when_settled(hear)
 
     threads: dict[str, Callable[[], object]] = {
         f"listen {number}": partial(listen, number) for number in range(listeners)

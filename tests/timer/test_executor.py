@@ -367,6 +367,27 @@ def test_what_a_pool_has_run_is_let_go_of_and_what_it_has_not_is_counted() -> No
     assert timer.size == 0
 
 
+@pytest.mark.parametrize("how", ["added again", "cancelled, then added again"])
+def test_a_task_that_is_added_again_while_a_pool_has_it_waits_for_its_new_time(how: str) -> None:
+    clock, pool = ManualClock(), Later()
+    timer = SystemTimer("pool", clock=clock, executor=pool)
+    ran: list[object] = []
+    session = NamedTask(5, "ended", ran)
+    timer.add(session)
+    clock.advance(5)
+    timer.advance_clock()
+    if how != "added again":
+        assert session.cancel()
+    session.delay_ms = 1_000
+    timer.add(session)
+    pool.run_all()
+    assert (ran, timer.size) == ([], 1)
+    clock.advance(1_000)
+    timer.advance_clock()
+    pool.run_all()
+    assert (ran, timer.size) == (["ended"], 0)
+
+
 # --- fork
 
 

@@ -91,6 +91,20 @@ def test_tasks_of_one_millisecond_run_in_the_order_in_which_they_were_added(
     assert ran == list(range(50))
 
 
+def test_what_fell_from_a_coarser_bucket_runs_before_what_was_added_for_that_millisecond_later(
+    clock: ManualClock, timer: SystemTimer, ran: list[object]
+) -> None:
+    """It was added before, but "second" is the first in the fine bucket."""
+    move(clock, timer, 15)
+    timer.add(NamedTask(30, "first", ran))  # due at 45, in the bucket that begins at 40
+    timer.add(NamedTask(13, "mover", ran))
+    clock.advance(13)  # at 28, the fine level covers all up to 47 once it has moved
+    timer.advance_clock()
+    timer.add(NamedTask(17, "second", ran))
+    move(clock, timer, 30)
+    assert ran == ["mover", "first", "second"]
+
+
 def test_a_task_added_from_a_task_runs_after_its_own_delay(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:

@@ -130,7 +130,6 @@ cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept:
     """Put a task that is on no list on one."""
     Py_INCREF(task)
     task.pending = pending
-    task.is_handed_over = False
     pending.count += 1
     append(root, &task.link)
 
@@ -140,4 +139,5 @@ cdef void leave(NativeTask task) noexcept:
     unlink(&task.link)
     task.pending.count -= 1
     task.pending = NULL
+    task.is_handed_over = False  # an executor that has it still must not begin it, if it comes again
     Py_DECREF(task)

@@ -430,11 +430,14 @@ cdef class NativeOperation(NativeWatched):
 
     cdef Found judge(self, PyObject* answer) except UNKNOWN:
         """Look at what ``try_complete`` returned, which is let go of, or raised (NULL)."""
+        cdef bint is_ours
         raised = None
         try:
             completed = taken(answer)
             if not completed:
-                return DID_NOT_HOLD
+                # Anything but False may be a forgotten `return`: what counts is what was done.
+                is_ours = self._op_outcome is COMPLETED and self.settled_by == this_number()
+                return HELD if is_ours else DID_NOT_HOLD
             if self._op_outcome is PENDING and not self.settler:
                 raise RuntimeError(
                     f"{type(self).__name__}.try_complete returned True without force_complete: "
