@@ -324,6 +324,11 @@ def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWor
     one.beat()
     one.beat(topic_regex="t")
     assert one.owned == world.topics.partitions("u", 0, 1), "nobody had it meanwhile"
+    one.beat()
+    one.leave()
+    two = world.member(topic_names=("u",), topic_regex="t")
+    two.join()
+    assert two.owned == world.topics.partitions("u", 0, 1), "nor here"
 
 
 def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(

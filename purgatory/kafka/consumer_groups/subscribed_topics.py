@@ -107,6 +107,14 @@ class SubscribedTopics:
             former_ids.get(wish, found) != found for wish, found in self._topic_ids.items()
         )
 
+    def keep_matched(self, subscriptions: Iterable[Subscription]) -> None:
+        """Forget the expressions that no member has any more: they are new when they come again.
+
+        O(members), where there are any.
+        """
+        if self._matched:
+            self._matched &= {one.topic_regex for one in subscriptions if one.topic_regex}
+
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
         return self._topic_ids[_wish_of(subscription)]
