@@ -207,6 +207,17 @@ def test_a_topic_may_have_no_cleanup_policy(
     assert _described(admin, _TOPIC, name)["cleanup.policy"].value == "compact"
 
 
+def test_smaller_segments_in_memory_are_a_default_that_nobody_set(
+    cluster: ThreadedCluster, admin: AdminClient, name: str
+) -> None:
+    cluster.create_topic(name)
+    of_topic = _described(admin, _TOPIC, name)["segment.bytes"]
+    of_broker = _described(admin, _BROKER, "1")["log.segment.bytes"]
+    assert of_topic.is_default and of_broker.is_default
+    assert of_topic.value == of_broker.value
+    assert int(of_topic.value or 0) < 1 << 30
+
+
 def test_no_keys_ask_for_all_settings_as_null_does(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
 

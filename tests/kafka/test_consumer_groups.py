@@ -283,6 +283,8 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
 ) -> None:
     one = world.member(topic_names=None, topic_regex="t|u.*")
     one.join()
+    assert one.owned == frozenset(), "it is matched beside the heartbeat"
+    one.beat()
     assert len(one.owned) == 6
     world.topics.set("u1", 2)
     world.topics.set("v", 1)
@@ -298,6 +300,35 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
     one.beat(topic_regex="v", topic_names=())
     world.settle(one)
     assert one.owned == world.topics.partitions("v", 0)
+    one.leave()
+    two, three = (world.member(topic_names=None, topic_regex="v") for _ in range(2))
+    two.join()
+    two.beat()
+    epoch = world.group.epoch
+    three.join()
+    assert (world.group.epoch, world.group.topics.are_stale) == (epoch + 1, False), "it is known"
+
+
+def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWorld) -> None:
+    world.topics.set("u", 2)
+    one = world.member(topic_names=("u",), topic_regex="t")
+    one.join()
+    assert one.owned == world.topics.partitions("u", 0, 1)
+    epoch = world.group.epoch
+    one.beat()
+    assert one.owned == world.topics.partitions("u", 0, 1) | world.topics.partitions("t", *range(6))
+    assert world.group.epoch == epoch + 1
+    one.beat()
+    assert world.group.epoch == epoch + 1, "once"
+    one.beat(topic_regex="")
+    one.beat()
+    one.beat(topic_regex="t")
+    assert one.owned == world.topics.partitions("u", 0, 1), "nobody had it meanwhile"
+    one.beat()
+    one.leave()
+    two = world.member(topic_names=("u",), topic_regex="t")
+    two.join()
+    assert two.owned == world.topics.partitions("u", 0, 1), "nor here"
 
 
 def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(

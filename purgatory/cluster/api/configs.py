@@ -202,11 +202,14 @@ def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iter
     setting, controller = SETTINGS_OF_BROKERS[key], cluster.controller
     name = setting.of_broker or key
     of_one = controller.broker_settings.get(broker_id, {}).get(key)
+    at_start, default = cluster.setting_at_start(key), setting.default
+    if at_start is not None and cluster.config.setting(key) is None:
+        at_start, default = None, at_start  # nobody asked for it: segments in memory are smaller
     values = [
         (_OF_BROKER_CHANGED, name, of_one),
         (_OF_ALL_CHANGED, name, controller.default_settings.get(key)),
-        (_OF_BROKER, name, cluster.setting_at_start(key)),
-        (_BY_DEFAULT, name, setting.default),
+        (_OF_BROKER, name, at_start),
+        (_BY_DEFAULT, name, default),
     ]
     yield from ((source, called, value) for source, called, value in values if value is not None)
 

@@ -326,6 +326,7 @@ class ConsumerGroupCoordinator:
         """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
+        group.topics.keep_matched(one.subscription for one in group.members.values())
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         if not self.became_classic(group):
             group.bump_epoch()

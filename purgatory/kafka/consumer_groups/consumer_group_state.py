@@ -187,9 +187,13 @@ class ConsumerGroup:
             self.targets[member_id] = target
             self._note(RecordKind.TARGET, member_id)
 
-    def refresh_topics(self) -> bool:
-        """Look up the topics of all members; return whether that changes what is to be assigned."""
-        return self.topics.refresh(member.subscription for member in self.members.values())
+    def refresh_topics(self, at_once: bool = False) -> bool:
+        """Look up the topics of all members; return whether that changes what is to be assigned.
+
+        ``at_once`` is `SubscribedTopics.refresh`'s.
+        """
+        subscriptions = (member.subscription for member in self.members.values())
+        return self.topics.refresh(subscriptions, at_once)
 
     def subscribed_names(self) -> set[str]:
         """Return the names of the topics that anybody subscribes to now. O(members + topics)."""
@@ -270,7 +274,7 @@ class ConsumerGroup:
         for member_id, subscription in subscriptions.items():
             current = currents.get(member_id, CurrentAssignment())
             self.put(ConsumerMember(member_id, subscription, current))
-        self.refresh_topics()
+        self.refresh_topics(at_once=True)
         self._changed.clear()
         targets = NO_PARTITIONS.union(*self.targets.values())
         # Topics came or went while nobody coordinated the group, or not all of a change was kept.

@@ -38,6 +38,8 @@ class KnownTopics(Protocol):
         """Whether somebody may know of a topic."""
 
 
+_STALE = -1
+
 _Wish: TypeAlias = tuple[tuple[str, ...], str | None, Viewer | None]
 """Names and an expression, and whose."""
 
@@ -51,7 +53,8 @@ class SubscribedTopics:
 
     def __init__(self, known: KnownTopics) -> None:
         self._known = known
-        self._version = -1
+        self._version = _STALE
+        self._matched: set[str] = set()
         self._patterns: dict[str, TopicPattern] = {}
         self._topic_ids: dict[_Wish, frozenset[UUID]] = {}
         self.partition_counts: Mapping[UUID, int] = {}
@@ -62,15 +65,29 @@ class SubscribedTopics:
         """Whether topics or partitions came or went since ``refresh``. O(1)."""
         return self._version != self._known.topics_version
 
-    def refresh(self, subscriptions: Iterable[Subscription]) -> bool:
+    def refresh(self, subscriptions: Iterable[Subscription], at_once: bool = False) -> bool:
         """Look up the topics of all members; return whether there are others, or more partitions.
 
+        Kafka matches an expression that is new to a group beside the heartbeat that brought it,
+        and the topics come with a later one: here with the next ``refresh``, which is due.
         O(members + topics * different subscriptions).
+
+        Args:
+            subscriptions: of all members.
+            at_once: match new expressions now; a former coordinator did so before.
         """
         topics = self._known.topics
         self._version = self._known.topics_version
         wishes = set(map(_wish_of, subscriptions))
-        names = {wish: self._names(*wish) for wish in wishes}
+        matched, self._matched = self._matched, {regex for _, regex, _ in wishes if regex}
+        if not at_once and self._matched - matched:
+            self._version = _STALE
+        names = {
+            (named, regex, viewer): self._names(
+                named, regex if at_once or regex in matched else None, viewer
+            )
+            for named, regex, viewer in wishes
+        }
         self._patterns = {
             text: pattern
             for text, pattern in self._patterns.items()
@@ -89,6 +106,14 @@ class SubscribedTopics:
         return self.partition_counts != former_counts or any(
             former_ids.get(wish, found) != found for wish, found in self._topic_ids.items()
         )
+
+    def keep_matched(self, subscriptions: Iterable[Subscription]) -> None:
+        """Forget the expressions that no member has any more: they are new when they come again.
+
+        O(members), where there are any.
+        """
+        if self._matched:
+            self._matched &= {one.topic_regex for one in subscriptions if one.topic_regex}
 
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
