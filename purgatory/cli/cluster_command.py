@@ -44,6 +44,12 @@ def cluster(
     default_partitions: Annotated[
         int, typer.Option(min=1, help="How many partitions topics have that say nothing of it.")
     ] = 1,
+    default_replication: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How many replicas they have. Without it: three, or one on each broker."
+        ),
+    ] = None,
     auto_create: Annotated[bool, typer.Option(help="Whether asking for a topic makes it.")] = True,
     first_broker_id: Annotated[
         int, typer.Option(min=0, help="Of the first broker; the others follow.")
@@ -76,7 +82,7 @@ def cluster(
     ] = None,
     metrics_port: options.MetricsPort = None,
     min_insync: Annotated[
-        int, typer.Option(min=1, help="How many replicas must be in sync for acks=all.")
+        int, typer.Option(min=1, help="How many replicas must be in sync to commit records.")
     ] = 1,
     follower_lag: Annotated[
         Duration,
@@ -86,7 +92,7 @@ def cluster(
     ] = Duration("0s"),
     replica_max_lag: Annotated[
         Duration, options.duration_option("A follower that lags for longer leaves the ISR.")
-    ] = Duration("10s"),
+    ] = Duration("30s"),
     group_delay: Annotated[
         Duration,
         options.duration_option("How long a group's first member waits for others.", least="0s"),
@@ -186,6 +192,7 @@ def cluster(
             "brokers": ("brokers", brokers),
             "topic": ("topics", [_topic(text) for text in topic or ()]),
             "default_partitions": ("default_partitions", default_partitions),
+            "default_replication": ("default_replication", default_replication),
             "auto_create": ("auto_create_topics", auto_create),
             "first_broker_id": ("first_broker_id", first_broker_id),
             "host": ("host", host),

@@ -31,6 +31,8 @@ _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
 put back by somebody, or by a file system after the loss of power, and that must not cost records.
 """
+_CHORES_S = 5.0
+"""How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
 _IDLE_LOOKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
@@ -262,7 +264,7 @@ class Cluster(ClusterMetadata):
     async def _do_chores(self) -> None:
         """What a broker does from time to time."""
         while True:
-            await asyncio.sleep(self.config.replica_max_lag_ms / 2_000)
+            await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _CHORES_S))
             if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
                 self._save_metadata()
             for broker in self._brokers_at_work():

@@ -25,7 +25,7 @@ class TopicSpec:
     Args:
         name: of letters, digits, dots, dashes and underscores.
         partitions: how many, at least 1.
-        replication: how many replicas each has; None: three, or as many as there are brokers.
+        replication: how many replicas each has; None: the cluster's default.
         settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``.
     """
 
@@ -52,11 +52,14 @@ class ClusterConfig:
         racks: where the brokers stand, in their order, each a name; empty: it isn't known.
             Consumers that say theirs read from a replica there.
         topics: that are there from the start. One that the data folder has stays as it is there.
-        min_insync_replicas: how many must be in sync for acks=all.
+        min_insync_replicas: how many must be in sync for acks=all, and for anything to be
+            committed; of a topic with fewer replicas, all.
         follower_lag_ms: how long a follower takes for what it fetched.
         replica_max_lag_ms: who did not catch up for so long leaves the ISR.
         auto_create_topics: whether asking for a topic makes it.
-        default_partitions: of topics that are made so.
+        default_partitions: of topics that are made so, or say nothing of it.
+        default_replication: how many replicas topics have that are made so, or say nothing of it;
+            None: three, or as many as there are brokers.
         max_partitions: how many all topics may have that clients make.
         offsets_partitions: of the topic that holds the groups' committed offsets.
         transactions_partitions: of the topic that holds what is known of transactional ids.
@@ -88,6 +91,7 @@ class ClusterConfig:
     replica_max_lag_ms: int = 30_000
     auto_create_topics: bool = True
     default_partitions: int = 1
+    default_replication: int | None = None
     max_partitions: int = 10_000
     offsets_partitions: int = 4
     transactions_partitions: int = 4

@@ -169,6 +169,11 @@ class ClusterMetadata:
     @property
     def default_replication(self) -> int:
         """How many replicas a topic has that says nothing of it."""
+        return self.config.default_replication or self._most_replication
+
+    @property
+    def _most_replication(self) -> int:
+        """How many replicas the cluster's own topics have, whatever others have by default."""
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
@@ -316,7 +321,7 @@ class ClusterMetadata:
             topic = self.controller.create_topic(
                 name,
                 partitions,
-                self.default_replication,
+                self._most_replication,
                 # Small segments: only whole ones go.
                 {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
                 internal=True,

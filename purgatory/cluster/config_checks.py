@@ -10,6 +10,7 @@ from purgatory.cluster.listener import MECHANISMS
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.tiers.tier_settings import check_tiering
 from purgatory.kafka.topic_settings import checked_settings
+from purgatory.kafka.topic_state import why_no_topic_name
 from purgatory.settings.problems import ABSENT, Problem
 
 _MOST_PORT = 65_535
@@ -58,6 +59,13 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
     if config.log_config.is_tiered:
         right = "is said for each topic: remote.storage.enable"
         yield Problem("log_config.is_tiered", True, right)
+    if config.min_insync_replicas > config.brokers >= 1:
+        right = f"must be at most brokers, which is {config.brokers}"
+        yield Problem("min_insync_replicas", config.min_insync_replicas, right)
+    default = config.default_replication
+    if default is not None and not 1 <= default <= config.brokers:
+        right = f"must be from 1 to brokers, which is {config.brokers}"
+        yield Problem("default_replication", default, right)
     if config.racks and len(config.racks) != config.brokers:
         right = f"must be one for each of {config.brokers} brokers"
         yield Problem("racks", list(config.racks), right)
@@ -71,6 +79,9 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
     yield from _repeated("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
+        wrong = why_no_topic_name(topic.name, names[:number])
+        if wrong is not None:
+            yield Problem(f"{place}.name", ABSENT, wrong)
         if topic.partitions < 1:
             yield Problem(f"{place}.partitions", topic.partitions, "must be at least 1")
         if topic.replication is not None and not 1 <= topic.replication <= config.brokers:

@@ -29,6 +29,7 @@ from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.kafka.begun_fault import BegunFault, Endable
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
+from purgatory.kafka.topic_state import why_no_topic_name
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
@@ -194,14 +195,24 @@ class ThreadedCluster:
         """Create a topic.
 
         Raises:
-            ClusterError: there is one of this name, or a setting can't be as it is given.
+            ClusterError: there is one of this name, or none can have it, or a count or a setting
+                can't be as it is given.
         """
 
         def create() -> None:
             cluster = self.running
             if name in cluster.controller.topics:
                 raise ClusterError(f"topic {name} exists")
-            replicas = replication or cluster.default_replication
+            wrong = why_no_topic_name(name, cluster.controller.topics)
+            if wrong is not None:
+                raise ClusterError(wrong)
+            replicas = cluster.default_replication if replication is None else replication
+            if partitions < 1:
+                raise ClusterError(f"{partitions} partitions: a topic has at least 1")
+            if not 1 <= replicas <= len(cluster.brokers):
+                raise ClusterError(
+                    f"{replicas} replicas: from 1 to {len(cluster.brokers)}, as there are brokers"
+                )
             try:
                 checked = cluster.checked_settings(settings or {})
             except KafkaError as error:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from purgatory.core.errors import PurgatoryClosedError
@@ -199,14 +198,9 @@ class KeyedRecords(Generic[Entry]):
 
         def written(error: ErrorCode) -> None:
             if error is ErrorCode.NONE and partition in self._led:
-                with suppress(PurgatoryClosedError):  # killed just now: next time, then
-                    self._manager.delete_records(0, {topic_partition: before}, _ignore)
+                self._manager.advance_start(topic_partition, before)
 
         if there:
             self.append(partition, there, written)
         else:
             written(ErrorCode.NONE)
-
-
-def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""

@@ -352,11 +352,17 @@ class Partition(Replica):
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER; OFFSET_OUT_OF_RANGE, below -1 or beyond the high
-                watermark.
+                watermark; POLICY_VIOLATION, where the topic only compacts.
         """
         with self._lock:
             if self.leader_id != self.broker_id:
                 raise self._not_leader()
+            if not self.log.config.deletes:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"records of {self.topic_partition} can't be deleted: its cleanup.policy "
+                    "lacks delete",
+                )
             if offset == HIGH_WATERMARK_OFFSET:
                 offset = self.log.high_watermark
             if offset < 0:

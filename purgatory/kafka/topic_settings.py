@@ -324,9 +324,10 @@ def checked_settings(
     for name, value in settings.items():
         if name not in SETTINGS:
             raise unknown_setting(name, "topics", SETTINGS)
-        if value is not None:
-            check_value(name, SETTINGS[name], value, value_of({}, name, of_broker))
-            checked[name] = value
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out")
+        check_value(name, SETTINGS[name], value, value_of({}, name, of_broker))
+        checked[name] = value
     return checked
 
 

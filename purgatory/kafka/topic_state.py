@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import re
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -10,7 +11,28 @@ from uuid import UUID
 from purgatory.kafka.errors import ErrorCode
 
 NO_LEADER = -1
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_ID = UUID(int=0)
+
+
+def why_no_topic_name(name: str, topics: Iterable[str] = ()) -> str | None:
+    """Say what is wrong with the name of a new topic, as Kafka has it; None: nothing is.
+
+    Args:
+        name: of the new one.
+        topics: the names that there are: metrics write dots as underscores, so that no two may be
+            the same but for that. O(topics), for a name with one of these.
+    """
+    if _NAME.fullmatch(name) is None or name in (".", ".."):
+        return (
+            f"{name!r} is no name of a topic: 1 to 249 letters, digits, dots, dashes, underscores"
+        )
+    if "." in name or "_" in name:
+        unified = name.replace(".", "_")
+        for other in topics:
+            if other != name and other.replace(".", "_") == unified:
+                return f"topic {name} collides with topic {other}: a dot counts as an underscore"
+    return None
 
 
 class LogEnd(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import LogDirNotFoundError, NoError, UnknownTopicOrPartitionError
@@ -56,6 +56,47 @@ def test_kafka_python_moves_a_partition_with_its_records(
     client.produce(name, [b"after"], acks="all")
     described = admin.describe_log_dirs()
     assert name not in str([one for one in described if one.get("broker") == before])
+
+
+def test_a_move_is_listed_until_all_new_replicas_are_in_sync(
+    cluster: ThreadedCluster, admin: KafkaAdminClient, name: str
+) -> None:
+    """A copy of little takes milliseconds: who is to see it under way holds the follower up."""
+    cluster.create_topic(name, replication=1)
+    state = cluster.call(lambda: cluster.running.controller.state_of(TopicPartition(name, 0)))
+    assert state is not None
+    (before,) = state.replicas
+    to = before % 3 + 1
+    with cluster.fault.stall_follower(to):
+        admin.alter_partition_reassignments({KafkaPythonPartition(name, 0): [to]})
+        listed = str(admin.list_partition_reassignments())
+        assert name in listed and f"'adding_replicas': [{to}]" in listed, listed
+    while admin.list_partition_reassignments():
+        pass
+    assert cluster.call(lambda: state.replicas) == (to,)
+
+
+def test_topics_that_are_made_by_themselves_have_the_replicas_that_are_said() -> None:
+    config = ClusterConfig(brokers=3, default_replication=2, topics=[TopicSpec("first")])
+    with ThreadedCluster(config) as cluster:
+        client = ConfluentClient(cluster.bootstrap_servers)
+        client.produce("second", [b"x"])
+        cluster.create_topic("third")
+        assert client.read_in_group("g", "second", 1) == [b"x"]
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        [made] = admin.create_topics([NewTopic("fourth")]).values()
+        made.result()
+        topics = admin.list_topics(timeout=TIMEOUT_S).topics
+        replicas = {name: len(topics[name].partitions[0].replicas) for name in topics}
+        own = {name: count for name, count in replicas.items() if name.startswith("__")}
+        assert {**replicas, **own} == {
+            **dict.fromkeys(("first", "second", "third", "fourth"), 2),
+            **dict.fromkeys(own, 3),
+        }
+        assert own, "the groups' offsets have as many as may be, as in Kafka"
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        [told] = admin.describe_configs([resource]).values()
+        assert told.result()["default.replication.factor"].value == "2"
 
 
 def test_a_replica_moves_to_the_folder_where_it_is_and_to_no_other(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,16 @@ def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
         ("brokers = 0", r"brokers = 0: must be at least 1"),
         ("first_broker_id = -1", r"first_broker_id = -1: must be at least 0"),
         ("default_partitions = 0", r"default_partitions = 0: must be at least 1"),
+        ("default_replication = 4", r"default_replication = 4: must be from 1 to brokers, which i"),
+        (
+            "min_insync_replicas = 4",
+            r"min_insync_replicas = 4: must be at most brokers, which is 3",
+        ),
+        ('topics = [{name="a/b"}]', r"topics\[0\]\.name: 'a/b' is no name of a topic: 1 to 249"),
+        (
+            'topics = [{name="a.b"}, {name="a_b"}]',
+            r"topics\[1\]\.name: topic a_b collides with topic a\.b",
+        ),
         ("first_port = 65534", r"first_port = 65534: a port for each of 3 brokers is from 0"),
         ('fsync = "often"', r"fsync = \"often\": must be 'never' or 'always'"),
         ("data_dir = 3", r"data_dir = 3: must be"),
@@ -212,6 +223,7 @@ def test_no_file_and_no_text_are_named(tmp_path: Path) -> None:
     [
         ClusterConfig(brokers=0),
         ClusterConfig(first_broker_id=-1),
+        ClusterConfig(brokers=1, min_insync_replicas=2),
         ClusterConfig(listeners=[Listener("a", sasl=["X"])]),  # type: ignore[list-item]
         ClusterConfig(topics=[TopicSpec("a"), TopicSpec("a")]),
     ],
@@ -254,12 +266,14 @@ def test_options_go_before_the_file_and_the_file_before_defaults(
 def test_options_of_the_cluster(served: list[Serving]) -> None:
     config = _config(
         served,
-        *("--default-partitions", 4, "--no-auto-create", "--first-broker-id", 0),
+        *("--default-partitions", 4, "--default-replication", 2),
+        *("--no-auto-create", "--first-broker-id", 0),
         *("--topic", "orders:6", "--user", "ann:secret", "--tls-cert", "c.pem"),
         *("--tls-client-ca", "ca.pem", "--listener", "PLAINTEXT:9092", "--listener", "SSL:9192"),
         *("--listener", "SASL_SSL:0", "--memory-mb", 64, "--fsync", "always"),
     )
-    assert (config.default_partitions, config.auto_create_topics) == (4, False)
+    assert (config.default_partitions, config.default_replication) == (4, 2)
+    assert config.auto_create_topics is False
     assert list(config.broker_ids) == [0, 1, 2]
     assert config.topics == [TopicSpec("orders", 6)]
     assert config.users == {"ann": "secret"}
@@ -269,6 +283,16 @@ def test_options_of_the_cluster(served: list[Serving]) -> None:
     assert tls.tls == both.tls == Tls(Path("c.pem"), None, Path("ca.pem"))
     assert plain.tls is None
     assert (config.memory_bytes, config.fsync) == (64 * 1024 * 1024, Fsync.ALWAYS)
+
+
+def test_what_nobody_says_is_the_same_in_python_and_on_the_command_line(
+    served: list[Serving],
+) -> None:
+    config, plain = _config(served), ClusterConfig()
+    assert config.replica_max_lag_ms == 30_000, "as Kafka's replica.lag.time.max.ms"
+    for one in fields(ClusterConfig):
+        if one.name not in ("first_port", "topics", "listeners"):  # a port is said, nothing else
+            assert getattr(config, one.name) == getattr(plain, one.name), one.name
 
 
 @pytest.mark.parametrize(
@@ -341,6 +365,10 @@ def test_a_topic_that_is_made_from_python_can_t_have_what_is_refused_elsewhere()
         (["--listener", "SSL:80"], "it takes --tls-cert"),
         (["--tls-client-ca", "x"], "--tls-client-ca without --tls-cert"),
         (["--topic", "a", "--topic", "a"], 'the options: topics[1].name = "a": is there twice'),
+        (["--topic", "a/b"], "topics[0].name: 'a/b' is no name of a topic"),
+        (["--topic", "a.b", "--topic", "a_b"], "topic a_b collides with topic a.b"),
+        (["--brokers", "1", "--min-insync", "2"], "min_insync_replicas = 2: must be at most brok"),
+        (["--default-replication", "4"], "default_replication = 4: must be from 1 to brokers"),
         (["--config", "/none.toml"], "/none.toml: can't be read"),
     ],
 )

@@ -31,6 +31,7 @@ from purgatory.kafka.consumer_groups.embedded_protocol import (
     written_assignment,
 )
 from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS
+from purgatory.kafka.groups.group import GroupProtocol
 from purgatory.kafka.groups.group_config import MigrationPolicy
 from tests.kafka.conftest import Broker
 from tests.kafka.consumer_group_client import FakeTopics
@@ -106,6 +107,12 @@ class Migrating:
         }
         self.groups.sync("g", joined.generation, joined.member_id, None, handed, asked)
         return asked.answer
+
+    def sync_by(self, joined: JoinAnswer, protocol: GroupProtocol) -> ErrorCode:
+        asked = Asked[SyncAnswer]()
+        member_id = joined.member_id
+        self.groups.sync("g", joined.generation, member_id, None, {}, asked, protocol)
+        return asked.answer.error
 
     def assigned(self, joined: JoinAnswer) -> set[int]:
         """Sync; return the partitions that the member is given."""
@@ -256,6 +263,17 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_out(make: Make) ->
     assert here.beat(one) is ErrorCode.UNKNOWN_MEMBER_ID
     assert here.beat(joined) is AGAIN, "there is more for it now"
     assert here.consume("m", came.epoch).epoch > came.epoch
+
+
+def test_a_classic_member_of_a_consumer_group_syncs_with_its_protocol(make: Make) -> None:
+    here = make()
+    one, _ = here.classic_group()
+    here.consume("m")
+    joined = here.join(one.member_id).answer
+    for kind, name in (("connect", joined.protocol), ("consumer", "another")):
+        code = here.sync_by(joined, GroupProtocol(kind, name))
+        assert code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert here.sync_by(joined, GroupProtocol("consumer", joined.protocol)) is NONE
 
 
 def test_a_member_that_joins_and_does_not_sync_is_out(make: Make) -> None:

@@ -65,8 +65,8 @@ class LogOfOffsets:
         answer = {place: PartitionProduceResponse(ErrorCode.NONE)}
         self.waiting.append(lambda: respond(answer))
 
-    def delete_records(self, _: int, offsets: Any, __: Any) -> None:
-        (self.start,) = offsets.values()
+    def advance_start(self, _: TopicPartition, offset: int) -> None:
+        self.start = offset
 
     def replicate(self) -> None:
         """Answer the append that waits for longest."""

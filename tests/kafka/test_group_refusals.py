@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ErrorCode, GroupState, JoinAnswer, SyncAnswer
+from purgatory.kafka.groups.group import GroupProtocol
 from tests.kafka.group_client import (
     DELAY_MS,
     REBALANCE_MS,
@@ -32,6 +33,27 @@ def test_what_is_wrong_is_refused_with_kafka_s_codes() -> None:
     assert one.sync().code is ErrorCode.ILLEGAL_GENERATION
     one.generation -= 1
     assert one.heartbeat() is ErrorCode.NONE
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "code"),
+    [
+        (GroupProtocol("consumer", "range"), ErrorCode.NONE),
+        (GroupProtocol(None, "range"), ErrorCode.NONE),
+        (GroupProtocol("consumer", "roundrobin"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (GroupProtocol("connect", "range"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_who_syncs_with_another_protocol_is_refused(
+    protocol: GroupProtocol, code: ErrorCode
+) -> None:
+    world = GroupWorld()
+    (one,) = world.clients(1)
+    world.stable(one)
+    asked = Asked[SyncAnswer]()
+    world.coordinator.sync("g", one.generation, one.member_id, None, {}, asked, protocol)
+    assert asked.code is code
     world.check()
 
 

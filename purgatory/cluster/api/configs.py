@@ -260,14 +260,10 @@ async def list_config_resources(broker: Broker, request: Request, connection: Co
 
 
 async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself.
-
-    Of a setting that is named twice, the latter value counts, as in Kafka.
-    """
+    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself."""
 
     def change(asked: Any, settings: _Settings) -> dict[str, str]:
-        values = {config.name: config.value for config in asked.configs}
-        changes = [ConfigChange(name, value) for name, value in values.items()]
+        changes = [ConfigChange(config.name, config.value) for config in asked.configs]
         return changed_settings({}, changes, settings.of, settings.of_broker)
 
     return _altered(broker, request, change)

@@ -21,6 +21,7 @@ from purgatory.kafka import (
     SyncAnswer,
     TopicPartition,
 )
+from purgatory.kafka.groups.group import GroupProtocol
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
@@ -30,6 +31,8 @@ _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
 }
 _IDS_FIRST_SINCE = 4
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
+_PROTOCOL_SYNCED_SINCE = 5
+"""Since this version of SyncGroup a member says which protocol it takes for the group's."""
 _NOT_FOUND_TOLD_SINCE = 6
 """Since this version of DescribeGroups it is an error that there is no such group; before, it is
 one that is dead."""
@@ -124,8 +127,13 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
 async def sync_group(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Take the leader's assignment, and give each member its own."""
     body = request.body
-    answer: SyncAnswer = await answer_of(
-        partial(
+    protocol = GroupProtocol(
+        getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
+    )
+    if request.api_version >= _PROTOCOL_SYNCED_SINCE and None in protocol:
+        answer = SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    else:
+        sync = partial(
             broker.groups.sync,
             body.group_id,
             body.generation_id,
@@ -133,7 +141,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
             getattr(body, "group_instance_id", None),
             {one.member_id: bytes(one.assignment) for one in body.assignments},
         )
-    )
+        answer = await answer_of(lambda respond: sync(respond, protocol))
     return {
         "throttle_time": 0,
         "error_code": int(answer.error),

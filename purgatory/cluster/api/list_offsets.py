@@ -30,6 +30,15 @@ _OF_MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 _LATEST_TIERED = -5
 _EARLIEST_PENDING_UPLOAD = -6
+_SINCE = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _OF_MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Since which version the negative times may be asked for that stand for an offset; no others."""
 _NO_EPOCH = -1
 _NO_TIME = -1
 _NO_TIMEOUT = timedelta(0)
@@ -57,6 +66,10 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
         for asked in topic.partitions:
             if counts[topic.name, asked.partition_index] > 1:  # as Kafka: which one is meant?
                 told = _nothing(asked, ErrorCode.INVALID_REQUEST)
+            elif asked.timestamp < 0 and (
+                _SINCE.get(asked.timestamp, request.api_version + 1) > request.api_version
+            ):
+                told = _nothing(asked, ErrorCode.UNSUPPORTED_VERSION)
             else:
                 told = _offset(broker, topic.name, asked, committed_only, in_tier)
             partitions.append(told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.topic_state import NO_LEADER, Topic
+from purgatory.kafka.topic_state import NO_LEADER, Topic, why_no_topic_name
 
 _UNKNOWN_TOPIC = 3
 _LEADER_NOT_AVAILABLE = 5
@@ -24,12 +23,6 @@ _BROKERS = 1
 """The type of the endpoints that a client asks for."""
 _BY_ID_SINCE = 12
 """Since this version of Metadata a topic may be asked for by its id alone."""
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-
-def is_topic_name(name: str) -> bool:
-    """Whether Kafka would take it as a topic's name."""
-    return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 async def metadata(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -123,7 +116,8 @@ def _named_topic(
     topic = cluster.controller.topics.get(name)
     if topic is not None:
         return _topic(cluster, topic, allowed)
-    error = _UNKNOWN_TOPIC if is_topic_name(name) else _INVALID_TOPIC
+    others = cluster.controller.topics if may_create else ()
+    error = _UNKNOWN_TOPIC if why_no_topic_name(name, others) is None else _INVALID_TOPIC
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
     if may_create and error == _UNKNOWN_TOPIC:
         topic = cluster.controller.create_topic(

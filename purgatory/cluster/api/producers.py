@@ -20,11 +20,14 @@ _UNSAVED = InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
     body = request.body
+    asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
     try:
-        if body.transactional_id is None:
+        if (asked.producer_id < 0) is not (asked.producer_epoch < 0) or body.transactional_id == "":
+            answer = InitAnswer(ErrorCode.INVALID_REQUEST)
+        elif body.transactional_id is None:
             answer = InitAnswer(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
         else:
-            answer = await _init_transactional(broker, body)
+            answer = await _init_transactional(broker, body, asked)
     except ClusterError:  # which is in the log
         answer = InitAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
     code = answer.error
@@ -38,10 +41,7 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
     }
 
 
-async def _init_transactional(broker: Broker, body: Any) -> InitAnswer:
-    asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
-    if (asked.producer_id < 0) is not (asked.producer_epoch < 0):
-        return InitAnswer(ErrorCode.INVALID_REQUEST)
+async def _init_transactional(broker: Broker, body: Any, asked: ProducerIdentity) -> InitAnswer:
     if not broker.cluster.is_saved():
         return _UNSAVED
     answer: InitAnswer = await answer_of(

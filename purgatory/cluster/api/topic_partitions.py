@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from purgatory.cluster.api.metadata import is_topic_name
 from purgatory.cluster.api.permitted_operations import of_described_topic
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.topic_state import NO_LEADER, PartitionState
+from purgatory.kafka.topic_state import NO_LEADER, PartitionState, why_no_topic_name
 
 _UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _INVALID_REQUEST = 3, 5, 17, 42
 _MOST_PARTITIONS = 2_000
@@ -47,7 +46,7 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
     topic = cluster.controller.topics.get(name)
     if topic is None:
         return {
-            "error_code": _UNKNOWN_TOPIC if is_topic_name(name) else _INVALID_TOPIC,
+            "error_code": _INVALID_TOPIC if why_no_topic_name(name) else _UNKNOWN_TOPIC,
             "name": name,
             "topic_id": None,
             "partitions": (),

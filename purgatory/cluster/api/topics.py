@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from purgatory.cluster.api.answer_of import answer_of
-from purgatory.cluster.api.metadata import is_topic_name
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.topic_state import Topic
+from purgatory.kafka.topic_state import Topic, why_no_topic_name
 
 _NONE = 0
 _UNKNOWN_TOPIC = 3
@@ -35,6 +34,7 @@ _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
 
 _DEFAULT = -1
+_INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
 class _Refused(NamedTuple):
@@ -111,8 +111,9 @@ async def _until(
 
 
 def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
-    if not is_topic_name(asked.name):
-        return _Refused(_INVALID_TOPIC, "letters, digits, dots, dashes, underscores: 249 at most")
+    wrong = why_no_topic_name(asked.name, cluster.controller.topics)
+    if wrong is not None:
+        return _Refused(_INVALID_TOPIC, wrong)
     if asked.name in cluster.controller.topics:
         return _Refused(_TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
     try:
@@ -124,14 +125,14 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
         return _create_assigned(cluster, asked, settings, validate_only)
     partitions, replication = _counts(cluster, asked)
     brokers = len(cluster.brokers)
-    if partitions < 1:
-        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1")
-    if not cluster.has_room_for(partitions):
-        return _too_many(cluster)
     if not 1 <= replication <= brokers:
         return _Refused(
             _INVALID_REPLICATION_FACTOR, f"{replication} replicas; there are {brokers} brokers"
         )
+    if partitions < 1:
+        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1")
+    if not cluster.has_room_for(partitions):
+        return _too_many(cluster)
     if not validate_only:
         cluster.controller.create_topic(asked.name, partitions, replication, settings)
     return None
@@ -147,14 +148,23 @@ def _too_many(cluster: ClusterMetadata) -> _Refused:
 def _create_assigned(
     cluster: ClusterMetadata, asked: Any, settings: Mapping[str, str], validate_only: bool
 ) -> _Refused | None:
+    if (asked.num_partitions, asked.replication_factor) != (_DEFAULT, _DEFAULT):
+        return _Refused(
+            _INVALID_REQUEST,
+            f"{asked.num_partitions} partitions and {asked.replication_factor} replicas beside an "
+            "assignment, which says how many: both are -1 then",
+        )
     assigned = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
-    sound = sorted(assigned) == list(range(len(asked.assignments))) and all(
-        _are_replicas(cluster, replicas) for replicas in assigned.values()
+    sound = (
+        sorted(assigned) == list(range(len(asked.assignments)))
+        and len({len(replicas) for replicas in assigned.values()}) == 1
+        and all(_are_replicas(cluster, replicas) for replicas in assigned.values())
     )
     if not sound:
         return _Refused(
             _INVALID_REPLICA_ASSIGNMENT,
-            f"partitions count from 0, their replicas are of the brokers {list(cluster.brokers)}",
+            "partitions count from 0, each has as many replicas, of the brokers "
+            f"{list(cluster.brokers)}, and one of them lives",
         )
     if not cluster.has_room_for(len(assigned)):
         return _too_many(cluster)
@@ -205,9 +215,12 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
     else:
         asked = [(one.name, one.topic_id) for one in body.topics]
     topics, refusals = [], []
+    named = Counter(asked)
     for name, topic_id in asked:
         topic = cluster.topic_of(topic_id if name is None else name)
         refused = _why_not_deleted(topic, name, topic_id)
+        if named[name, topic_id] > 1:
+            refused = _Refused(_INVALID_REQUEST, f"{name or topic_id} is named twice")
         if refused is None and topic is not None:
             cluster.controller.delete_topic(topic.name)
         topics.append(topic)
@@ -266,7 +279,13 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
     body, topics = request.body, broker.cluster.controller.topics
     names = [asked.name for asked in body.topics]
     first_new = {name: len(topics[name].partitions) for name in names if name in topics}
-    refusals = [_add_partitions(broker.cluster, asked, body.validate_only) for asked in body.topics]
+    named = Counter(names)
+    refusals = [
+        _Refused(_INVALID_REQUEST, f"{asked.name} is named twice")
+        if named[asked.name] > 1
+        else _add_partitions(broker.cluster, asked, body.validate_only)
+        for asked in body.topics
+    ]
     if not body.validate_only:
         refusals = await _until_led(broker, names, first_new, refusals, body.timeout)
     results = [
@@ -303,7 +322,7 @@ def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -
         return _Refused(
             _INVALID_REPLICA_ASSIGNMENT,
             f"{asked.count - now} partitions are new, each with {replication} replicas of the "
-            f"brokers {list(cluster.brokers)}",
+            f"brokers {list(cluster.brokers)}, of which one lives",
         )
     if not validate_only:
         cluster.controller.create_assigned_partitions(asked.name, assigned)
@@ -311,20 +330,30 @@ def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -
 
 
 def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
-    return len(set(replicas)) == len(replicas) > 0 and set(replicas) <= set(cluster.brokers)
+    """Whether a new partition may have them: brokers that there are, each once, not all dead."""
+    return (
+        len(set(replicas)) == len(replicas)
+        and set(replicas) <= set(cluster.brokers)
+        and any(cluster.live_broker(one) for one in replicas)
+    )
 
 
 async def delete_records(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Delete the oldest records; answered when every live replica did."""
-    body = request.body
-    offsets = {
-        TopicPartition(topic.name, asked.partition_index): asked.offset
-        for topic in body.topics
-        for asked in topic.partitions
-    }
+    body, topics = request.body, broker.cluster.controller.topics
+    offsets, refused = {}, {}
+    for topic in body.topics:
+        is_internal = topic.name in topics and topics[topic.name].internal
+        for asked in topic.partitions:
+            topic_partition = TopicPartition(topic.name, asked.partition_index)
+            if is_internal:
+                refused[topic_partition] = _INTERNAL
+            else:
+                offsets[topic_partition] = asked.offset
     answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await answer_of(
         partial(broker.manager.delete_records, milliseconds(body.timeout), offsets)
     )
+    answers = {**answers, **refused}
     return {
         "throttle_time": 0,
         "topics": [

@@ -37,7 +37,7 @@ from purgatory.kafka.consumer_groups.topic_id_partition import (
     TopicIdPartition,
 )
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.group import Group, GroupState, Joining, Member
+from purgatory.kafka.groups.group import Group, GroupProtocol, GroupState, Joining, Member
 from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, SyncAnswer
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -110,14 +110,23 @@ class ClassicMembers:
         self._consumers.save(group, saved)
 
     def sync(
-        self, group: ConsumerGroup, generation: int, member_id: str, instance_id: str | None
+        self,
+        group: ConsumerGroup,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        protocol: GroupProtocol,
     ) -> SyncAnswer:
         """Give a member its assignment. O(its partitions).
 
         Raises:
-            GroupRefusal: it isn't in this generation, or is to join again.
+            GroupRefusal: it isn't in this generation, takes the protocol for another one, or is to
+                join again.
         """
         member = self._member(group, member_id, instance_id, generation)
+        assert member.subscription.classic is not None
+        name = member.subscription.classic.protocols[0][0]
+        protocol.check(CONSUMER, name)
         current = member.current
         is_behind = current.epoch < group.epoch
         if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -125,10 +134,8 @@ class ClassicMembers:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         self._expect_nothing(group, member_id)
         self._consumers.watch_session(group, member)
-        assert member.subscription.classic is not None
-        protocol = member.subscription.classic.protocols[0][0]
         assigned = written_assignment(self._by_name(member.subscription, current.assigned))
-        return SyncAnswer(ErrorCode.NONE, CONSUMER, protocol, assigned)
+        return SyncAnswer(ErrorCode.NONE, CONSUMER, name, assigned)
 
     def beat(
         self, group: ConsumerGroup, generation: int, member_id: str, instance_id: str | None

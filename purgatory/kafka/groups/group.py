@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.kafka.consumer_groups.embedded_protocol import subscribed_names
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group_answers import (
     JoinAnswer,
     RespondJoin,
@@ -44,6 +44,26 @@ class Joining(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
+
+
+class GroupProtocol(NamedTuple):
+    """What a member that syncs takes the group's protocol for; None is right for any."""
+
+    type: str | None = None
+    name: str | None = None
+
+    def check(self, group_type: str | None, group_protocol: str | None) -> None:
+        """Refuse a member that takes it for another one than it is.
+
+        Raises:
+            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
+        """
+        for asked, known in ((self.type, group_type), (self.name, group_protocol)):
+            if asked is not None and known is not None and asked != known:
+                raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+ANY_PROTOCOL = GroupProtocol()
 
 
 class Member:

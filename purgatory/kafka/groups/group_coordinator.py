@@ -22,7 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
 from purgatory.core.fault_log import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.group import Group, GroupState, Joining, Member
+from purgatory.kafka.groups.group import (
+    ANY_PROTOCOL,
+    Group,
+    GroupProtocol,
+    GroupState,
+    Joining,
+    Member,
+)
 from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.groups.group_waits import (
@@ -316,6 +323,7 @@ class GroupCoordinator:
         instance_id: str | None,
         assignments: Mapping[str, bytes],
         respond: RespondSync,
+        protocol: GroupProtocol = ANY_PROTOCOL,
     ) -> None:
         """Hand in the leader's assignments, and give each member its own.
 
@@ -323,9 +331,10 @@ class GroupCoordinator:
             group_id, generation, member_id, instance_id: who asks.
             assignments: the leader's, by member id.
             respond: takes the answer when the leader has handed them in, or a refusal.
+            protocol: what the member takes the group's protocol for.
         """
         try:
-            self._sync(group_id, generation, member_id, instance_id, assignments, respond)
+            self._sync(group_id, generation, member_id, instance_id, assignments, respond, protocol)
         except GroupRefusal as refusal:
             respond(SyncAnswer(refusal.code))
 
@@ -337,10 +346,12 @@ class GroupCoordinator:
         instance_id: str | None,
         assignments: Mapping[str, bytes],
         respond: RespondSync,
+        protocol: GroupProtocol,
     ) -> None:
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
             raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
+        protocol.check(group.protocol_type, group.protocol)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member_id)

@@ -34,7 +34,7 @@ from purgatory.kafka.consumer_groups.group_record import GroupRecord
 from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopics
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.committed_offset import OFFSETS_TOPIC, partition_of
-from purgatory.kafka.groups.group import Group, Joining
+from purgatory.kafka.groups.group import Group, GroupProtocol, Joining
 from purgatory.kafka.groups.group_answers import RespondJoin, RespondSync
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
@@ -201,13 +201,16 @@ class MixedGroups(GroupCoordinator):
         instance_id: str | None,
         assignments: Mapping[str, bytes],
         respond: RespondSync,
+        protocol: GroupProtocol,
     ) -> None:
         self.check_coordinated(group_id)
         group = self._group_with_classic_members(group_id)
         if group is None:
-            super()._sync(group_id, generation, member_id, instance_id, assignments, respond)
+            super()._sync(
+                group_id, generation, member_id, instance_id, assignments, respond, protocol
+            )
         else:
-            respond(self._classic.sync(group, generation, member_id, instance_id))
+            respond(self._classic.sync(group, generation, member_id, instance_id, protocol))
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
