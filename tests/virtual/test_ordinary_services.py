@@ -7,7 +7,7 @@ violation; and where nobody has looked, the audit may not say that all is well.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +143,7 @@ class Said(NamedTuple):
     no_loss: str | None
 
 
-SERVICES: Mapping[Callable[[Clients], Awaitable[None]], Said] = {
+SERVICES: Mapping[Callable[[Clients], Coroutine[Any, Any, None]], Said] = {
     relay: Said(None, None),
     retry_topic: Said(None, None),
     dead_letters: Said(None, "nobody read its partition"),
@@ -167,7 +167,7 @@ def _said(world: World, expect: str) -> str | None:
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.__name__)
 def test_an_ordinary_service_is_told_of_as_the_document_has_it(
-    service: Callable[[Clients], Awaitable[None]],
+    service: Callable[[Clients], Coroutine[Any, Any, None]],
 ) -> None:
     compacted = TopicSpec("states", settings={"cleanup.policy": "compact"})
     config = ClusterConfig(topics=[compacted], first_port=9092)
