@@ -354,6 +354,7 @@ class ClusterTrace:
                             now_us,
                             False,  # what a client does with it, a broker doesn't know
                             isolation,
+                            first,
                         )
                     )
 

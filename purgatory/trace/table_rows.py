@@ -69,6 +69,7 @@ class ReadRow(NamedTuple):
     time_us: int
     applied: bool
     isolation: str | None = None
+    fetch_offset: int | None = None
 
 
 class CommitRow(NamedTuple):

@@ -71,6 +71,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "time_us": "bigint",
         "applied": "boolean",
         "isolation": "string",
+        "fetch_offset": "bigint",
     },
     "effects": {
         "run_id": "string",
@@ -115,7 +116,7 @@ NULLABLE: Mapping[str, frozenset[str]] = {
         {"error", "answer_us", "offset", "created_us", "arrived_us", "served_us", "settled_us"}
         | {"transactional_id", "epoch", "transaction"}
     ),
-    "reads": frozenset({"isolation"}),
+    "reads": frozenset({"isolation", "fetch_offset"}),
     "effects": frozenset({"transaction"}),
     "commits": frozenset({"transaction", "held"}),
     "transactions": frozenset({"ended_by", "epoch_us", "decided_us", "ended_us"}),
@@ -176,7 +177,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         *_negative("sequence", "attempt", "partition", "offset", "size_bytes"),
     ),
-    "reads": (_before_start("time_us"), *_negative("poll", "partition", "offset")),
+    "reads": (_before_start("time_us"), *_negative("poll", "partition", "offset", "fetch_offset")),
     "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
     "commits": (_before_start("time_us"), *_negative("partition", "offset")),
     "transactions": (

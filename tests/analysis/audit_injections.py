@@ -57,6 +57,19 @@ def _lost_write(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
     return run.trace(), Counter(lost_write=k)
 
 
+def _read_late(run: CleanRun, k: int) -> tuple[SmallTrace, Added]:
+    """K records lie before the offset from which on all readers of their partition asked."""
+    run.transactional = False
+    first = {partition: log[0][0] for partition, log in run.logs.items()}
+    run.logs[0] = [(offset + 10, value) for offset, value in run.logs[0]]
+    run.sends[0] = [send._replace(offset=10 + (send.offset or 0)) for send in run.sends[0]]
+    for number in range(k):
+        run.sends[0].append(run.send(0, len(run.sends[0]), first[0] + number))
+    trace = run.trace()
+    trace.reads = [read._replace(fetch_offset=first[read.partition] + 9) for read in trace.reads]
+    return trace, Counter(lost_write=k)
+
+
 def _spread(run: CleanRun) -> None:
     """Leave nine free offsets behind each record of the first partition."""
     run.logs[0] = [(10 * offset, value) for offset, value in run.logs[0]]
@@ -389,6 +402,7 @@ INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "lost_ack_duplicate": (_lost_ack_duplicate, False),
     "lost_ack_duplicate unread": (_unread_duplicate, False),
     "lost_write": (_lost_write, False),
+    "lost_write before all readers": (_read_late, False),
     "moved_write": (_moved_write, False),
     "unseen": (_unseen, False),
     "aborted_read": (_aborted_read, True),

@@ -33,9 +33,12 @@ class Oracle:
         for read in trace.reads:
             self.readings[_record(read)].append(read)
         self.reached: dict[tuple[str, int], int] = {}
+        self.began: dict[tuple[str, int], int] = {}
         for read in trace.reads:
             partition = (read.topic, read.partition)
             self.reached[partition] = max(self.reached.get(partition, read.offset), read.offset)
+            began = read.fetch_offset or 0
+            self.began[partition] = min(self.began.get(partition, began), began)
         hidden = {_at(send) for send in trace.sends if self._hidden(send)}
         self.visible = [
             read
@@ -314,8 +317,13 @@ class Oracle:
         if oks:
             acks = self._first(value).acks
             weak = acks in (0, 1)
-            verdict = ("permitted", f"acks={acks}") if weak else ("violation", "acks=all")
-            verdict = self._absent(verdict)
+            missed = [place for place in unread if place not in waiting]
+            if weak:
+                verdict = "permitted", f"acks={acks}"
+            elif missed and all(place[2] < self.began[place[:2]] for place in missed):
+                verdict = "indeterminate", "every reader began behind it"
+            else:
+                verdict = self._absent(("violation", "acks=all"))
             if len(waiting) < len(unread) and self.places[value]:
                 yield "moved_write", group, verdict
             if self._undone(value, hidden=False):

@@ -58,6 +58,7 @@ class Read(NamedTuple):
     applied: bool = True
     topic: str = "orders"
     isolation: str | None = None
+    fetch_offset: int | None = None
 
 
 class Effect(NamedTuple):

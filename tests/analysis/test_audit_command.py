@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,26 @@ def trace(tmp_path: Path) -> Path:
     return _write(tmp_path / "trace", PRODUCERS)
 
 
-def _write(folder: Path, producers: list[dict[str, Any]], complete: bool = True) -> Path:
+def _write(
+    folder: Path,
+    producers: list[dict[str, Any]],
+    complete: bool = True,
+    *,
+    bad: str = "",
+    without: Collection[str] = (),
+) -> Path:
+    """Write the trace; all rows of one table may be bad, and tables may have none."""
     rows, _ = injected("retry_reorder", 3, seed=4)
     parts = {
         "operations": (OPERATIONS, []),
         "sends": (SENDS, [{**send._asdict(), "size_bytes": 1} for send in rows.sends]),
         "reads": (READS, [read._asdict() for read in rows.reads]),
     }
+    for name, (_, table) in parts.items():
+        if name == bad:
+            table[:] = [{**row, "partition": -1} for row in table]
+        if name in without:
+            table.clear()
     for name, (schema, table) in parts.items():
         (folder / name).mkdir(parents=True)
         made = pa.Table.from_pylist([{"run_id": "run-1", **row} for row in table], schema=schema)
@@ -100,6 +113,34 @@ def test_what_is_permitted_is_status_0(trace: Path, capsys: pytest.CaptureFixtur
     assert re.search(r"retry_reorder +writers +3 +permitted +idempotence=false", printed.out)
     assert "not checked (no effects in the trace): key_order_violation" in printed.out
     assert "No violations in 1 runs" in printed.out
+
+
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"])
+@pytest.mark.usefixtures("in_the_shared_session")
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        ({"bad": "sends"}, "no sends in the trace"),
+        ({"bad": "reads"}, "no reads in the trace"),
+        ({"without": ["sends"]}, "no sends in the trace"),
+        ({"without": ["reads"]}, "no reads in the trace"),
+        ({"without": ["sends", "reads"]}, "no sends in the trace"),
+    ],
+)
+def test_a_verdict_that_rests_on_nothing_is_status_3(
+    engine: str,
+    lacks: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = str(_write(tmp_path / "trace", PRODUCERS, **lacks))
+    chosen = [trace, "--master", "local[2]", "--engine", engine]
+    for expecting in ([], ["--expect", "once"]):
+        assert main(["audit", *chosen, *expecting]) == 3
+        printed = " ".join(capsys.readouterr().out.split())
+        assert re.search(rf"run-1: could not be decided: .*duplicate.*\(.*{said}", printed)
+    assert main(["audit", *chosen, "--allow-empty"]) == 0
 
 
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"])

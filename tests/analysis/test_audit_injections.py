@@ -91,6 +91,11 @@ VERDICTS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
     "lost_ack_duplicate": _RESENT,
     "lost_ack_duplicate unread": _RESENT,
     "lost_write": _WEAK,
+    "lost_write before all readers": {
+        **_WEAK,
+        "": ("indeterminate", "every reader began behind it"),
+        "incomplete": ("indeterminate", "every reader began behind it"),
+    },
     "moved_write": _WEAK,
     "unseen": {"": ("indeterminate", "readers did not get there")},
     "aborted_read": {"incomplete": INCOMPLETE},

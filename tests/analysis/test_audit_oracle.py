@@ -134,7 +134,8 @@ def _read(chance: random.Random, trace: SmallTrace, logs: Logs, group: str) -> N
         if chance.random() < 0.1:
             continue  # nobody of the group reads it
         for consumer in range(chance.choice([1, 1, 2])):
-            at, poll = 0, chance.randrange(3)
+            at, poll = chance.choice([0, 0, 0, 2]), chance.randrange(3)
+            start = log[at][0] if at < len(log) and chance.random() < 0.8 else None
             end = len(log) - chance.choice([0, 0, 2])
             while at < end:
                 poll += chance.choice([1, 1, 2])
@@ -154,6 +155,7 @@ def _read(chance: random.Random, trace: SmallTrace, logs: Logs, group: str) -> N
                             poll * 10 + consumer,
                             chance.random() < 0.9,
                             topic,
+                            fetch_offset=start,
                         )
                     )
                 at += size + chance.choice([0, 0, 0, 0, 0, 1, -1, -2]) if at else size

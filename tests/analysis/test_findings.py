@@ -106,8 +106,70 @@ def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_expectation_is_named(simulated: Simulation) -> None:
-    with pytest.raises(ValueError, match="nobody can expect 'luck'"):
-        simulated.audit(expect=["luck"])
+    for wrong in (["luck"], "luck"):
+        with pytest.raises(ValueError, match="nobody can expect 'luck'"):
+            simulated.audit(expect=wrong)
+
+
+def test_one_expectation_may_be_a_string(simulated: Simulation) -> None:
+    assert list(simulated.audit(expect="once")) == list(simulated.audit(expect=["once"]))
+
+
+def _send(cluster: ThreadedCluster, count: int, **settings: object) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "shop", **settings}
+    )
+    for number in range(count):
+        producer.produce("orders", f"order {number} {'.' * 100}", key=f"key {number}")
+    assert producer.flush(20) == 0
+
+
+def test_what_is_stored_twice_is_found_though_nobody_reads_it() -> None:
+    with ThreadedCluster(recorded=True) as cluster:
+        cluster.create_topic("orders")
+        with cluster.fault.lose_answers(count=1, api="Produce"):
+            _send(cluster, 20, **{"linger.ms": 50, "retry.backoff.ms": 10})
+        findings = cluster.audit(expect=["once"])
+        assert findings.count("duplicate") == findings.count("lost_ack_duplicate") == 20
+        assert {found.anomaly for found in findings.violations} >= {"duplicate"}
+        with pytest.raises(AssertionError) as failure:
+            findings.assert_no_violations()
+    told = str(failure.value)
+    value = "'order 0 " + "." * 52 + "'..."
+    assert f"\n  orders-0, offset 0, key 'key 0', value {value}, at " in told
+    assert f", offset=20, key='key 0', value={value}\n" in told
+    assert "value_id" not in told
+
+
+def test_a_verdict_that_rests_on_nothing_fails_the_assertion() -> None:
+    with ThreadedCluster(recorded=True) as cluster:
+        cluster.create_topic("orders")
+        for expect in ((), ["once"], ["no-loss"], ["order"], ["one-writer"]):
+            findings = cluster.audit(expect=expect)
+            with pytest.raises(
+                AssertionError, match=r"could not decide:\n(.*\n)*no sends in the trace"
+            ):
+                findings.assert_no_violations()
+            findings.assert_no_violations(allow_empty=True)
+        _send(cluster, 1, **{"enable.idempotence": True})
+        for expect in (["order"], ["one-writer"]):
+            cluster.audit(expect=expect).assert_no_violations()
+        for expect in ((), ["once"], ["no-loss"]):
+            with pytest.raises(AssertionError, match="no reads in the trace"):
+                cluster.audit(expect=expect).assert_no_violations()
+
+
+def test_what_depends_on_settings_that_nobody_told_fails_the_assertion() -> None:
+    with ThreadedCluster(recorded=True) as cluster:
+        cluster.create_topic("orders")
+        with cluster.fault.lose_answers(count=1, api="Produce"):
+            _send(cluster, 5, **{"retry.backoff.ms": 10})
+        with pytest.raises(AssertionError, match="duplicate in shop: 5 indeterminate"):
+            cluster.audit().assert_no_violations()
+        known = RunConfiguration([ProducerSettings("shop", idempotence=False, retries=9)])
+        told = cluster.audit(known, expect=["order"])
+        told.assert_no_violations()
 
 
 def test_a_cluster_audits_what_its_clients_did() -> None:

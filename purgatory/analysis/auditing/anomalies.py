@@ -83,10 +83,13 @@ GROUNDS: Mapping[str, tuple[str, ...]] = {
     NONE_ACKNOWLEDGED: ("lost_write", "moved_write", "unseen"),
     NO_READS: (
         *("inconsistent_offset", "duplicate", "lost_ack_duplicate", "lost_write", "moved_write"),
-        *("aborted_read", "poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate"),
+        *("aborted_read", "poll_skip", "reprocess", "effect_duplicate"),
     ),
 }
-"""The anomalies that cannot be looked for, by what a trace lacks; the first reason counts."""
+"""The anomalies that cannot be looked for, by what a trace lacks; the first reason counts.
+
+Where nobody polled no poll went back, and producers have their order all the same.
+"""
 
 COUNTS_ORDER: Order = (
     ("run_id", None),

@@ -46,7 +46,8 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
     `stored` has, for each partition that holds the record, its first offset there and its copies: a
     place counts if somebody read the record there, or if a broker stored it there and it lies above
     all that was read in the partition. An acknowledged place below that, where nobody read the
-    record, is `missed`: it counts among the `places`, but not for order. Places where a transaction
+    record, is `missed`: it counts among the `places`, but not for order. It is `passed` unless all
+    readers of the partition began behind it. Places where a transaction
     was aborted hold nothing.
 
     Args:
@@ -54,7 +55,10 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         reads: the trace's table.
         settings: the configuration.
     """
-    reached = reads.groupBy("run_id", "topic", "partition").agg(f.max("offset").alias("reached"))
+    reached = reads.groupBy("run_id", "topic", "partition").agg(
+        f.max("offset").alias("reached"),
+        f.min(f.coalesce("fetch_offset", f.lit(0))).alias("began"),
+    )
     observed = _sent(sends).unionByName(_read(reads, settings), allowMissingColumns=True)
     at_place = (
         observed.repartition(*_RECORD)
@@ -65,6 +69,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         .withColumn("unread", f.col("reads") == 0)
         .withColumn("waiting", f.col("acked") & f.col("unread") & f.col("above"))
         .withColumn("misses", f.col("acked") & f.col("unread") & ~f.col("above"))
+        .withColumn("passed", f.col("misses") & (f.col("offset") >= f.col("began")))
         .withColumns({f"hidden_{name}": _where("hides", name) for name in _OF_READS})
         .withColumn(
             "holds",
@@ -78,6 +83,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         f.count(f.when(f.col("holds"), f.lit(1))).alias("copies"),
         f.count(f.when(f.col("misses"), f.lit(1))).alias("misses"),
         f.min(f.when(f.col("misses"), place)).alias("missed"),
+        f.bool_or("passed").alias("passed"),
         f.min(f.when(f.col("waiting"), place)).alias("waiting"),
         f.bool_or(f.col("waiting") & f.col("reached").isNull()).alias("unvisited"),
         f.min(f.when(f.col("hidden_reads") > 0, f.col("offset"))).alias("hidden_offset"),
@@ -93,6 +99,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
             ).alias("stored"),
             f.sum(f.col("copies") + f.col("misses")).alias("places"),
             f.min("missed").alias("missed"),
+            f.bool_or("passed").alias("passed"),
             f.min("waiting").alias("waiting"),
             f.bool_or("unvisited").alias("unvisited"),
             f.min("hidden_offset").alias("hidden_offset"),
@@ -111,6 +118,7 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
             "stored",
             "places",
             "missed",
+            "passed",
             "waiting",
             "unvisited",
             "hidden_offset",
@@ -141,6 +149,7 @@ def value_cases(table: DataFrame) -> DataFrame:
         "partition": f.col("missed.partition"),
         "offset": f.col("missed.offset"),
         "permit": _weak_acks(),
+        "doubt": f.when(~f.col("passed"), f.lit("every reader began behind it")),
         "broken": f.lit("acks=all"),
     }
     aborted = f.col("hiddens") > 0

@@ -1,0 +1,192 @@
+"""What the audit says of services as most are, each in a world, with a client of asyncio.
+
+`docs/audit.md` has the table. The producers are idempotent and nothing goes wrong, so nothing is a
+violation; and where nobody has looked, the audit may not say that all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiokafka
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from purgatory.cluster import ClusterConfig, TopicSpec
+from purgatory.virtual import World
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+RECORDS = 6
+TOPICS = ("orders", "invoices", "orders.retry", "orders.dlt", "mails")
+
+
+class Clients:
+    """Makes the clients of one cluster."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+
+    @asynccontextmanager
+    async def producer(self, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
+        async with AIOKafkaProducer(
+            bootstrap_servers=self._servers, enable_idempotence=True, **settings
+        ) as producer:
+            yield producer
+
+    @asynccontextmanager
+    async def consumer(self, *topics: str, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+        start = {"auto_offset_reset": "earliest", **settings}
+        async with AIOKafkaConsumer(*topics, bootstrap_servers=self._servers, **start) as consumer:
+            yield consumer
+
+    async def order(self, first: int = 0) -> None:
+        async with self.producer() as producer:
+            for number in range(first, first + RECORDS):
+                await producer.send_and_wait("orders", b"order %d" % number, key=b"%d" % number)
+
+    async def read(self, topic: str, count: int = RECORDS, **settings: Any) -> list[Any]:
+        async with self.consumer(topic, **settings) as consumer:
+            return [await consumer.getone() for _ in range(count)]
+
+
+async def relay(clients: Clients) -> None:
+    await clients.order()
+    async with clients.producer() as producer:
+        for record in await clients.read("orders"):
+            await producer.send_and_wait("invoices", record.value, key=record.key)
+    await clients.read("invoices")
+
+
+async def retry_topic(clients: Clients) -> None:
+    await clients.order()
+    async with clients.producer() as producer:
+        for record in (await clients.read("orders"))[::2]:
+            await producer.send_and_wait("orders.retry", record.value, key=record.key)
+    await clients.read("orders.retry", RECORDS // 2)
+
+
+async def dead_letters(clients: Clients) -> None:
+    await clients.order()
+    async with clients.producer() as producer:
+        for record in (await clients.read("orders"))[:2]:
+            await producer.send_and_wait("orders.dlt", record.value, key=record.key)
+
+
+async def fan_out(clients: Clients) -> None:
+    async with clients.producer() as producer:
+        for number in range(RECORDS):
+            for topic in ("orders", "invoices", "mails"):
+                await producer.send_and_wait(topic, b"order %d" % number)
+    for topic in ("orders", "invoices", "mails"):
+        await clients.read(topic)
+
+
+async def compaction(clients: Clients) -> None:
+    async with clients.producer() as producer:
+        for number in range(3):
+            for key in (b"a", b"b"):
+                await producer.send_and_wait("states", b"state %d" % number, key=key)
+        for key in (b"a", b"b"):
+            await producer.send_and_wait("states", None, key=key)
+    await clients.read("states", 8)
+
+
+async def consume_transform_produce(clients: Clients) -> None:
+    await clients.order()
+    async with (
+        clients.consumer(
+            "orders", group_id="billing", enable_auto_commit=False, isolation_level="read_committed"
+        ) as orders,
+        clients.producer(transactional_id="billing") as producer,
+    ):
+        for _ in range(RECORDS):
+            record = await orders.getone()
+            async with producer.transaction():
+                await producer.send("invoices", b"invoice of " + record.value, key=record.key)
+                place = aiokafka.TopicPartition(record.topic, record.partition)
+                await producer.send_offsets_to_transaction({place: record.offset + 1}, "billing")
+    await clients.read("invoices", isolation_level="read_committed")
+
+
+async def two_groups(clients: Clients) -> None:
+    await clients.order()
+    for group in ("billing", "shipping"):
+        await clients.read("orders", group_id=group, client_id=group)
+
+
+async def consumer_that_starts_late(clients: Clients) -> None:
+    await clients.order()
+    async with clients.consumer("orders", auto_offset_reset="latest") as consumer:
+        await consumer.seek_to_end()
+        await consumer.position(aiokafka.TopicPartition("orders", 0))
+        await clients.order(first=RECORDS)
+        for _ in range(RECORDS):
+            await consumer.getone()
+
+
+async def consumer_that_never_starts(clients: Clients) -> None:
+    await clients.order()
+
+
+async def empty_run(clients: Clients) -> None:
+    pass
+
+
+class Said(NamedTuple):
+    """What the assertion says with an expectation: nothing where it holds, else a part of that."""
+
+    once: str | None
+    no_loss: str | None
+
+
+SERVICES: Mapping[Callable[[Clients], Coroutine[Any, Any, None]], Said] = {
+    relay: Said(None, None),
+    retry_topic: Said(None, None),
+    dead_letters: Said(None, "nobody read its partition"),
+    fan_out: Said(None, None),
+    compaction: Said(None, None),
+    consume_transform_produce: Said(None, None),
+    two_groups: Said(None, None),
+    consumer_that_starts_late: Said(None, "every reader began behind it"),
+    consumer_that_never_starts: Said("no reads in the trace", "no reads in the trace"),
+    empty_run: Said("no sends in the trace", "no sends in the trace"),
+}
+
+
+def _said(world: World, expect: str) -> str | None:
+    try:
+        world.clusters[0].audit(expect=[expect]).assert_no_violations()
+    except AssertionError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.__name__)
+def test_an_ordinary_service_is_told_of_as_the_document_has_it(
+    service: Callable[[Clients], Coroutine[Any, Any, None]],
+) -> None:
+    compacted = TopicSpec("states", settings={"cleanup.policy": "compact"})
+    config = ClusterConfig(topics=[compacted], first_port=9092)
+    with World(1) as world:
+        cluster = world.cluster(brokers=1, topics=TOPICS, config=config)
+        world.run(service(Clients(cluster.bootstrap_servers)))
+        for expect, expected in zip(("once", "no-loss"), SERVICES[service], strict=True):
+            said = _said(world, expect)
+            assert (said is None) == (expected is None), said
+            assert expected is None or (said is not None and expected in said), said
+            if said is not None:
+                cluster.audit(expect=expect).assert_no_violations(allow_empty=True)
+
+
+def test_the_document_has_a_row_for_each() -> None:
+    section = DOCUMENT.split("### Ten ordinary services", 1)[1].split("\n#", 1)[0]
+    rows = re.findall(r"^\| ([\w ,-]+) \| (.+) \| (.+) \|$", section, re.MULTILINE)[1:]
+    shown = {name.replace(" ", "_").replace("-", "_"): (once, loss) for name, once, loss in rows}
+    assert shown.keys() == {service.__name__ for service in SERVICES}
+    for service, expected in SERVICES.items():
+        for cell, said in zip(shown[service.__name__], expected, strict=True):
+            assert cell.startswith("passes") if said is None else said in cell
