@@ -86,7 +86,8 @@ MUTANTS = [
     NativeMutant(
         "what is due within the present tick is put on the wheel",
         WHEEL,
-        "        if expiration_ms - level.tick_ms < level.current_ms:\n            return EXPIRED\n",
+        "        if expiration_ms - level.tick_ms < level.current_ms:\n"
+        "            return EXPIRED\n",
         "        if expiration_ms < level.current_ms:\n            return EXPIRED\n",
     ),
     NativeMutant(
@@ -176,7 +177,8 @@ MUTANTS = [
     NativeMutant(
         "what a refused hand-over was about to begin is lost",
         TIMER,
-        "                    leave(task)\n                    enter(task, &self.pending, &self.in_hand[DUE])\n",
+        "                    leave(task)\n"
+        "                    enter(task, &self.pending, &self.in_hand[DUE])\n",
         "                    leave(task)\n",
     ),
     NativeMutant(
@@ -194,7 +196,8 @@ MUTANTS = [
     NativeMutant(
         "nobody looks whether the user's clock cancelled what is due",
         TIMER,
-        "            if not is_empty(&self.in_hand[DUE]):  # the user's clock may have changed that\n    ",
+        "            if not is_empty(&self.in_hand[DUE]):  # the user's clock may have changed "
+        "that\n    ",
         "            if True:\n    ",
     ),
     NativeMutant(
@@ -225,7 +228,8 @@ MUTANTS = [
     NativeMutant(
         "those of one number have no order",
         HEAP,
-        "    return one.number < other.number or (one.number == other.number and one.order < other.order)\n",
+        "    return one.number < other.number or (one.number == other.number and one.order < "
+        "other.order)\n",
         "    return one.number < other.number\n",
     ),
     NativeMutant(
@@ -290,7 +294,8 @@ MUTANTS = [
     NativeMutant(
         "a close does not wait for the check of what was forced meanwhile",
         OPERATION,
-        "                books.note_still_checked(self)  # settled from outside, in the middle of a check\n",
+        "                books.note_still_checked(self)  # settled from outside, in the middle "
+        "of a check\n",
         "                pass\n",
     ),
     NativeMutant(
@@ -311,7 +316,8 @@ MUTANTS = [
         "the flags are not looked at after the release",
         OPERATION,
         "                self.server = 0\n                is_ours = False\n"
-        "                if retry is not None and self._op_waits_for(retry):\n                    break\n",
+        "                if retry is not None and self._op_waits_for(retry):\n"
+        "                    break\n",
         "                self.server = 0\n                is_ours = False\n                break\n",
         "with a lock: event, check",
     ),
@@ -373,7 +379,8 @@ MUTANTS = [
     NativeMutant(
         "every completion at an expiry is a missed one",
         OPERATION,
-        "            unasked = not self._op_check_due  # no event asks for this check, only the expiry does\n",
+        "            unasked = not self._op_check_due  # no event asks for this check, only "
+        "the expiry does\n",
         "            unasked = self._op_expiry_due\n",
     ),
     NativeMutant(
@@ -391,13 +398,15 @@ MUTANTS = [
     NativeMutant(
         "what was broken off is not noted in the books",
         OPERATION,
-        "        if self._op_books is not None:\n            self._op_books.broken_off.append((self,))\n",
+        "        if self._op_books is not None:\n"
+        "            self._op_books.broken_off.append((self,))\n",
         "",
     ),
     NativeMutant(
         "who starts a timeout does not look whether it is settled by now",
         OPERATION,
-        "        if self._op_outcome is not PENDING or not self._op_keys:\n            self.leave_timer()\n",
+        "        if self._op_outcome is not PENDING or not self._op_keys:\n"
+        "            self.leave_timer()\n",
         "",
         "new: watch, event",
     ),
@@ -423,7 +432,8 @@ MUTANTS = [
     NativeMutant(
         "who waits for ever is put on the timer",
         OPERATION,
-        "        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:\n"
+        "        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= "
+        "FOREVER_MS:\n"
         "            return 0\n",
         "",
     ),
@@ -451,7 +461,8 @@ MUTANTS = [
     NativeMutant(
         "a number that is too large to tell is taken for reached",
         WATCHING,
-        "            if is_too_large:\n                too_large.append(operation)\n            else:\n    ",
+        "            if is_too_large:\n                too_large.append(operation)\n"
+        "            else:\n    ",
         "            if True:\n    ",
     ),
     NativeMutant(
@@ -469,13 +480,15 @@ MUTANTS = [
     NativeMutant(
         "what is settled is put on lists",
         WATCHING,
-        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:\n",
+        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
+        "not count:\n",
         "        if operation._op_keys is not keys or not count:\n",
     ),
     NativeMutant(
         "what was let go of is put on lists",
         WATCHING,
-        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:\n",
+        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
+        "not count:\n",
         "        if operation._op_outcome is not PENDING or not count:\n",
     ),
     NativeMutant(
