@@ -11,6 +11,7 @@ is a library of its own to the system's loader, and so has a state of its own.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import shutil
 import sys
@@ -25,6 +26,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from tests.core import cooperative_locks
+from tests.core.scheduler import SCHEDULER
 from tests.core.switch_points import give_points, instrumented
 
 WORLD = "tests.core.schedule_world"
@@ -89,10 +91,34 @@ def load_native_core(
         every_step: whether what is in pure Python above the native parts has its switch points too,
             beside those in what the native parts call.
     """
-    *_, calls = load_fresh(
-        [WORLD, *PROGRAMS, CALLS], COOPERATIVE, scheduled=every_step, extensions=mutants or {}
-    )
+    SCHEDULER.throw_threads_away()  # see ``on_no_chain``
+    with on_no_chain():
+        *_, calls = load_fresh(
+            [WORLD, *PROGRAMS, CALLS], COOPERATIVE, scheduled=every_step, extensions=mutants or {}
+        )
     return calls
+
+
+@contextmanager
+def on_no_chain() -> Iterator[None]:
+    """Let this thread forget for a while which callbacks it is in the middle of.
+
+    A native core notes that in the thread's state, by a name that all copies of it share, and takes
+    what another one has put there for its own.
+    """
+    state_of_thread = ctypes.pythonapi.PyThreadState_GetDict
+    state_of_thread.restype = ctypes.py_object
+    state: dict[Any, Any] = state_of_thread()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(state))  # it was lent, not given
+
+    def take_chains() -> dict[Any, Any]:
+        found = [key for key, value in state.items() if type(value).__name__ == "CallbackChain"]
+        return {key: state.pop(key) for key in found}
+
+    kept = take_chains()
+    yield
+    take_chains()
+    state.update(kept)
 
 
 def load_fresh(

@@ -188,7 +188,7 @@ class Scheduler:
         self.current = None
         run.trace = self.trace[:]
         if self.stop == 0:
-            self._throw_threads_away()
+            self.throw_threads_away()
         self.stop = NEVER
         return run
 
@@ -328,8 +328,9 @@ class Scheduler:
                 thread.baton.release()
         raise Aborted
 
-    def _throw_threads_away(self) -> None:
-        """What runs on a thread whose run was broken off may not have left it as it was."""
+    def throw_threads_away(self) -> None:
+        """Let the next run have new threads: what was broken off may not have left these as they
+        were, nor another native core."""
         for thread in self._pool:
             thread.start("", None)
             thread.baton.release()

@@ -315,6 +315,7 @@ def test_who_leaves_while_its_large_number_is_looked_up_is_passed_over(again: bo
     first.hashed = leave
     setting.purgatory.advance(Meddler(), 2**127 + 5)
     setting.purgatory._check()
+    assert setting.purgatory.counters.checks == 0, "who left is not checked"
     assert setting.purgatory.num_delayed == (5 if again else 1)
     assert all(one.outcome is Outcome.CANCELLED for one in ones)
 

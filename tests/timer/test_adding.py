@@ -38,6 +38,17 @@ def test_a_task_runs_when_its_delay_is_over_and_not_before(
     assert ran == ["a"]
 
 
+@pytest.mark.parametrize("args", [(), ("a",), ("a", "b")])
+def test_a_call_may_be_run_by_hand_with_its_arguments(
+    timer: SystemTimer, args: tuple[str, ...]
+) -> None:
+    called: list[tuple[str, ...]] = []
+    task = timer.call_later(10, lambda *given: called.append(given), *args)
+    task.run()
+    assert called == [args]
+    assert task.cancel()
+
+
 @pytest.mark.parametrize("begun_ns", [1, 500_000, 999_999])
 def test_no_task_runs_early_by_the_millisecond_that_has_begun(
     clock: ManualClock, timer: SystemTimer, ran: list[object], begun_ns: int

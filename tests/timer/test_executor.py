@@ -388,6 +388,28 @@ def test_a_task_that_is_added_again_while_a_pool_has_it_waits_for_its_new_time(h
     assert (ran, timer.size) == (["ended"], 0)
 
 
+def test_a_pool_that_is_interrupted_loses_no_task() -> None:
+    class Interrupted(Later):
+        def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
+            if interrupts:
+                raise interrupts.pop()
+            super().submit(function, *args)
+
+    interrupts = [KeyboardInterrupt()]
+    clock, pool = ManualClock(), Interrupted()
+    timer = SystemTimer("pool", clock=clock, executor=pool)
+    ran: list[object] = []
+    for name in "ab":
+        timer.add(NamedTask(5, name, ran))
+    clock.advance(5)
+    with pytest.raises(KeyboardInterrupt):
+        timer.advance_clock()
+    assert timer.size == 2
+    timer.advance_clock()
+    pool.run_all()
+    assert (sorted(map(str, ran)), timer.size) == (["a", "b"], 0)
+
+
 # --- fork
 
 

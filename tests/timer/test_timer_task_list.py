@@ -100,3 +100,12 @@ def test_no_two_entries_of_a_home_have_the_same_number() -> None:
     again = entry_for("d")
     bucket.add(again)
     assert again.number not in {entry.number for entry in entries}
+
+
+def test_a_task_that_is_cancelled_leaves_its_list() -> None:
+    bucket, (entry,) = filled("a")
+    task = entry.task
+    assert task is not None
+    assert task.cancel()
+    assert len(bucket) == 0
+    assert not task.cancel()

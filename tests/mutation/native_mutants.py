@@ -1,0 +1,604 @@
+"""Faults that are put into the native parts, one at a time: each is to be noticed by a test.
+
+Text of a source is replaced by other text, once. Those with a program are found by the scheduler,
+in the interleavings of that program (``tests/core/test_native_interleavings.py``); for all others
+see ``native``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+TASK = "timer/native/task.pyx"
+WHEEL = "timer/native/wheel.pyx"
+TIMER = "timer/native/core.pyx"
+HEAP = "timer/native/heap.pxd"
+LINKS = "timer/native/links.pxd"
+OPERATION = "purgatory/core/native/operation.pyx"
+WATCHING = "purgatory/core/native/watching.pyx"
+BOOKS = "purgatory/core/native/books.pyx"
+CHAIN = "purgatory/core/native/chain.pyx"
+PURGATORY = "purgatory/core/native/purgatory.pyx"
+
+
+@dataclass(frozen=True)
+class NativeMutant:
+    """A fault, the source that it is put into, what is replaced there, and by what."""
+
+    fault: str
+    path: str
+    old: str
+    new: str
+    program: str | None = None
+
+    def source(self) -> str:
+        """Return the source with the fault in it.
+
+        Raises:
+            ValueError: what is to be replaced does not stand there exactly once.
+        """
+        source = Path(ROOT, self.path).read_text(encoding="utf-8")
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.path} has {source.count(self.old)} times: {self.old!r}")
+        return source.replace(self.old, self.new)
+
+
+MUTANTS = [
+    NativeMutant(
+        "what derives from int is taken for one",
+        TASK,
+        "    if type(delay_ms) is int:\n        ms =",
+        "    if isinstance(delay_ms, int):\n        ms =",
+    ),
+    NativeMutant(
+        "what was handed over once stays so",
+        TASK,
+        "    task.is_handed_over = False  # an executor",
+        "    # an executor",
+    ),
+    NativeMutant(
+        "a task that leaves stays counted",
+        TASK,
+        "    unlink(&task.link)\n    task.pending.count -= 1\n",
+        "    unlink(&task.link)\n",
+    ),
+    NativeMutant(
+        "a task that leaves is never freed",
+        TASK,
+        "    Py_DECREF(task)\n",
+        "    pass\n",
+    ),
+    NativeMutant(
+        "cancel finds nothing on a wheel in pure Python",
+        TASK,
+        "            return self._timer_entry is not None and self._timer_entry.remove()\n",
+        "            return False\n",
+    ),
+    NativeMutant(
+        "a call that is run by another timer has lost its arguments",
+        TASK,
+        "partial(self.function, *self.args) if self.args else self.function",
+        "self.function",
+    ),
+    NativeMutant(
+        "what is due within the present tick is put on the wheel",
+        WHEEL,
+        "        if expiration_ms - level.tick_ms < level.current_ms:\n"
+        "            return EXPIRED\n",
+        "        if expiration_ms < level.current_ms:\n            return EXPIRED\n",
+    ),
+    NativeMutant(
+        "a level ends one millisecond early",
+        WHEEL,
+        "        while expiration_ms > level.last_ms:\n",
+        "        while expiration_ms >= level.last_ms:\n",
+    ),
+    NativeMutant(
+        "a level ends one millisecond late",
+        WHEEL,
+        "level.current_ms + level.tick_ms * self.wheel_size - 1",
+        "level.current_ms + level.tick_ms * self.wheel_size",
+    ),
+    NativeMutant(
+        "a level's end goes beyond 64 bits",
+        WHEEL,
+        "        if level.tick_ms <= (INT64_MAX - level.current_ms) // self.wheel_size:\n",
+        "        if True:\n",
+    ),
+    NativeMutant(
+        "a level does not begin at a tick",
+        WHEEL,
+        "        level.current_ms = time_ms - time_ms % level.tick_ms\n",
+        "        level.current_ms = time_ms\n",
+    ),
+    NativeMutant(
+        "a level moves one tick late",
+        WHEEL,
+        "            if time_ms - level.tick_ms < level.current_ms:\n                return\n",
+        "            if time_ms - level.tick_ms <= level.current_ms:\n                return\n",
+    ),
+    NativeMutant(
+        "a bucket is due one millisecond late",
+        WHEEL,
+        "self.queue.ranked[0].number <= now_ms",
+        "self.queue.ranked[0].number < now_ms",
+    ),
+    NativeMutant(
+        "a bucket that comes before all others tells nobody",
+        WHEEL,
+        "PLACED if bucket.ranked.place else PLACED_FIRST",
+        "PLACED",
+    ),
+    NativeMutant(
+        "buckets of one time come in no order of levels",
+        WHEEL,
+        "self.level_count * self.wheel_size + index",
+        "self.level_count * self.wheel_size + self.wheel_size - 1 - index",
+    ),
+    NativeMutant(
+        "what fell and what was added later are mixed",
+        TIMER,
+        "task_of(link)._timer_expiration_ms, True)",
+        "task_of(link)._timer_expiration_ms, False)",
+    ),
+    NativeMutant(
+        "what was added later runs before what fell",
+        TIMER,
+        "        move_all(&bucket.fallen, taken)\n        move_all(&bucket.added, taken)\n",
+        "        move_all(&bucket.added, taken)\n        move_all(&bucket.fallen, taken)\n",
+    ),
+    NativeMutant(
+        "what fell to a bucket that comes first tells nobody",
+        TIMER,
+        "            elif placed == PLACED_FIRST:\n                self.tell_earlier()\n",
+        "",
+    ),
+    NativeMutant(
+        "a task that was added first tells nobody",
+        TIMER,
+        "    if placed == PLACED_FIRST:\n        core.tell_earlier()\n    return 0",
+        "    return 0",
+    ),
+    NativeMutant(
+        "a closed timer takes tasks",
+        TIMER,
+        "    if core._closed:\n        raise TimerClosedError",
+        "    if False:\n        raise TimerClosedError",
+    ),
+    NativeMutant(
+        "what is added again stands on two lists",
+        TIMER,
+        "    if task.pending is not NULL:\n        leave(task)\n    elif task.entry",
+        "    if task.entry",
+    ),
+    NativeMutant(
+        "what a refused hand-over was about to begin is lost",
+        TIMER,
+        "                    leave(task)\n"
+        "                    enter(task, &self.pending, &self.in_hand[DUE])\n",
+        "                    leave(task)\n",
+    ),
+    NativeMutant(
+        "what an executor has begins though it was added again since",
+        TIMER,
+        "        if task.pending is &self.pending and task.is_handed_over:\n            self.run(",
+        "        if task.pending is &self.pending:\n            self.run(",
+    ),
+    NativeMutant(
+        "what is put back comes on a closed timer",
+        TIMER,
+        "        if task.pending is NULL and not self._closed:\n",
+        "        if task.pending is NULL:\n",
+    ),
+    NativeMutant(
+        "nobody looks whether the user's clock cancelled what is due",
+        TIMER,
+        "            if not is_empty(&self.in_hand[DUE]):  # the user's clock may have changed "
+        "that\n    ",
+        "            if True:\n    ",
+    ),
+    NativeMutant(
+        "what is in the middle of falling is not waited for",
+        TIMER,
+        "not is_empty(&self.in_hand[FALLING]) or (self._own_executor is None",
+        "(self._own_executor is None",
+    ),
+    NativeMutant(
+        "closing leaves the buckets in the queue",
+        TIMER,
+        "        while self.wheel.queue.size:\n"
+        "            remove(&self.wheel.queue, self.wheel.queue.ranked[0])\n",
+        "",
+    ),
+    NativeMutant(
+        "failures are not counted",
+        TIMER,
+        "        self.failures += 1\n",
+        "",
+    ),
+    NativeMutant(
+        "the collector is not told of the tasks",
+        TIMER,
+        "        while link is not root and not told:\n            told = visit(",
+        "        while False:\n            told = visit(",
+    ),
+    NativeMutant(
+        "those of one number have no order",
+        HEAP,
+        "    return one.number < other.number or (one.number == other.number and one.order < "
+        "other.order)\n",
+        "    return one.number < other.number\n",
+    ),
+    NativeMutant(
+        "who takes another's place in a heap is left there",
+        HEAP,
+        "        heap.ranked[place] = heap.ranked[heap.size]\n        sift(heap, place)\n",
+        "        stand_at(heap, heap.ranked[heap.size], place)\n",
+    ),
+    NativeMutant(
+        "lists are put together the wrong way round",
+        LINKS,
+        "    source.next.previous = target.previous\n"
+        "    target.previous.next = source.next\n"
+        "    source.previous.next = target\n"
+        "    target.previous = source.previous\n",
+        "    source.previous.next = target.next\n"
+        "    target.next.previous = source.previous\n"
+        "    source.next.previous = target\n"
+        "    target.next = source.next\n",
+    ),
+    NativeMutant(
+        "who comes second to settle leaves the flags to be served",
+        OPERATION,
+        "            self._op_expiry_due = False\n            self._op_verdict = None\n"
+        "            return False\n        if self._op_outcome is PENDING:\n",
+        "            return False\n        if self._op_outcome is PENDING:\n",
+    ),
+    NativeMutant(
+        "settling is not claimed",
+        OPERATION,
+        "        self.settler = this_number()\n        is_ours = True\n",
+        "        is_ours = True\n",
+    ),
+    NativeMutant(
+        "what a chain has left is settled at once by who forces it",
+        OPERATION,
+        "        elif self._op_stage == SETTLED or (self._op_stage == PUT_OFF and not going_on):\n",
+        "        elif self._op_stage == SETTLED:\n",
+    ),
+    NativeMutant(
+        "a chain has no end",
+        OPERATION,
+        "                if chain.length >= LONGEST_CHAIN:\n"
+        "                    chain.left.append((self, self._op_go_on, self._op_books))\n",
+        "                if False:\n"
+        "                    chain.left.append((self, self._op_go_on, self._op_books))\n",
+    ),
+    NativeMutant(
+        "what is settled leaves its retry on the timer",
+        OPERATION,
+        "            retry.cancel()\n            self._op_retry = None  # no cycle",
+        "            self._op_retry = None  # no cycle",
+        "with a lock: close by expiry, stranger",
+    ),
+    NativeMutant(
+        "what is settled stays on the timer",
+        OPERATION,
+        "        self.leave_timer()\n        retry = self._op_retry\n",
+        "        retry = self._op_retry\n",
+        "on one key: event, cancel",
+    ),
+    NativeMutant(
+        "a close does not wait for the check of what was forced meanwhile",
+        OPERATION,
+        "                books.note_still_checked(self)  # settled from outside, in the middle "
+        "of a check\n",
+        "                pass\n",
+    ),
+    NativeMutant(
+        "listeners are looked for before the outcome counts as told",
+        OPERATION,
+        "        self._op_stage = SETTLED\n        if self._op_listeners is not None:\n"
+        "            self._op_tell()\n        return 0\n",
+        "        if self._op_listeners is not None:\n            self._op_tell()\n"
+        "        self._op_stage = SETTLED\n        return 0\n",
+    ),
+    NativeMutant(
+        "who submits completes at once whatever another thread completed",
+        OPERATION,
+        "            if self.submitter and self.submitter == self.settled_by:\n",
+        "            if self.submitter:\n",
+    ),
+    NativeMutant(
+        "the flags are not looked at after the release",
+        OPERATION,
+        "                self.server = 0\n                is_ours = False\n"
+        "                if retry is not None and self._op_waits_for(retry):\n"
+        "                    break\n",
+        "                self.server = 0\n                is_ours = False\n                break\n",
+        "with a lock: event, check",
+    ),
+    NativeMutant(
+        "an operation is served by two",
+        OPERATION,
+        "            while self._op_outcome is PENDING and is_noted(self) and not self.server:\n",
+        "            while self._op_outcome is PENDING and is_noted(self):\n",
+        "on one key: event, check",
+    ),
+    NativeMutant(
+        "a retry that is put on the timer is not looked after",
+        OPERATION,
+        "                if retry is not None and self._op_waits_for(retry):\n",
+        "                if retry is not None:\n",
+    ),
+    NativeMutant(
+        "a check that meets another is not noted (KAFKA-6653)",
+        OPERATION,
+        "    for operation in operations:  # of that type all: it is not looked at once more\n",
+        "    for operation in operations:\n"
+        "        if (<NativeOperation> operation).server:\n            continue\n",
+        "on one key: event, check",
+    ),
+    NativeMutant(
+        "no second check after the watching",
+        OPERATION,
+        "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
+        "        self._op_check_due = True\n        return self.serve_noted()\n",
+        "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
+        "        return False\n",
+        "new: watch, event",
+    ),
+    NativeMutant(
+        "the flags are not looked at after a submission",
+        OPERATION,
+        "            if is_noted(self):\n                completed |= self.serve()\n",
+        "",
+        "new with a lock: watch, event",
+    ),
+    NativeMutant(
+        "the flag is cleared after the check, not before",
+        OPERATION,
+        "            self._op_check_due = False\n"
+        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n",
+        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n"
+        "            self._op_check_due = False\n",
+        "on one key: event, check",
+    ),
+    NativeMutant(
+        "an expiry counts with a check that began before it",
+        OPERATION,
+        "            expiring = self._op_expiry_due\n            self._op_check_due = False\n"
+        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n",
+        "            self._op_check_due = False\n"
+        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n"
+        "            expiring = self._op_expiry_due\n",
+    ),
+    NativeMutant(
+        "every completion at an expiry is a missed one",
+        OPERATION,
+        "            unasked = not self._op_check_due  # no event asks for this check, only "
+        "the expiry does\n",
+        "            unasked = self._op_expiry_due\n",
+    ),
+    NativeMutant(
+        "what a check let go of is expired by it",
+        OPERATION,
+        "        if self._op_was_let_go():  # by the check\n",
+        "        if False:\n",
+    ),
+    NativeMutant(
+        "an interrupted check leaves the operation pending",
+        OPERATION,
+        "            self.settle(FAILED, interrupt, False)\n            raise\n",
+        "            raise\n",
+    ),
+    NativeMutant(
+        "what was broken off is not noted in the books",
+        OPERATION,
+        "        if self._op_books is not None:\n"
+        "            self._op_books.broken_off.append((self,))\n",
+        "",
+    ),
+    NativeMutant(
+        "who starts a timeout does not look whether it is settled by now",
+        OPERATION,
+        "        if self._op_outcome is not PENDING or not self._op_keys:\n"
+        "            self.leave_timer()\n",
+        "",
+        "new: watch, event",
+    ),
+    NativeMutant(
+        "a closed purgatory takes operations",
+        OPERATION,
+        "        if books.is_closed:\n            books.counters.rejected += 1\n",
+        "        if False:\n            books.counters.rejected += 1\n",
+        "new: watch, close by failure",
+    ),
+    NativeMutant(
+        "what is settled before it is submitted is booked as pending",
+        OPERATION,
+        "            if operation._op_outcome is PENDING:\n                books.book(operation)\n",
+        "            books.book(operation)\n",
+    ),
+    NativeMutant(
+        "a thread's number is taken for another's that settled it and ended",
+        OPERATION,
+        "self.server == thread or (self._op_stage != SETTLED and self.settler == thread)",
+        "self.server == thread or self.settler == thread",
+    ),
+    NativeMutant(
+        "who waits for ever is put on the timer",
+        OPERATION,
+        "        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= "
+        "FOREVER_MS:\n"
+        "            return 0\n",
+        "",
+    ),
+    NativeMutant(
+        "who comes in another's place while that leaves is passed over",
+        WATCHING,
+        "                if first.operation is not <PyObject*> operation:\n"
+        "                    continue  # and another one stands there now\n",
+        "",
+    ),
+    NativeMutant(
+        "who leaves while his number is looked up is taken",
+        WATCHING,
+        "                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:\n"
+        "                    continue  # it was taken off while the key was compared\n",
+        "",
+    ),
+    NativeMutant(
+        "a value does not reach its own number",
+        WATCHING,
+        "(one.high == high and one.number <= low)",
+        "(one.high == high and one.number < low)",
+        "with a threshold: advance, listen",
+    ),
+    NativeMutant(
+        "a number that is too large to tell is taken for reached",
+        WATCHING,
+        "            if is_too_large:\n                too_large.append(operation)\n"
+        "            else:\n    ",
+        "            if True:\n    ",
+    ),
+    NativeMutant(
+        "who waits anew for a number keeps his place",
+        WATCHING,
+        "order or threshold.ranked.order",
+        "threshold.ranked.order",
+    ),
+    NativeMutant(
+        "nobody waits anew for a number",
+        WATCHING,
+        "            wait_again(operation, watchers, self.order)\n",
+        "            pass\n",
+    ),
+    NativeMutant(
+        "what is settled is put on lists",
+        WATCHING,
+        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
+        "not count:\n",
+        "        if operation._op_keys is not keys or not count:\n",
+    ),
+    NativeMutant(
+        "what was let go of is put on lists",
+        WATCHING,
+        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
+        "not count:\n",
+        "        if operation._op_outcome is not PENDING or not count:\n",
+    ),
+    NativeMutant(
+        "an operation is put on a list that was dropped",
+        WATCHING,
+        "        while not are_kept(watches, count):\n            self.find_lists(keys, watches)\n",
+        "",
+    ),
+    NativeMutant(
+        "a list that is dropped does not say so",
+        WATCHING,
+        "            watchers.is_dropped = watchers.count == 0\n",
+        "            pass\n",
+    ),
+    NativeMutant(
+        "a list to which somebody came while it was dropped is lost",
+        WATCHING,
+        "            self.put_back(popped)\n        return 0\n",
+        "            pass\n        return 0\n",
+    ),
+    NativeMutant(
+        "who is in a turn waits for himself",
+        WATCHING,
+        "            if self.holder == me or sys.is_finalizing():\n",
+        "            if sys.is_finalizing():\n",
+    ),
+    NativeMutant(
+        "a turn is taken by two",
+        WATCHING,
+        "            sleep(PAUSE_S)\n        self.holder = me\n",
+        "            break\n        self.holder = me\n",
+    ),
+    NativeMutant(
+        "a place is kept by who is settled",
+        BOOKS,
+        "            if self.max_pending is not None:\n"
+        "                self.placed.discard(id(operation))\n",
+        "",
+    ),
+    NativeMutant(
+        "what a purgatory let go of is counted",
+        BOOKS,
+        "            if operation.booked == IS_SETTLING:\n                if counted_as",
+        "            if True:\n                if counted_as",
+    ),
+    NativeMutant(
+        "what is let go of stays counted as pending",
+        BOOKS,
+        "        if operation.booked == IS_PENDING:\n            self.pending_count -= 1\n"
+        "        operation.booked = UNBOOKED\n",
+        "        operation.booked = UNBOOKED\n",
+        "on one key: close by leaving, look",
+    ),
+    NativeMutant(
+        "lists whose key could not be compared are not mended",
+        BOOKS,
+        "        if key_error is not None:\n            self.broken_off.append((None,))\n",
+        "",
+    ),
+    NativeMutant(
+        "the collector is not told of what is being settled",
+        BOOKS,
+        "    return told or _traverse_list(&books.settling, visit, arg)\n",
+        "    return told\n",
+    ),
+    NativeMutant(
+        "an operation is settled before it counts as settling",
+        BOOKS,
+        "                operation.booked = IS_SETTLING\n"
+        "                append(&self.settling, &operation.in_books)\n",
+        "                operation.booked = UNBOOKED\n",
+        "on one key: event, close by failure",
+    ),
+    NativeMutant(
+        "the oldest is one that is settled already",
+        BOOKS,
+        "            if not operation.is_completed:\n                return operation\n",
+        "            return operation\n",
+    ),
+    NativeMutant(
+        "each call has a chain of its own",
+        CHAIN,
+        "        return (<dict> of_thread).setdefault(_KEY, _new_chain())\n",
+        "        return _new_chain()\n",
+    ),
+    NativeMutant(
+        "a value falls",
+        PURGATORY,
+        "            if known is NULL or value > <object> known:\n",
+        "            if True:\n",
+        "with a threshold: advance, lower advance",
+    ),
+    NativeMutant(
+        "an event that is broken off forgets whom it had yet to check",
+        PURGATORY,
+        "            leave(books.turn, entered)\n            for operation in operations or ():\n"
+        "                books.broken_off.append((operation,))\n",
+        "            leave(books.turn, entered)\n",
+    ),
+    NativeMutant(
+        "a key that is given twice is watched twice",
+        PURGATORY,
+        "            if hash((<tuple> keys)[number]) == hash((<tuple> keys)[other]):\n",
+        "            if False:\n",
+    ),
+    NativeMutant(
+        "checks are not counted",
+        PURGATORY,
+        "                watchers.collect(operations)\n"
+        "                books.counters.checks += len(operations)\n",
+        "                watchers.collect(operations)\n",
+    ),
+]
