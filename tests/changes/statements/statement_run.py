@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ class Outcome:
     Args:
         verdicts: of each copy: ``equal``, ``stops`` or ``quarantined``.
         failure: what must not be, or empty.
+        crashed: a statement ended the source's own process.
     """
 
     program: Program
@@ -77,6 +78,7 @@ class Outcome:
     verdicts: dict[str, str] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     failure: str = ""
+    crashed: bool = False
     failed_copy: str = ""
 
     @property
@@ -84,6 +86,8 @@ class Outcome:
         """That of the whole program."""
         if self.failure:
             return "FAILED"
+        if self.crashed:
+            return "crashed the source"
         found = set(self.verdicts.values())
         return next((one for one in ("stops", "quarantined") if one in found), "equal")
 
@@ -100,6 +104,20 @@ class Servers:
         self.folder = folder
         self.numbers = itertools.count(1)
         self.folds_tables = mariadb.rows("SELECT @@lower_case_table_names")[0][0] == 1
+
+    def source_ended(self) -> bool:
+        """Whether the source's process has ended: some statements crash MariaDB itself."""
+        try:
+            self.mariadb.connect().close()
+        except pymysql.Error:
+            return True
+        return False
+
+    def revive_source(self) -> None:
+        """Start the source again if its process has ended."""
+        if self.source_ended():
+            self.mariadb.kill()
+            self.mariadb.start()
 
     def config(self, topic: str) -> CaptureConfig:
         """Of a capture of all databases, up to the end of the binlog."""
@@ -320,8 +338,9 @@ class _Running:
         for copy in self.copies:
             copy.close()
         for connection in self._connections.values():
-            connection.close()
-        with self._reader.cursor() as cursor:
+            if connection.open:
+                connection.close()
+        with suppress(pymysql.Error), self._reader.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS {self.database}")
 
 
@@ -396,7 +415,8 @@ class _Batch:
     def close(self) -> None:
         for running in self.running:
             running.close()
-        self.reader.close()
+        if self.reader.open:
+            self.reader.close()
         self.postgres.close()
 
 
@@ -423,8 +443,8 @@ def run_programs(
         some = tasks[first : first + _PROGRAMS_AT_ONCE]
         found = _run_some(servers, some, live=live)
         if found is None:
-            # One of them ends the capture: which?
-            found = [one for task in some for one in _run_some(servers, [task], live=live) or ()]
+            # One of them ends the capture. Which? Alone, each is captured once, at its end.
+            found = [one for task in some for one in _run_some(servers, [task], live=False) or ()]
         results += found
     return results
 
@@ -462,10 +482,15 @@ def _run_some(
     except Exception as error:
         if len(tasks) > 1:
             return None
-        _note_refusal(batch.running[0], error)
+        batch.running[0].outcome.verdicts.clear()
+        if servers.source_ended():
+            batch.running[0].outcome.crashed = True
+        else:
+            _note_refusal(batch.running[0], error)
     finally:
         results = [(running.outcome, running.shown()) for running in batch.running]
         batch.close()
+        servers.revive_source()
     return results
 
 
