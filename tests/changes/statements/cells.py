@@ -199,7 +199,8 @@ def differences(
 def _table_difference(source: SourceTable, copy: CopiedTable) -> str:
     more = [column for column in copy.columns if column not in source.columns]
     if more:
-        return f"has the columns {more}, and not {[c for c in source.columns if c not in copy.columns]}"
+        lacking_columns = [name for name in source.columns if name not in copy.columns]
+        return f"has the columns {more}, and not {lacking_columns}"
     places = {column: copy.columns.index(column) for column in copy.columns}
     rows = [
         tuple(
@@ -212,16 +213,11 @@ def _table_difference(source: SourceTable, copy: CopiedTable) -> str:
     lacking, extra = lacking - extra, extra - lacking
     if not lacking and not extra:
         return ""
-    only = [
-        n
-        for n, pair in enumerate(
-            zip(min(lacking, key=repr, default=()), min(extra, key=repr, default=()))
-        )
-        if pair[0] != pair[1]
-    ]
     names = list(source.columns)
+    one = zip(min(lacking, key=repr, default=()), min(extra, key=repr, default=()), strict=False)
+    differ = [(names[n], source.columns[names[n]]) for n, (a, b) in enumerate(one) if a != b]
     return (
-        f"{len(source.rows)} and {len(rows)} rows; columns {[(names[n], source.columns[names[n]]) for n in only]}; "
+        f"{len(source.rows)} and {len(rows)} rows; columns {differ}; "
         f"the source has {_some(lacking)}, the copy has {_some(extra)}"
     )
 

@@ -1,7 +1,7 @@
-"""Random statements against a real MariaDB, for hunting: ``python -m tests.changes.statements.run``.
+"""Random statements against a real MariaDB: ``python -m tests.changes.statements.run --seed 7``.
 
-It prints each program that ends otherwise than equal or with a stop, with fewer statements where that
-was quick, and what became of the others.
+It prints each program that ends neither equal nor with a stop, with fewer statements where that is
+quick, and what became of the others.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import argparse
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.changes.statements.statement_run import (
+    PROGRAMS_AT_ONCE,
     Outcome,
     Servers,
     Task,
@@ -23,7 +24,7 @@ from tests.changes.statements.statement_run import (
 )
 
 _STEPS = (3, 10)
-_PROGRAMS = 10
+_STATEMENTS_OF_A_PROGRAM = 7
 
 
 @dataclass
@@ -53,20 +54,13 @@ class Proof:
         counts = Counter(outcome.verdict for outcome in self.outcomes)
         shown = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
         return (
-            f"seed {self.seed}: {self.statements} statements ({self.refused:.0%} refused by the source)"
-            f" in {len(self.outcomes)} programs: {shown}"
+            f"seed {self.seed}: {self.statements} statements ({self.refused:.0%} refused by the "
+            f"source) in {len(self.outcomes)} programs: {shown}"
         )
 
 
-def prove(
-    servers: Servers,
-    seed: int,
-    statements: int,
-    *,
-    shrunk: int = 3,
-    show: Callable[[str], None] = print,
-) -> Proof:
-    """Run programs until so many statements were tried.
+def prove(servers: Servers, seed: int, statements: int, *, shrunk: int = 3) -> Proof:
+    """Run programs until so many statements were tried; print the failures.
 
     Args:
         shrunk: how many failures are made shorter.
@@ -75,21 +69,20 @@ def prove(
     first = 0
     while proof.statements < statements:
         # One batch is compared after each step, the next one only at its end.
-        live = first // _PROGRAMS % 2 == 0
-        left = (statements - proof.statements) // 8 + 1
+        live = first // PROGRAMS_AT_ONCE % 2 == 0
+        left = max(2, (statements - proof.statements) // _STATEMENTS_OF_A_PROGRAM + 1)
         tasks = [
             Task(f"{seed}/{n}", _STEPS[0] + n * 7 % (_STEPS[1] - _STEPS[0] + 1), careful=n % 3 != 2)
-            for n in range(first, first + max(2, min(_PROGRAMS, left)))
+            for n in range(first, first + min(PROGRAMS_AT_ONCE, left))
         ]
-        first += _PROGRAMS
+        first += PROGRAMS_AT_ONCE
         for outcome, shown in run_programs(servers, tasks, live=live):
             proof.outcomes.append(outcome)
             if outcome.failure:
-                told = _told(
-                    servers, outcome, shown, live=live, shrinks=len(proof.failures) < shrunk
-                )
+                shrinks = len(proof.failures) < shrunk
+                told = _told(servers, outcome, shown, live=live, shrinks=shrinks)
                 proof.failures.append(told)
-                show(told)
+                print(told, flush=True)
     return proof
 
 

@@ -8,118 +8,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 CODECS = {
-    "utf8mb4": "utf8", "utf8mb3": "utf8", "latin1": "cp1252", "latin2": "iso8859_2", "cp1251": "cp1251",
-    "cp1250": "cp1250", "cp850": "cp850", "cp866": "cp866", "koi8r": "koi8_r", "greek": "iso8859_7",
-    "gbk": "gbk", "gb2312": "gb2312", "sjis": "shift_jis", "cp932": "cp932", "big5": "big5",
-    "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr", "hebrew": "iso8859_8", "tis620": "tis_620",
-    "binary": "utf8", "ascii": "ascii", "latin5": "iso8859_9", "latin7": "iso8859_13", "macroman": "mac_roman",
-    "swe7": "ascii", "dec8": "ascii", "armscii8": "ascii",
+    "utf8mb4": "utf8", "utf8mb3": "utf8", "latin1": "cp1252", "latin2": "iso8859_2",
+    "cp1251": "cp1251", "cp1250": "cp1250", "cp850": "cp850", "cp866": "cp866", "koi8r": "koi8_r",
+    "greek": "iso8859_7", "gbk": "gbk", "gb2312": "gb2312", "sjis": "shift_jis", "cp932": "cp932",
+    "big5": "big5", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr",
+    "hebrew": "iso8859_8", "tis620": "tis_620", "binary": "utf8", "ascii": "ascii",
+    "latin5": "iso8859_9", "latin7": "iso8859_13", "macroman": "mac_roman", "swe7": "ascii",
+    "dec8": "ascii", "armscii8": "ascii",
 }  # fmt: skip
 """Character sets of clients, and the codec of Python that encodes their statements."""
 _FREQUENT = ("utf8mb4", "utf8mb4", "utf8mb3", "latin1", "latin1", "cp1251", "gbk", "sjis", "big5")
 _LETTERS = {
-    "utf8": "éßя中ソ功😀ıÉ", "cp1252": "éßñ€Éœ", "iso8859_2": "łőé", "cp1251": "яЖё№", "cp1250": "łőé",
-    "cp850": "éñ", "cp866": "яЖ", "koi8_r": "яЖ", "iso8859_7": "λΩ", "gbk": "中乗乣誠", "gb2312": "中文",
-    "shift_jis": "ソ表能チｱ", "cp932": "ソ表①髙", "big5": "功許蓋中", "euc_jp": "日本ソ", "euc_kr": "한글",
-    "iso8859_8": "אב", "tis_620": "กข", "ascii": "az", "iso8859_9": "ğş", "iso8859_13": "ąė",
-    "mac_roman": "é∞",
+    "utf8": "éßя中ソ功😀ıÉ", "cp1252": "éßñ€Éœ", "iso8859_2": "łőé", "cp1251": "яЖё№",
+    "cp1250": "łőé", "cp850": "éñ", "cp866": "яЖ", "koi8_r": "яЖ", "iso8859_7": "λΩ",
+    "gbk": "中乗乣誠", "gb2312": "中文", "shift_jis": "ソ表能チｱ", "cp932": "ソ表①髙",
+    "big5": "功許蓋中", "euc_jp": "日本ソ", "euc_kr": "한글", "iso8859_8": "אב", "tis_620": "กข",
+    "ascii": "az", "iso8859_9": "ğş", "iso8859_13": "ąė", "mac_roman": "é∞",
 }  # fmt: skip
 """Among them those whose second byte is a backslash, a backquote or a vertical bar."""
 _MODES = (
-    *("", "", "", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "STRICT_ALL_TABLES", "ANSI_QUOTES"),
-    *(
-        "NO_BACKSLASH_ESCAPES",
-        "ANSI_QUOTES,NO_BACKSLASH_ESCAPES",
-        "ORACLE",
-        "PIPES_AS_CONCAT",
-        "ANSI",
-    ),
-    *(
-        "IGNORE_SPACE",
-        "REAL_AS_FLOAT",
-        "TIME_ROUND_FRACTIONAL",
-        "MAXDB",
-        "MSSQL",
-        "ALLOW_INVALID_DATES",
-    ),
-    *(
-        "NO_ZERO_DATE,NO_ZERO_IN_DATE,STRICT_ALL_TABLES",
-        "NO_AUTO_VALUE_ON_ZERO",
-        "HIGH_NOT_PRECEDENCE",
-    ),
-    *("PAD_CHAR_TO_FULL_LENGTH", "NO_UNSIGNED_SUBTRACTION", "POSTGRESQL", "DB2", "TRADITIONAL"),
+    (
+        "||| STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION | STRICT_ALL_TABLES | ANSI_QUOTES"
+        "| NO_BACKSLASH_ESCAPES | ANSI_QUOTES,NO_BACKSLASH_ESCAPES | ORACLE | PIPES_AS_CONCAT | ANSI"
+        "| IGNORE_SPACE | REAL_AS_FLOAT | TIME_ROUND_FRACTIONAL | MAXDB | MSSQL | ALLOW_INVALID_DATES"
+        "| NO_ZERO_DATE,NO_ZERO_IN_DATE,STRICT_ALL_TABLES | NO_AUTO_VALUE_ON_ZERO | POSTGRESQL | DB2"
+        "| HIGH_NOT_PRECEDENCE | PAD_CHAR_TO_FULL_LENGTH | NO_UNSIGNED_SUBTRACTION | TRADITIONAL"
+    )
+    .replace(" ", "")
+    .split("|")
 )
 _ZONES = ("+00:00", "+00:00", "+00:00", "+05:30", "-08:00")
 _DOUBLE_QUOTED = ("ANSI", "ORACLE", "MAXDB", "MSSQL", "POSTGRESQL", "DB2")
-_RESERVED = (
-    "key",
-    "order",
-    "group",
-    "select",
-    "index",
-    "primary",
-    "Table",
-    "default",
-    "check",
-    "add",
-)
+_RESERVED = "key order group select index primary Table default check add".split()
+_ONLY_IN_SOME_MODES = "body number offset period system window".split()
+_QUOTED = {word.lower() for word in (*_RESERVED, *_ONLY_IN_SOME_MODES)}
 _WORDS = (
-    *(
-        "name",
-        "n",
-        "Total",
-        "x1",
-        "price",
-        "v",
-        "note",
-        "Status",
-        "date",
-        "time",
-        "year",
-        "text",
-        "type",
-    ),
-    *(
-        "comment",
-        "position",
-        "first",
-        "after",
-        "period",
-        "value",
-        "any",
-        "level",
-        "a$b",
-        "2a",
-        "_u",
-    ),
-    *(
-        "columns",
-        "offset",
-        "window",
-        "body",
-        "number",
-        "enum",
-        "json",
-        "ignore_me",
-        "ttl",
-        "system",
-    ),
-)
-_STRANGE = (
-    "two words",
-    "a`b",
-    'd"q',
-    "a.b",
-    "a;b",
-    "it's",
-    "--e",
-    "/*f*/",
-    "c,d",
-    "p)q",
-    "%s",
-    "b\\s",
-    "né",
-)
+    "name n Total x1 price v note Status date time year text type comment position first after"
+    " value any level a$b 2a _u columns enum json ignore_me ttl"
+).split() + _ONLY_IN_SOME_MODES
+_STRANGE = "two words|a`b|d\"q|a.b|a;b|it's|--e|/*f*/|c,d|p)q|%s|b\\s|né".split("|")
 
 
 @dataclass(frozen=True)
@@ -249,14 +176,8 @@ class Writing:
     def quoted(self, name: str) -> str:
         """A name as it may stand in a statement."""
         plain = name.replace("$", "").replace("_", "")
-        needs = not plain.isalnum() or name.lower() in {word.lower() for word in _RESERVED}
-        needs = (
-            needs
-            or name[:1].isdigit()
-            or any(ord(one) > 65535 for one in name)
-            or name.lower() == "number"
-        )
-        needs = needs or (name.lower() in ("body", "window", "offset", "system", "period"))
+        needs = not plain.isalnum() or name[:1].isdigit() or any(ord(one) > 65535 for one in name)
+        needs = needs or name.lower() in _QUOTED
         if not needs and self.chance.random() < 0.5:
             return name
         if self.session.double_quotes_names and self.chance.random() < 0.5:
@@ -313,14 +234,13 @@ class Writing:
     def join(self, *parts: str) -> str:
         """Put words together; some become executable comments."""
         found = [part for part in parts if part]
-        sql = found[0]
-        for part in found[1:]:
-            if "/*" not in part and "*/" not in part and self.chance.random() < 0.02:
-                part = self.chance.choice(["/*!{}*/", "/*!50000 {}*/", "/*M!100100 {} */"]).format(
-                    part
-                )
-            sql += self.gap() + part
-        return sql
+        return found[0] + "".join(self.gap() + self._executable(part) for part in found[1:])
+
+    def _executable(self, part: str) -> str:
+        """The words as they are, or in a comment that the source executes."""
+        if "/*" in part or "*/" in part or self.chance.random() >= 0.02:
+            return part
+        return self.chance.choice(["/*!{}*/", "/*!50000 {}*/", "/*M!100100 {} */"]).format(part)
 
     def maybe(self, words: str, share: float = 0.5) -> str:
         """The words, or nothing."""

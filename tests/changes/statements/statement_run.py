@@ -1,8 +1,8 @@
 """Runs programs of statements at a source, captures them, applies them, and compares all copies.
 
-Each program has a database of its own. Many run at once, step by step: one capture takes in what all
-of them did. A program ends equal in a copy, or the copy stops at a statement with one line, or rows
-are in the quarantine for a reason that the documentation gives. Everything else is a failure.
+Each program has a database of its own. Many run at once, step by step: one capture takes in what
+all of them did. A program ends equal in a copy, or the copy stops at a statement with one line, or
+rows are in the quarantine for a reason that docs/apply.md gives. Everything else is a failure.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from tests.changes.statements.cells import (
     read_source,
     read_sqlite,
 )
+from tests.changes.statements.scene import SourceColumn
 from tests.changes.statements.statement_generator import (
     DATABASE,
     Program,
-    SourceColumn,
     StatementGenerator,
     Step,
 )
 
 _WAYS = ("row", "transaction")
-_PROGRAMS_AT_ONCE = 10
+PROGRAMS_AT_ONCE = 10
 """Each has four copies, and a PostgreSQL of the tests takes fifty connections."""
 
 Place = tuple[int, int]
@@ -361,9 +361,11 @@ def _table_of(value: bytes | None) -> str:
 def _catalog(connection: Any, database: str) -> dict[str, list[SourceColumn]]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_KEY, EXTRA FROM"
-            " information_schema.COLUMNS JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME)"
-            " WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_NAME, ORDINAL_POSITION",
+            "SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_KEY, EXTRA"
+            " FROM information_schema.COLUMNS"
+            " JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME)"
+            " WHERE TABLE_SCHEMA = %s AND TABLE_TYPE = 'BASE TABLE'"
+            " ORDER BY TABLE_NAME, ORDINAL_POSITION",
             (database,),
         )
         found: dict[str, list[SourceColumn]] = {}
@@ -439,8 +441,8 @@ def run_programs(
         live: capture and compare after each step, and not only at the end.
     """
     results = []
-    for first in range(0, len(tasks), _PROGRAMS_AT_ONCE):
-        some = tasks[first : first + _PROGRAMS_AT_ONCE]
+    for first in range(0, len(tasks), PROGRAMS_AT_ONCE):
+        some = tasks[first : first + PROGRAMS_AT_ONCE]
         found = _run_some(servers, some, live=live)
         if found is None:
             # One of them ends the capture. Which? Alone, each is captured once, at its end.
