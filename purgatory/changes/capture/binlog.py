@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
@@ -39,6 +39,7 @@ from pymysqlreplication.row_event import (
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.captured_records import RowChange, split_key_change
 from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.charsets import decode_statement
 from purgatory.changes.capture.decoder_repairs import (
     Connection,
     ConnectionLostError,
@@ -51,16 +52,20 @@ from purgatory.changes.capture.row_decoder import RowDecoder
 from purgatory.changes.capture.schema_statements import (
     Role,
     SchemaChange,
+    not_understood,
     role_of,
     schema_changes,
     taken_changes,
 )
 from purgatory.changes.capture.server import reason
+from purgatory.changes.capture.sql_tokens import SqlMode
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
 _HEARTBEAT_S = 1
 _TRIES = 30
 _PAUSE_S = 1.0
+_UTF8MB4 = 45
+_MODES = sum(SqlMode)
 _COMPRESSED = {40, 165, 166, 167, 168, 169, 170, 171}
 """Transactions, statements and rows that are compressed, in MySQL and MariaDB."""
 
@@ -99,6 +104,8 @@ class BinlogReader:
 
     Args:
         once: end where the binlog ends, rather than wait for more.
+        lower_case: whether the source compares the names of tables in lower case.
+        read_to: between two items, up to where the binlog is read, also what is not given out.
         server_id: how the source tells its readers apart: no other reader or replica may have it.
     """
 
@@ -106,11 +113,13 @@ class BinlogReader:
     start: Position
     tables: TableFilter
     once: bool = False
+    lower_case: bool = False
     server_id: int = field(default_factory=lambda: random.randrange(2**20, 2**31))
 
     def __post_init__(self) -> None:
         repair_decoder()
         self._boundary = self.start
+        self.read_to = self.start
         self._decoder = RowDecoder()
         self._rows = TransactionRows()
 
@@ -126,7 +135,9 @@ class BinlogReader:
             try:
                 for event in stream:
                     tries = 0
+                    self.read_to = self._here(stream)
                     yield from self._taken(event, stream)
+                self.read_to = self._here(stream)
                 return
             except ConnectionLostError as error:
                 lost: BaseException = error
@@ -211,8 +222,8 @@ class BinlogReader:
             raise self._refusal(stream, f"{event.schema}.{event.table}: {error}") from None
 
     def _take_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
-        sql = event.query
-        match role_of(sql):
+        statement = _statement(event)
+        match role_of(statement.sql, statement.mode):
             case Role.BEGIN:
                 self._rows.clear()
             case Role.COMMIT:
@@ -231,12 +242,19 @@ class BinlogReader:
                         stream, "a statement in place of rows: a session's binlog_format isn't ROW"
                     )
             case Role.SCHEMA:
-                yield from self._schema_changed(event, sql, stream)
+                yield from self._schema_changed(event, statement, stream)
 
     def _schema_changed(
-        self, event: Any, sql: str, stream: BinLogStreamReader
+        self, event: Any, statement: _Statement, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
-        changes = taken_changes(schema_changes(sql, _text(event.schema)), self.tables)
+        sql = statement.sql
+        if statement.unreadable is None:
+            changes = schema_changes(sql, _text(event.schema), statement.mode)
+        else:
+            changes = [not_understood(sql, statement.unreadable)]
+        if self.lower_case:
+            changes = [change.in_lower_case() for change in changes]
+        changes = taken_changes(changes, self.tables)
         here = self._ended(stream)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
@@ -262,6 +280,25 @@ class BinlogReader:
 
     def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
         return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
+
+
+class _Statement(NamedTuple):
+    """A statement as its session wrote it, and why it can't be read, if it can't."""
+
+    sql: str
+    mode: SqlMode
+    unreadable: str | None
+
+
+def _statement(event: Any) -> _Statement:
+    raw: bytes = event.raw_query
+    mode = SqlMode(getattr(event, "sql_mode", 0) & _MODES)
+    try:
+        # Of what the server writes by itself, there is no character set.
+        sql = decode_statement(raw, getattr(event, "character_set_client", _UTF8MB4))
+        return _Statement(sql, mode, None)
+    except CaptureError as error:
+        return _Statement(raw.decode("ascii", "backslashreplace"), mode, str(error))
 
 
 def _text(name: bytes | str) -> str:

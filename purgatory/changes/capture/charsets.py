@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 
+from pymysqlreplication.constants.CHARSET import charset_by_id
+
 from purgatory.changes.capture.errors import CaptureError
 
 _CODECS = {
@@ -67,6 +69,23 @@ def decode_text(raw: bytes, charset: str) -> str:
         return raw.decode(codec, "purgatory_control" if charset == "latin1" else "strict")
     except UnicodeDecodeError as error:
         raise CaptureError(f"bytes that are no {charset} text: {error.reason}") from None
+
+
+def decode_statement(raw: bytes, collation: int) -> str:
+    """Decode a statement of the binlog.
+
+    Args:
+        collation: the number of that of its session's character_set_client.
+
+    Raises:
+        CaptureError: the character set isn't known here, or the bytes aren't of it.
+    """
+    known = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
+    charset = f"number {collation}" if known is None else str(known.name)
+    if raw.isascii() and charset != "swe7":
+        return raw.decode("ascii")
+    # Of a binary session, the server takes names for UTF-8.
+    return decode_text(raw, "utf8mb4" if charset == BINARY else charset)
 
 
 def _as_control(error: UnicodeError) -> tuple[str, int]:

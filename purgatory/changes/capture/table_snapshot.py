@@ -17,10 +17,11 @@ from purgatory.changes.capture.captured_records import RowChange
 from purgatory.changes.capture.captured_tables import (
     TableDescription,
     TableFilter,
+    describe_table,
     described_tables,
 )
 from purgatory.changes.capture.column_values import query_converter
-from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.errors import CaptureError, CaptureFaultError
 from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.server import connect, current_position, is_mariadb, reason
@@ -29,17 +30,34 @@ _CONSISTENT_ENGINES = {"INNODB", "ROCKSDB", "TOKUDB"}
 _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
+_CHANGED_MEANWHILE = {1054, 1146, 1412}
+"""The server's errors for a table that isn't any more what it was when the snapshot began."""
+
+
+class TableChangedError(CaptureFaultError):
+    """A statement changed a table behind the place of the snapshot."""
+
+
 class Snapshot:
     """A transaction that sees the tables as they were at ``position``. A context manager.
+
+    Args:
+        chosen: which tables; of those that are named, the ones that are there.
 
     Raises:
         CaptureError: the source can't be reached, refuses, or has tables without transactions.
     """
 
-    def __init__(self, address: SourceAddress, chosen: TableFilter) -> None:
+    def __init__(
+        self, address: SourceAddress, chosen: TableFilter | Sequence[tuple[str, str]]
+    ) -> None:
         self._connection = connect(address)
         try:
-            self.tables: Sequence[TableDescription] = described_tables(self._connection, chosen)
+            self.tables: Sequence[TableDescription] = (
+                described_tables(self._connection, chosen)
+                if isinstance(chosen, TableFilter)
+                else [found for name in chosen if (found := self.described(*name)) is not None]
+            )
             _check_engines(self.tables)
             self.position = self._begin()
         except pymysql.Error as error:
@@ -55,6 +73,10 @@ class Snapshot:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+    def described(self, database: str, table: str) -> TableDescription | None:
+        """Return a table's description as it is at this moment; None when there is none."""
+        return describe_table(self._connection, database, table)
 
     def rows(self, table: TableDescription) -> Iterator[RowChange]:
         """Give out a table's rows, in the order of its key."""
@@ -81,6 +103,9 @@ class Snapshot:
                         table.primary_key,
                     )
         except pymysql.Error as error:
+            if error.args and error.args[0] in _CHANGED_MEANWHILE:
+                name = f"{table.database}.{table.table}"
+                raise TableChangedError(f"table {name} changed as it was read") from None
             told = f"table {table.database}.{table.table} can't be read: {reason(error)}"
             raise source_failure(told, error) from None
 
