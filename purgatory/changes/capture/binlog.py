@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
@@ -37,35 +37,26 @@ from pymysqlreplication.row_event import (
 )
 
 from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.alter_table import step_of_stop
 from purgatory.changes.capture.captured_records import RowChange, split_key_change
 from purgatory.changes.capture.captured_tables import TableFilter
-from purgatory.changes.capture.charsets import decode_statement
 from purgatory.changes.capture.decoder_repairs import (
     Connection,
     ConnectionLostError,
     repair_decoder,
 )
 from purgatory.changes.capture.errors import CaptureError, ChangeRefusedError
+from purgatory.changes.capture.logged_statements import Statement, renamed_tables, statement_of
 from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.row_decoder import RowDecoder
-from purgatory.changes.capture.schema_statements import (
-    Role,
-    SchemaChange,
-    not_understood,
-    role_of,
-    schema_changes,
-    taken_changes,
-)
+from purgatory.changes.capture.schema_statements import Role, SchemaChange, taken_changes
 from purgatory.changes.capture.server import reason
-from purgatory.changes.capture.sql_tokens import SqlMode
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
 _HEARTBEAT_S = 1
 _TRIES = 30
 _PAUSE_S = 1.0
-_UTF8MB4 = 45
-_MODES = sum(SqlMode)
 _COMPRESSED = {40, 165, 166, 167, 168, 169, 170, 171}
 """Transactions, statements and rows that are compressed, in MySQL and MariaDB."""
 
@@ -222,8 +213,8 @@ class BinlogReader:
             raise self._refusal(stream, f"{event.schema}.{event.table}: {error}") from None
 
     def _take_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
-        statement = _statement(event)
-        match role_of(statement.sql, statement.mode):
+        statement = statement_of(event)
+        match statement.role:
             case Role.BEGIN:
                 self._rows.clear()
             case Role.COMMIT:
@@ -237,7 +228,7 @@ class BinlogReader:
             case Role.PREPARED:
                 raise self._refusal(stream, "prepared (XA) transactions can't be captured")
             case Role.DATA:
-                if self.tables.takes_database(_text(event.schema)):
+                if self.tables.takes_database(statement.database):
                     raise self._refusal(
                         stream, "a statement in place of rows: a session's binlog_format isn't ROW"
                     )
@@ -245,22 +236,35 @@ class BinlogReader:
                 yield from self._schema_changed(event, statement, stream)
 
     def _schema_changed(
-        self, event: Any, statement: _Statement, stream: BinLogStreamReader
+        self, event: Any, statement: Statement, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
         sql = statement.sql
-        if statement.unreadable is None:
-            changes = schema_changes(sql, _text(event.schema), statement.mode)
-        else:
-            changes = [not_understood(sql, statement.unreadable)]
-        if self.lower_case:
-            changes = [change.in_lower_case() for change in changes]
-        changes = taken_changes(changes, self.tables)
+        all_changes = statement.changes(lower_case=self.lower_case)
+        changes = taken_changes(all_changes, self.tables)
         here = self._ended(stream)
+        if changes and all_changes[0].by_rename:
+            changes = self._renamed(all_changes, changes, here)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
             raise self._refusal(stream, "a schema that changes within a transaction")
         self._boundary = here
         yield SchemaStatement(here, event.timestamp, sql, changes) if changes else Passed(here)
+
+    def _renamed(
+        self, all_changes: list[SchemaChange], changes: list[SchemaChange], here: Position
+    ) -> list[SchemaChange]:
+        """What a `RENAME TABLE` changed: nothing, if there was none of the name (`IF EXISTS`)."""
+        lower_case = self.lower_case
+        server_id = self.server_id + 1
+        if renamed_tables(all_changes, self.address, here, server_id, lower_case=lower_case):
+            return changes
+        if all_changes[0].by_rename == "if exists":
+            return []
+        why = (
+            "RENAME TABLE of a temporary table, it seems: of that, the log has nothing else; if it "
+            "was, there is nothing to do by hand"
+        )
+        return [change.with_steps([step_of_stop(why)]) for change in changes[:1]]
 
     def _end(self, stream: BinLogStreamReader) -> BinlogItem:
         here = self._ended(stream)
@@ -280,29 +284,6 @@ class BinlogReader:
 
     def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
         return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
-
-
-class _Statement(NamedTuple):
-    """A statement as its session wrote it, and why it can't be read, if it can't."""
-
-    sql: str
-    mode: SqlMode
-    unreadable: str | None
-
-
-def _statement(event: Any) -> _Statement:
-    raw: bytes = event.raw_query
-    mode = SqlMode(getattr(event, "sql_mode", 0) & _MODES)
-    try:
-        # Of what the server writes by itself, there is no character set.
-        sql = decode_statement(raw, getattr(event, "character_set_client", _UTF8MB4))
-        return _Statement(sql, mode, None)
-    except CaptureError as error:
-        return _Statement(raw.decode("ascii", "backslashreplace"), mode, str(error))
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
 
 
 __all__ = ["BinlogItem", "BinlogReader", "Passed", "RowChange", "SchemaStatement", "Transaction"]

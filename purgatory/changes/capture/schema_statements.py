@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from purgatory.changes.alteration import declared_name
 from purgatory.changes.capture.alter_table import altered, step_of_stop
@@ -66,6 +66,7 @@ class SchemaChange:
         steps: what it did, as in `alteration`; None: its kind says it.
         columns: of a table that was made.
         primary_key: of a table that was made.
+        by_rename: whether it is of a `RENAME TABLE`, and with which condition.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class SchemaChange:
     steps: Sequence[dict[str, Any]] | None = None
     columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
     primary_key: Sequence[str] = field(default=(), compare=False)
+    by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
@@ -208,14 +210,14 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
         ignores |= tokens.next().text.upper() == "IGNORE"
     if not tokens.take_any("TABLE", "TABLES"):
         raise SqlError(f"{verb} {tokens.word}")
-    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    conditional = tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
     match verb:
         case "CREATE":
             return _created(tokens, database, anew, mode)
         case "DROP":
             return _dropped(tokens, database)
         case "RENAME":
-            return _renamed(tokens, database)
+            return _renamed(tokens, database, conditional)
         case "ALTER":
             return _altered(tokens, database, mode, ignores)
     raise SqlError(f"{verb} TABLE")
@@ -302,8 +304,9 @@ def _dropped(tokens: Tokens, database: str) -> list[SchemaChange]:
     return changes
 
 
-def _renamed(tokens: Tokens, database: str) -> list[SchemaChange]:
+def _renamed(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
     changes = []
+    how: Literal["always", "if exists"] = "if exists" if conditional else "always"
     while True:
         old = tokens.full_name(database)
         if tokens.take("WAIT"):
@@ -312,7 +315,7 @@ def _renamed(tokens: Tokens, database: str) -> list[SchemaChange]:
         if not tokens.take("TO"):
             raise SqlError("RENAME TABLE without TO")
         new = tokens.full_name(database)
-        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=()))
+        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=(), by_rename=how))
         if not tokens.take_sign(","):
             return changes
 
