@@ -399,7 +399,9 @@ class _Batch:
     def capture(self) -> Mapping[str, Sequence[Record]]:
         """Capture up to the end, and return the new records of each program."""
         capture_changes(self.servers.config(self.topic))
-        ends = sorted((end, running.database) for running in self.running for end, _ in running.ends)
+        ends = sorted(
+            (end, running.database) for running in self.running for end, _ in running.ends
+        )
         places = [end for end, _ in ends]
         found: dict[str, list[Record]] = {}
         for record in read_records(self.servers.cluster.bootstrap_servers, self.topic):
