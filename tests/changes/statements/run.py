@@ -23,7 +23,7 @@ from tests.changes.statements.statement_run import (
     shrink,
 )
 
-_STEPS = (3, 10)
+_STEPS = (3, 8)
 _STATEMENTS_OF_A_PROGRAM = 7
 
 
@@ -72,7 +72,7 @@ def prove(servers: Servers, seed: int, statements: int, *, shrunk: int = 3) -> P
         live = first // PROGRAMS_AT_ONCE % 2 == 0
         left = max(2, (statements - proof.statements) // _STATEMENTS_OF_A_PROGRAM + 1)
         tasks = [
-            Task(f"{seed}/{n}", _STEPS[0] + n * 7 % (_STEPS[1] - _STEPS[0] + 1), careful=n % 3 != 2)
+            Task(f"{seed}/{n}", _STEPS[0] + n * 7 % _STEPS[1], careful=n % 3 != 2)
             for n in range(first, first + min(PROGRAMS_AT_ONCE, left))
         ]
         first += PROGRAMS_AT_ONCE
@@ -87,7 +87,8 @@ def prove(servers: Servers, seed: int, statements: int, *, shrunk: int = 3) -> P
 
 
 def _told(servers: Servers, outcome: Outcome, shown: str, *, live: bool, shrinks: bool) -> str:
-    told = f"program {outcome.program.name} ({'each step' if live else 'at its end'}): {outcome.failure}"
+    when = "after each step" if live else "at its end"
+    told = f"program {outcome.program.name}, compared {when}: {outcome.failure}"
     shorter = shrink(servers, outcome, live=live) if shrinks else None
     if shorter is not None:
         return f"{told}\n fewer statements: {shorter[0].failure}\n{shorter[1]}"

@@ -19,34 +19,37 @@ CODECS = {
 """Character sets of clients, and the codec of Python that encodes their statements."""
 _FREQUENT = ("utf8mb4", "utf8mb4", "utf8mb3", "latin1", "latin1", "cp1251", "gbk", "sjis", "big5")
 _LETTERS = {
-    "utf8": "éßя中ソ功😀ıÉ", "cp1252": "éßñ€Éœ", "iso8859_2": "łőé", "cp1251": "яЖё№",
-    "cp1250": "łőé", "cp850": "éñ", "cp866": "яЖ", "koi8_r": "яЖ", "iso8859_7": "λΩ",
-    "gbk": "中乗乣誠", "gb2312": "中文", "shift_jis": "ソ表能チｱ", "cp932": "ソ表①髙",
-    "big5": "功許蓋中", "euc_jp": "日本ソ", "euc_kr": "한글", "iso8859_8": "אב", "tis_620": "กข",
+    "utf8": "éßя中ソ功😀É", "cp1252": "éßñ€Éœ", "iso8859_2": "łé", "cp1251": "яЖё№",
+    "cp1250": "łé", "cp850": "éñ", "cp866": "яЖ", "koi8_r": "яЖ", "iso8859_7": "λΩ",
+    "gbk": "中乗乣", "gb2312": "中文", "shift_jis": "ソ表能チ", "cp932": "ソ表①",
+    "big5": "功許蓋", "euc_jp": "日本ソ", "euc_kr": "한글", "iso8859_8": "אב", "tis_620": "กข",
     "ascii": "az", "iso8859_9": "ğş", "iso8859_13": "ąė", "mac_roman": "é∞",
 }  # fmt: skip
 """Among them those whose second byte is a backslash, a backquote or a vertical bar."""
 _MODES = (
-    (
-        "||| STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION | STRICT_ALL_TABLES | ANSI_QUOTES"
-        "| NO_BACKSLASH_ESCAPES | ANSI_QUOTES,NO_BACKSLASH_ESCAPES | ORACLE | PIPES_AS_CONCAT | ANSI"
-        "| IGNORE_SPACE | REAL_AS_FLOAT | TIME_ROUND_FRACTIONAL | MAXDB | MSSQL | ALLOW_INVALID_DATES"
-        "| NO_ZERO_DATE,NO_ZERO_IN_DATE,STRICT_ALL_TABLES | NO_AUTO_VALUE_ON_ZERO | POSTGRESQL | DB2"
-        "| HIGH_NOT_PRECEDENCE | PAD_CHAR_TO_FULL_LENGTH | NO_UNSIGNED_SUBTRACTION | TRADITIONAL"
-    )
-    .replace(" ", "")
-    .split("|")
-)
+    "", "", "", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "STRICT_ALL_TABLES", "ANSI_QUOTES",
+    "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "ORACLE", "PIPES_AS_CONCAT", "ANSI",
+    "IGNORE_SPACE", "REAL_AS_FLOAT", "TIME_ROUND_FRACTIONAL", "MAXDB", "MSSQL", "POSTGRESQL", "DB2",
+    "NO_ZERO_DATE,NO_ZERO_IN_DATE,STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO", "TRADITIONAL",
+    "ALLOW_INVALID_DATES", "HIGH_NOT_PRECEDENCE", "PAD_CHAR_TO_FULL_LENGTH",
+    "NO_UNSIGNED_SUBTRACTION",
+)  # fmt: skip
 _ZONES = ("+00:00", "+00:00", "+00:00", "+05:30", "-08:00")
 _DOUBLE_QUOTED = ("ANSI", "ORACLE", "MAXDB", "MSSQL", "POSTGRESQL", "DB2")
-_RESERVED = "key order group select index primary Table default check add".split()
-_ONLY_IN_SOME_MODES = "body number offset period system window".split()
+_RESERVED = (
+    "key", "order", "group", "select", "index", "primary", "Table", "default", "check", "add",
+)  # fmt: skip
+_ONLY_IN_SOME_MODES = ("body", "number", "offset", "period", "system", "window")
 _QUOTED = {word.lower() for word in (*_RESERVED, *_ONLY_IN_SOME_MODES)}
 _WORDS = (
-    "name n Total x1 price v note Status date time year text type comment position first after"
-    " value any level a$b 2a _u columns enum json ignore_me ttl"
-).split() + _ONLY_IN_SOME_MODES
-_STRANGE = "two words|a`b|d\"q|a.b|a;b|it's|--e|/*f*/|c,d|p)q|%s|b\\s|né".split("|")
+    "name", "n", "Total", "x1", "price", "v", "note", "Status", "date", "time", "year", "text",
+    "type", "comment", "position", "first", "after", "value", "any", "level", "a$b", "2a", "_u",
+    "columns", "enum", "json", "ignore_me", "ttl", *_ONLY_IN_SOME_MODES,
+)  # fmt: skip
+_STRANGE = (
+    "two words", "a`b", 'd"q', "a.b", "a;b", "it's", "--e", "/*f*/", "c,d", "p)q", "%s", "b\\s",
+    "né",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

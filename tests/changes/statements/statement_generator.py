@@ -131,12 +131,12 @@ class _Statements:
             items.append(self._key_item(key, columns))
         chance.shuffle(items)
         options = chance.choice(
-            ["", "", "", "ENGINE=InnoDB", "DEFAULT CHARSET=latin1", "CHARACTER SET utf8mb4",
-            "COMMENT='PRIMARY KEY'",
-             "CHARSET=gbk", "COLLATE=utf8mb4_bin", "ENGINE=Aria", "ENGINE=MyISAM",
-             "ROW_FORMAT=DYNAMIC",
-             "/*!50100 PARTITION BY HASH (`" + key + "`) PARTITIONS 2 */"]
+            [*8 * [""], "ENGINE=InnoDB", "DEFAULT CHARSET=latin1", "CHARACTER SET utf8mb4",
+             "COMMENT='PRIMARY KEY'", "CHARSET=gbk", "COLLATE=utf8mb4_bin", "ROW_FORMAT=DYNAMIC",
+             "/*!50100 PARTITION BY HASH (`" + key + "`) PARTITIONS 2 */", "CHARSET sjis"]
         )  # fmt: skip
+        if chance.random() < 0.03:
+            options = chance.choice(["ENGINE=Aria", "ENGINE=MyISAM", "ENGINE=MEMORY"])
         if "PARTITION" in options and "INT" not in key_item:
             options = ""
         inner = ",".join(f"{w.maybe(' ')}{item}" for item in items)
@@ -359,7 +359,7 @@ class _Statements:
         if chance.random() < 0.3:
             tables.append(w.quoted(f"missing{chance.randrange(9)}"))
         chance.shuffle(tables)
-        exists = "IF EXISTS" if len(tables) > 1 or chance.random() < 0.3 else ""
+        exists = w.maybe("IF EXISTS", 0.6 if len(tables) > 1 else 0.3)
         end = chance.choice(["", "", "", "CASCADE", "RESTRICT", "WAIT 1"])
         return [
             w.join(

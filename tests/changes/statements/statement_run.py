@@ -399,16 +399,21 @@ class _Batch:
     def capture(self) -> Mapping[str, Sequence[Record]]:
         """Capture up to the end, and return the new records of each program."""
         capture_changes(self.servers.config(self.topic))
-        ends = sorted((end, running.name) for running in self.running for end, _ in running.ends)
+        ends = sorted(
+            (end, running.database) for running in self.running for end, _ in running.ends
+        )
         places = [end for end, _ in ends]
         found: dict[str, list[Record]] = {}
         for record in read_records(self.servers.cluster.bootstrap_servers, self.topic):
             if record.offset < self._read.get(record.partition, 0):
                 continue
             self._read[record.partition] = record.offset + 1
-            position = json.loads(record.value or b"{}").get("position")
-            if position is not None:
-                file, _, offset = position.rpartition(":")
+            value = json.loads(record.value or b"{}")
+            if value.get("database"):
+                found.setdefault(value["database"], []).append(record)
+            elif value.get("position") is not None:
+                # A statement that is not understood may be of any database.
+                file, _, offset = value["position"].rpartition(":")
                 at = bisect.bisect_left(places, (int(file.rpartition(".")[2]), int(offset)))
                 if at < len(ends):
                     found.setdefault(ends[at][1], []).append(record)
@@ -499,7 +504,7 @@ def _run_some(
 def _capture_and_compare(batch: _Batch) -> None:
     found = batch.capture()
     for running in batch.running:
-        running.compare(found.get(running.name, ()))
+        running.compare(found.get(running.database, ()))
 
 
 def _note_refusal(running: _Running, error: Exception) -> None:

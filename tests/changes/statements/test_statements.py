@@ -61,7 +61,7 @@ def program(*statements: str) -> Task:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_what_the_copies_do_not_have_is_found() -> None:
-    # Behind the back of the log: no capture can be right about them, and the comparison must see it.
+    # Behind the back of the log: no capture can be right then, and the comparison must see it.
     create = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))"
     hidden = ["SET sql_log_bin = 0", "INSERT INTO t VALUES (1, 'x')", "SET sql_log_bin = 1"]
     renamed = ["SET sql_log_bin = 0", "ALTER TABLE t RENAME COLUMN a TO b", "SET sql_log_bin = 1"]
