@@ -16,7 +16,7 @@ from pymysqlreplication.event import QueryEvent
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.charsets import decode_statement
-from purgatory.changes.capture.decoder_repairs import Connection
+from purgatory.changes.capture.decoder_repairs import Connection, ConnectionLostError
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
@@ -118,7 +118,7 @@ def renamed_tables(
                 # Of two that would be there at once, one was not what it seemed.
                 fits = fits and _follows(there, change)
             return fits and all(there[name] == found for name, found in actual.items())
-    except pymysql.Error as error:
+    except (pymysql.Error, ConnectionLostError, OSError) as error:
         told = f"the tables of {address} can't be listed: {reason(error)}"
         raise source_failure(told, error) from None
 
