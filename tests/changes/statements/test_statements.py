@@ -89,7 +89,7 @@ def test_what_the_copies_do_not_have_is_found() -> None:
     ],
 )
 def test_another_cell_is_a_difference(kind: str, source: str | None, copy: object) -> None:
-    there = SourceTable({"id": "int", "a": kind}, True, [("1", source)])
+    there = SourceTable({"id": "int", "a": kind}, [("1", source)])
     assert differences({"t": there}, {"t": CopiedTable(["id", "a"], [(1, copy)])})
 
 
