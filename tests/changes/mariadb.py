@@ -168,14 +168,16 @@ class MariaDb:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def connect(self, database: str | None = None) -> pymysql.connections.Connection:
+    def connect(
+        self, database: str | None = None, charset: str = "utf8mb4"
+    ) -> pymysql.connections.Connection:
         """Connect as root, with times in UTC; statements commit by themselves."""
         return pymysql.connect(
             host="127.0.0.1",
             port=self.port,
             user="root",
             database=database,
-            charset="utf8mb4",
+            charset=charset,
             autocommit=True,
             init_command="SET time_zone = '+00:00'",
         )

@@ -229,10 +229,12 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     elif tokens.take_any("WITH", "WITHOUT"):
         if not tokens.take("SYSTEM", "VERSIONING"):
             raise SqlError(f"{column.name} is defined WITH {tokens.word}")
-    elif tokens.take_any("COMPRESSED", "REF_SYSTEM_ID", "SRID"):
-        tokens.take_sign("=")
-        if tokens and tokens.word.isalnum():
+    elif tokens.take("COMPRESSED"):
+        if tokens.take_sign("="):
             tokens.next()
+    elif tokens.take_any("REF_SYSTEM_ID", "SRID"):
+        tokens.take_sign("=")
+        tokens.next()
     elif tokens.take_any(*_WITH_NAME):
         tokens.name() if tokens.word != "CHECK" else None
     elif not tokens.take_any(*_FLAGS):
@@ -254,6 +256,8 @@ def _take_expression(tokens: Tokens) -> list[Token]:
             found.append(tokens.next())
     elif first.kind is Kind.SIGN:
         found.append(tokens.next())
+        while found[-1].kind is Kind.SIGN:
+            found.append(tokens.next())
     elif first.kind is Kind.WORD and first.text.upper() == "NEXT":
         found += [tokens.next() for _ in range(2)]
         tokens.full_name("")

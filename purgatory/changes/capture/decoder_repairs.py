@@ -16,6 +16,8 @@ from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.event import QueryEvent
 from pymysqlreplication.row_event import RowsEvent, TableMapEvent
 
+from purgatory.changes.capture.errors import CaptureError
+
 _ZERO = 0x800000
 _COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
 """MariaDB's types of columns that are COMPRESSED, and what they are else."""
@@ -87,14 +89,21 @@ def _read_column(column: Any, column_type: int, packet: Any) -> None:
 def decompressed(raw: bytes) -> bytes:
     """Return what a value of a COMPRESSED column holds.
 
-    Its first byte is 0 before what is not compressed; else, it has 128, how many bytes the length
-    has that follows, and 8 if what follows that has a head of zlib's.
+    Its first byte is 0 before what is not compressed; else, it has 128 (zlib), how many bytes the
+    length has that follows, and 8 if what is behind that has no head of zlib's.
+
+    Raises:
+        CaptureError: it was compressed in another way.
     """
     if not raw or not raw[0]:
         return raw[1:]
-    return zlib.decompress(
-        raw[1 + (raw[0] & 7) :], zlib.MAX_WBITS if raw[0] & 8 else -zlib.MAX_WBITS
-    )
+    try:
+        if raw[0] & 0xF0 != 0x80:
+            raise zlib.error(f"method {raw[0] >> 4}")
+        wbits = -zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS
+        return zlib.decompress(raw[1 + (raw[0] & 7) :], wbits)
+    except zlib.error as error:
+        raise CaptureError(f"a COMPRESSED value can't be read: {error}") from None
 
 
 def _read_time(event: Any, column: Any) -> datetime.timedelta:
