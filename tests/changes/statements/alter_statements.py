@@ -35,7 +35,13 @@ class AlterStatements:
             if not ignore
             else "ALTER IGNORE"
         )
-        prefix = "SET STATEMENT max_statement_time = 60 FOR" if chance.random() < 0.04 else ""
+        prefix = ""
+        if chance.random() < 0.05:
+            variable = chance.choice(
+                ["max_statement_time = 60", "time_zone = '+03:00'", "sql_mode = ''",
+                 "sql_mode = 'ANSI_QUOTES'", "sql_mode = 'NO_BACKSLASH_ESCAPES'"]
+            )  # fmt: skip
+            prefix = f"SET STATEMENT {variable} FOR"
         wait = chance.choice(["WAIT 5", "NOWAIT"]) if chance.random() < 0.03 else ""
         exists = w.maybe("IF EXISTS", 0.08)
         return w.join(prefix, first, "TABLE", exists, w.table(table), wait, sign.join(parts))
@@ -59,6 +65,9 @@ class AlterStatements:
         name, kind = self._scene.new_column(table), any_kind(chance)
         definition = self._scene.definition(kind, adds=True)
         match chance.randrange(8):
+            case 0 if chance.random() < 0.2:
+                column = "INT AUTO_INCREMENT UNIQUE"
+                return w.join("ADD", w.quoted(name), chance.choice([column, "INT UNIQUE"]))
             case 0:
                 return w.join("ADD", f"({w.quoted(name)} {definition})")
             case 1:

@@ -34,7 +34,6 @@ class SourceTable:
     """A table of the source: its columns with their types, and its rows."""
 
     columns: Mapping[str, str]
-    has_key: bool
     rows: Sequence[Row]
 
 
@@ -60,12 +59,6 @@ def read_source(
         )
         for table, column, kind in cursor.fetchall():
             columns.setdefault(table, {})[column] = kind
-        cursor.execute(
-            "SELECT DISTINCT TABLE_NAME FROM information_schema.STATISTICS"
-            " WHERE TABLE_SCHEMA = %s AND INDEX_NAME = 'PRIMARY'",
-            (database,),
-        )
-        with_key = {row[0] for row in cursor.fetchall()}
         found = {}
         for table, kinds in columns.items():
             shown = ", ".join(_shown(_name(column), kind) for column, kind in kinds.items())
@@ -76,8 +69,21 @@ def read_source(
                 )
                 for row in cursor.fetchall()
             ]
-            found[table] = SourceTable(kinds, table in with_key, rows)
+            found[table] = SourceTable(kinds, rows)
     return found
+
+
+def keyless_tables(connection: pymysql.connections.Connection[Any], database: str) -> set[str]:
+    """Return the tables that have no primary key, in small letters."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT LOWER(TABLE_NAME) FROM information_schema.TABLES t WHERE TABLE_SCHEMA = %s"
+            " AND TABLE_TYPE = 'BASE TABLE' AND NOT EXISTS (SELECT 1 FROM"
+            " information_schema.STATISTICS s WHERE s.TABLE_SCHEMA = t.TABLE_SCHEMA"
+            " AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY')",
+            (database,),
+        )
+        return {row[0] for row in cursor.fetchall()}
 
 
 def _name(name: str) -> str:

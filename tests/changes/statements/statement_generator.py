@@ -126,7 +126,12 @@ class _Statements:
             taken.add(column.lower())
             kind = any_kind(chance)
             columns[column] = kind
-            items.append(w.join(w.quoted(column), self._scene.definition(kind, adds=False)))
+            definition = self._scene.definition(kind, adds=False)
+            if chance.random() < 0.08:
+                of = f"CONCAT({w.column(key)}, 'x')"
+                way = chance.choice(["VIRTUAL", "STORED", "PERSISTENT"])
+                definition = w.join("VARCHAR(60)", f"AS ({of})", way)
+            items.append(w.join(w.quoted(column), definition))
         if "PRIMARY" not in key_item and "KEY" not in key_item and "SERIAL" not in key_item:
             items.append(self._key_item(key, columns))
         chance.shuffle(items)
@@ -383,18 +388,10 @@ class _Statements:
                 else ["id"]
             )
             self._scene.hidden[name] = column
-            form = chance.choice(["(LIKE)", "", ""])
-            if form and name in self._scene.catalog:
-                return [
-                    w.join(
-                        "CREATE TEMPORARY TABLE", w.table(name), f"LIKE {DATABASE}.{w.quoted(name)}"
-                    )
-                ]
-            return [
-                w.join(
-                    "CREATE TEMPORARY TABLE", w.table(name), f"({w.quoted(column)} INT, filler INT)"
-                )
-            ]
+            made = f"({w.quoted(column)} INT, filler INT)"
+            if chance.random() < 0.3 and name not in self._scene.catalog:
+                made = f"LIKE {w.table(self._scene.table())}"
+            return [w.join("CREATE TEMPORARY TABLE", w.table(name), made)]
         name = chance.choice(sorted(self._scene.hidden))
         shown, column = w.table(name), w.column(self._scene.hidden[name])
         new = f"tmp{chance.randrange(9)}"
@@ -441,6 +438,7 @@ class _Statements:
             [w.join("ANALYZE TABLE", shown)],
             [w.join("OPTIMIZE TABLE", shown)],
             [w.join("FLUSH TABLES", shown)],
+            ["FLUSH BINARY LOGS"],
             [f"CREATE FUNCTION {name}() RETURNS INT RETURN 1", f"DROP FUNCTION IF EXISTS {name}"],
             [
                 w.join(
@@ -456,7 +454,7 @@ class _Statements:
             ],
         ]
         if "ORACLE" in w.session.sql_mode:
-            del ways[5]
+            ways = [way for way in ways if "FUNCTION" not in way[0]]
         return chance.choice(ways)
 
     def _indirect(self) -> Sequence[str]:

@@ -43,6 +43,7 @@ from tests.changes.statements.cells import (
     CopiedTable,
     SourceTable,
     differences,
+    keyless_tables,
     read_postgres,
     read_source,
     read_sqlite,
@@ -260,10 +261,8 @@ class _Running:
                 # Of several statements with one place only the first wrote something.
                 self._batch.place = place
                 self.ends.append((place, statement))
+                self.ever_keyless |= keyless_tables(self._reader, self.database)
         self.tables = read_source(self._reader, self.database)
-        self.ever_keyless |= {
-            name.lower() for name, table in self.tables.items() if not table.has_key
-        }
         return True
 
     def _connection(self, number: int) -> Any:

@@ -89,15 +89,14 @@ def test_what_the_copies_do_not_have_is_found() -> None:
     ],
 )
 def test_another_cell_is_a_difference(kind: str, source: str | None, copy: object) -> None:
-    there = SourceTable({"id": "int", "a": kind}, True, [("1", source)])
+    there = SourceTable({"id": "int", "a": kind}, [("1", source)])
     assert differences({"t": there}, {"t": CopiedTable(["id", "a"], [(1, copy)])})
 
 
 def test_equal_cells_in_other_forms_are_no_difference() -> None:
     kinds = {"id": "int", "a": "decimal", "b": "datetime", "c": "blob", "d": "bit", "e": "varchar"}
-    there = SourceTable(
-        kinds, True, [("1", "1.5", "2024-05-06 07:08:09.5", "bytes 00ff", "5", None)]
-    )
+    row = ("1", "1.5", "2024-05-06 07:08:09.5", "bytes 00ff", "5", None)
+    there = SourceTable(kinds, [row])
     forms = [(1, "1.500", "2024-05-06 07:08:09.500000", "AP8=", 5)]
     assert differences({"t": there}, {"t": CopiedTable(list(kinds)[:-1], forms)}) == {}
     assert differences({}, {"t": CopiedTable(["id"], [])})
