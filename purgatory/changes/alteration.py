@@ -1,20 +1,29 @@
 """What a statement does to a table, as `purgatory capture` writes it into `steps`.
 
-{"do": "add-column", "name": "weight", "type": "decimal(8,3)", "nullable": false,
- "fill": 0.000}                       of the rows that are there; absent: null
-{"do": "add-column", ..., "unknown": "its default is not known"}
-{"do": "drop-column", "name": "note"}
+{"do": "add-column", "name": "note", "type": "text", "nullable": true}
+{"do": "add-column", "name": "weight", "type": "decimal(8,3)", "nullable": false, "resent": true}
+{"do": "drop-column", "name": "note", "if": "exists"}
 {"do": "rename-column", "name": "amount", "to": "price"}
-{"do": "change-type", "name": "price", "type": "decimal(14,2)", "nullable": true}
+{"do": "change-type", "name": "price", "was": "amount", "type": "decimal(14,2)", "nullable": true}
 {"do": "rename-table", "database": "shop", "table": "purchases"}
 {"do": "create-like", "database": "shop", "table": "orders"}
+{"do": "resend-table"}
 {"do": "stop", "why": "EXCHANGE PARTITION moves rows that the log does not have"}
+
+A column that is new is null in the rows that are there. With `resent`, their values follow in the
+log, as the source has them: all rows come once more (`bootstrap-insert`). `resend-table` stands for
+a table that comes anew altogether, as `def` has it. `if` names a condition (`exists`, `absent`) on
+the column before the statement; where it does not hold, the step does nothing. Earlier captures
+wrote `fill`, the value in the rows that are there, or `unknown`, why they did not know it.
+
+Names are as the statement has them: `Alteration` finds the columns that they mean, as the source
+compares names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from purgatory.changes.apply.set_aside import MALFORMED
@@ -31,6 +40,9 @@ class NewColumn(NamedTuple):
         nullable: whether it takes nulls.
         fill: its value in the rows that are there.
         unknown: why that is not known.
+        resent: whether the log has all rows once more behind the statement.
+        was: what it was called before, as it was declared; None if it is new.
+        numbered: whether the source numbers its rows.
     """
 
     name: str
@@ -38,22 +50,42 @@ class NewColumn(NamedTuple):
     nullable: bool
     fill: Any
     unknown: str | None
+    resent: bool
+    was: str | None
+    numbered: bool
+
+
+def folded(name: str) -> str:
+    """What is the same for all names that MariaDB takes for one column: it compares them letter by
+    letter without regard to case, but with regard to accents."""
+    return "".join(letter.lower()[0] for letter in name)
+
+
+def declared_name(names: Iterable[str], name: str) -> str | None:
+    """The one of a table's columns that a statement means by a name; None if there is none."""
+    found = {folded(one): one for one in names}
+    return name if name in found.values() else found.get(folded(name))
 
 
 class Alteration:
     """The steps of one statement, by what they do.
 
+    Args:
+        columns: of the table before the statement.
+
     Raises:
         BadChangeError: they are not as they must be.
     """
 
-    def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, steps: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+        self._columns = columns
         self.added: list[NewColumn] = []
         self.dropped: list[str] = []
         self.renames: dict[str, str] = {}
         self.retyped: list[NewColumn] = []
         self.renamed: str | None = None
         self.like: str | None = None
+        self.is_resent = False
         self.refusal: str | None = None
         for step in steps:
             self._take(step)
@@ -61,13 +93,23 @@ class Alteration:
     def _take(self, step: Mapping[str, Any]) -> None:
         match step["do"]:
             case "add-column":
-                self.added.append(_column(step))
+                there = [*self._columns, *(new.name for new in self.added)]
+                if step.get("if") != "absent" or not declared_name(there, _said(step, "name")):
+                    self.added.append(_column(step, None))
             case "drop-column":
-                self.dropped.append(_said(step, "name"))
+                declared = self._declared(_said(step, "name"))
+                if declared is not None:
+                    self.dropped.append(declared)
             case "rename-column":
-                self.renames[_said(step, "name")] = _said(step, "to")
+                self._rename(self._declared(_said(step, "name")), _said(step, "to"))
             case "change-type":
-                self.retyped.append(_column(step))
+                name = _said(step, "name")
+                was = self._declared(step.get("was") or self._renamed_from(name))
+                if step.get("if") != "exists" or was is not None:
+                    self._rename(was, name)
+                    self.retyped.append(_column(step, was))
+            case "resend-table":
+                self.is_resent = True
             case "rename-table":
                 self.renamed = f"{_said(step, 'database')}.{_said(step, 'table')}"
             case "create-like":
@@ -76,6 +118,17 @@ class Alteration:
                 self.refusal = self.refusal or _said(step, "why")
             case other:
                 self.refusal = self.refusal or f"the step {other[:60]!r} is not known"
+
+    def _declared(self, name: str) -> str | None:
+        return declared_name(self._columns, name)
+
+    def _rename(self, declared: str | None, new: str) -> None:
+        if declared is not None and declared != new:
+            self.renames[declared] = new
+
+    def _renamed_from(self, name: str) -> str:
+        """What a column was called that a step before renamed to this; else, the name itself."""
+        return next((old for old, new in self.renames.items() if new == name), name)
 
     @property
     def described(self) -> list[NewColumn]:
@@ -88,7 +141,7 @@ class Alteration:
         return bool(self.added or self.dropped or self.renames or self.retyped)
 
 
-def _column(step: Mapping[str, Any]) -> NewColumn:
+def _column(step: Mapping[str, Any], was: str | None) -> NewColumn:
     unknown = step.get("unknown")
     return NewColumn(
         _said(step, "name"),
@@ -96,6 +149,9 @@ def _column(step: Mapping[str, Any]) -> NewColumn:
         step.get("nullable") is not False,
         step.get("fill"),
         None if unknown is None else str(unknown),
+        step.get("resent") is True,
+        was,
+        step.get("numbered") is True,
     )
 
 

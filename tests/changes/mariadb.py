@@ -60,6 +60,8 @@ class MariaDb:
         require_mariadb()
         self._settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="purgatory-mariadb-"))
+        # A server that starts deletes what others left in the folder that they share.
+        self._temporary = self._folder / "tmp"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = lasting_port()
 
@@ -94,8 +96,10 @@ class MariaDb:
         self._folder.chmod(0o755)
         data = self._folder / "data"
         data.mkdir()
+        self._temporary.mkdir()
         if os.geteuid() == 0:
             shutil.chown(data, "mysql")
+            shutil.chown(self._temporary, "mysql")
         subprocess.run(
             [
                 _program("mariadb-install-db"),
@@ -119,6 +123,7 @@ class MariaDb:
                     _program("mariadbd"),
                     "--no-defaults",
                     f"--datadir={data}",
+                    f"--tmpdir={self._temporary}",
                     f"--socket={data / 'socket'}",
                     f"--port={self.port}",
                     "--bind-address=127.0.0.1",
@@ -163,14 +168,16 @@ class MariaDb:
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def connect(self, database: str | None = None) -> pymysql.connections.Connection:
+    def connect(
+        self, database: str | None = None, charset: str = "utf8mb4"
+    ) -> pymysql.connections.Connection:
         """Connect as root, with times in UTC; statements commit by themselves."""
         return pymysql.connect(
             host="127.0.0.1",
             port=self.port,
             user="root",
             database=database,
-            charset="utf8mb4",
+            charset=charset,
             autocommit=True,
             init_command="SET time_zone = '+00:00'",
         )

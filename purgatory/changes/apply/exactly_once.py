@@ -245,6 +245,9 @@ class Writer:
                 raise
             reason = " ".join(str(error).split())
             batch.set_aside(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
+        if record[:3] in batch.bad:
+            # The database has its old version again, for which the rest is planned.
+            self.begin()
         bad = batch.bad.get(record[:3])
         stops = bad is not None and (bad.reason == NOT_APPLIED or self.options.stop_on_bad)
         if bad is not None and stops and not is_passed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from purgatory.changes.alteration import Alteration, NewColumn, keeps_values
+from purgatory.changes.alteration import Alteration, NewColumn, declared_name, keeps_values
 from purgatory.changes.apply.apply_options import ApplyOptions
 from purgatory.changes.apply.set_aside import MALFORMED, MISSING_KEY, NOT_APPLIED
 from purgatory.changes.apply.source_tables import SourceTables
@@ -81,13 +81,17 @@ class SchemaChanges:
         self._sources.note_words(change.source, words)
 
     def _take_steps(self, change: Change) -> None:
-        alteration = Alteration(change.steps or ())
+        table = self._sources.there(change.source)
+        alteration = Alteration(change.steps or (), list(table.columns) if table else ())
         if alteration.refusal is not None:
-            raise BadChangeError(NOT_APPLIED, f"{change.source}: {alteration.refusal}")
+            where = f"{change.source}: " if change.table else ""
+            raise BadChangeError(NOT_APPLIED, f"{where}{alteration.refusal}")
         if alteration.like is not None:
             self._create_like(change, alteration.like)
             return
-        table = self._sources.there(change.source)
+        if alteration.is_resent:
+            self._resend(change)
+            return
         if table is not None:
             if alteration.changes_columns and not self._options.create:
                 raise BadChangeError(NOT_APPLIED, f"{change.kind}: to alter tables is off")
@@ -98,7 +102,7 @@ class SchemaChanges:
     def _alter(self, source: str, table: Table, alteration: Alteration) -> None:
         """All names of a statement are those from before it: what goes away goes first."""
         target, name = self._target, table.name
-        gone = set(alteration.dropped) & set(table.columns)
+        gone = set(alteration.dropped)
         if gone & set(table.primary_key):
             raise BadChangeError(NOT_APPLIED, f"{name} would lose {min(gone)} of its primary key")
         for column in sorted(gone):
@@ -114,7 +118,7 @@ class SchemaChanges:
             self._check_retyped(source, new, words)
         table = target.table(name) or table
         for new in alteration.added:
-            if new.name not in table.columns:
+            if declared_name(table.columns, new.name) is None:
                 self._add_filled(source, table, new)
                 table = target.table(name) or table
         self._sources.note_words(
@@ -142,19 +146,25 @@ class SchemaChanges:
             return
         name = f"{table.name}.{new.name}"
         was = words.get(new.name)
-        if not self._target.has_rows(table.name) and new.name not in table.primary_key:
+        has_rows = self._target.has_rows(table.name)
+        keeps = was is not None and keeps_values(was, new.words)
+        if (not has_rows or (new.resent and not keeps)) and new.name not in table.primary_key:
             kind = type_in_mysql_words(new.words) or ColumnType.TEXT
             if table.columns[new.name] is not kind:
                 self._target.drop_column(table.name, new.name)
                 self._target.add_column(table.name, new.name, kind)
             return
-        if was is None or not keeps_values(was, new.words):
+        zero = self._target.converter(table.columns[new.name])(0) if new.numbered else None
+        if zero is not None and self._target.has_rows(table.name, (new.name, zero)):
+            raise BadChangeError(NOT_APPLIED, f"{name} has a 0, which the source numbered anew")
+        if not keeps:
             raise BadChangeError(
                 NOT_APPLIED,
                 f"{name} was {was or 'of a type that is not known'}, and is {new.words}: the "
                 "source may have changed its values",
             )
-        if not new.nullable and self._target.has_rows(table.name, null_in=new.name):
+        has_nulls = not new.nullable and self._target.has_rows(table.name, (new.name, None))
+        if has_nulls and not new.resent:
             raise BadChangeError(NOT_APPLIED, f"{name} has nulls, which the source replaced")
 
     def _add_filled(self, source: str, table: Table, new: NewColumn) -> None:
@@ -167,6 +177,12 @@ class SchemaChanges:
         if has_rows and new.fill is not None:
             value = self._target.converter(kind)(new.fill)
             self._target.fill_column(table.name, new.name, value)
+
+    def _resend(self, change: Change) -> None:
+        """Make a table anew, whose rows the log has behind this."""
+        self._drop(change.source)
+        if change.definition is not None:
+            self._define(change)
 
     def _create_like(self, change: Change, like: str) -> None:
         model = self._sources.there(like)

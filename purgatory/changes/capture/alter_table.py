@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from purgatory.changes.capture.column_definitions import column_definition
-from purgatory.changes.capture.sql_tokens import SqlError, Token, Tokens
+from purgatory.changes.capture.sql_tokens import Kind, SqlError, SqlMode, Token, Tokens
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK"}
 _SAME_ROWS = {
@@ -23,6 +23,8 @@ _SAME_ROWS = {
     "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
 }  # fmt: skip
 """With what parts begin that leave all rows as they are."""
+_ROWS_HAVE_TO_FIT = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
+                     "PARTITION"}  # fmt: skip
 _STOPS = {
     "EXCHANGE": "moves rows between tables that the log does not have",
     "DISCARD": "takes rows away that the log does not have",
@@ -51,43 +53,69 @@ def step_of_stop(why: str) -> dict[str, Any]:
     return {"do": "stop", "why": why}
 
 
-def altered(parts: Sequence[Sequence[Token]], *, database: str) -> TableAlteration:
+def altered(
+    parts: Sequence[Sequence[Token]], *, database: str, mode: SqlMode, ignores: bool
+) -> TableAlteration:
     """Return what an ALTER TABLE with these parts does.
 
     Args:
         database: the table's.
+        mode: that it was run in.
+        ignores: whether it is an ALTER IGNORE, which drops rows and changes values that don't fit.
 
     Raises:
         SqlError: a part isn't understood.
     """
     alteration = TableAlteration()
+    if ignores and any(map(_may_drop_rows, parts)):
+        alteration.steps.append(step_of_stop("ALTER IGNORE may drop rows without telling the log"))
     if "PARTITION" in Tokens(parts[0]).words(2):
         # It stands alone, and what is behind its commas are partitions.
         parts = parts[:1]
     for part in parts:
-        _take(Tokens(part), alteration, database)
+        _take(Tokens(part), alteration, database, mode)
+    stops = [step for step in alteration.steps if step["do"] == "stop"]
+    alteration.steps = stops or alteration.steps
     return alteration
 
 
-def _take(tokens: Tokens, alteration: TableAlteration, database: str) -> None:
+def _may_drop_rows(part: Sequence[Token]) -> bool:
+    words = {token.text.upper() for token in part if token.kind is Kind.WORD}
+    match Tokens(part).words(2):
+        case ["ADD", "INDEX" | "KEY" | "FULLTEXT" | "SPATIAL"]:
+            return False
+        case ["ADD", *_]:
+            return not words.isdisjoint(_ROWS_HAVE_TO_FIT)
+        case ["RENAME" | "ALTER" | "DISABLE" | "ENABLE" | "COMMENT" | "ENGINE" | "LOCK", *_]:
+            return "PARTITION" in words
+        case ["ALGORITHM" | "AUTO_INCREMENT" | "FORCE" | "ROW_FORMAT" | "ORDER", *_]:
+            return "PARTITION" in words
+    return bool(part)
+
+
+def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlMode) -> None:
     steps = alteration.steps
     word = tokens.word
     if not tokens or word in _SAME_ROWS:
         return
     if tokens.take("ADD"):
-        steps.extend(_added(tokens))
+        steps.extend(_added(tokens, mode))
     elif tokens.take("DROP"):
         steps.extend(_dropped(tokens))
     elif tokens.take("CHANGE"):
-        _skip_column(tokens, "IF", "EXISTS")
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         old = tokens.name()
-        column = column_definition(tokens)
+        column = column_definition(tokens, mode)
         if column.name != old:
             steps.append({"do": "rename-column", "name": old, "to": column.name})
-        steps.append(column.step("change-type"))
+            condition = condition and {"was": old, **condition}
+        steps.append({**column.retyped(), **condition})
+        steps.extend(_first_key() if column.is_key else [])
     elif tokens.take("MODIFY"):
-        _skip_column(tokens, "IF", "EXISTS")
-        steps.append(column_definition(tokens).step("change-type"))
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
+        column = column_definition(tokens, mode)
+        steps.append({**column.retyped(), **condition})
+        steps.extend(_first_key() if column.is_key else [])
     elif tokens.take("RENAME"):
         _take_rename(tokens, alteration, database)
     elif tokens.take("CONVERT", "TO"):
@@ -105,7 +133,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str) -> None:
         raise SqlError(f"ALTER TABLE ... {word or tokens.next().text}")
 
 
-def _added(tokens: Tokens) -> list[dict[str, Any]]:
+def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
         why = "the history of a table with system versioning can't be told from its rows"
         return [step_of_stop(why)]
@@ -118,15 +146,25 @@ def _added(tokens: Tokens) -> list[dict[str, Any]]:
     if tokens.take("CONSTRAINT"):
         if tokens.word not in ("PRIMARY", *_INDEXES):
             tokens.name()
-        return _another_key() if tokens.word == "PRIMARY" else []
+        return _first_key() if tokens.word == "PRIMARY" else []
     if tokens.take("PRIMARY"):
-        return _another_key()
-    _skip_column(tokens, "IF", "NOT", "EXISTS")
+        return _first_key()
+    condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
     group = tokens.group()
     parts = [tokens] if group is None else [Tokens(part) for part in group]
-    columns = [column_definition(part) for part in parts if part.word not in _INDEXES]
-    steps = [column.added() for column in columns]
-    return steps + (_another_key() if any(column.is_key for column in columns) else [])
+    columns = [
+        column_definition(part, mode)
+        for part in parts
+        if part.word not in _INDEXES and part.word not in ("PRIMARY", "CONSTRAINT")
+    ]
+    steps = [{**column.added(), **condition} for column in columns]
+    has_key = any(part.word == "PRIMARY" for part in parts)
+    return steps + (_first_key() if has_key or any(one.is_key for one in columns) else [])
+
+
+def _first_key() -> list[dict[str, Any]]:
+    """Of a table that had no key before: what was known of its rows can't be told apart."""
+    return [{"do": "resend-table"}]
 
 
 def _another_key() -> list[dict[str, Any]]:
@@ -161,6 +199,7 @@ def _take_rename(tokens: Tokens, alteration: TableAlteration, database: str) -> 
         alteration.new_name = tokens.full_name(database)
 
 
-def _skip_column(tokens: Tokens, *condition: str) -> None:
+def _skip_column(tokens: Tokens, *condition: str) -> bool:
+    """Take what is before a column's name; tell whether the condition was there."""
     tokens.take("COLUMN")
-    tokens.take(*condition)
+    return tokens.take(*condition)

@@ -37,6 +37,7 @@ from pymysqlreplication.row_event import (
 )
 
 from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.alter_table import step_of_stop
 from purgatory.changes.capture.captured_records import RowChange, split_key_change
 from purgatory.changes.capture.captured_tables import TableFilter
 from purgatory.changes.capture.decoder_repairs import (
@@ -45,16 +46,11 @@ from purgatory.changes.capture.decoder_repairs import (
     repair_decoder,
 )
 from purgatory.changes.capture.errors import CaptureError, ChangeRefusedError
+from purgatory.changes.capture.logged_statements import Statement, renamed_tables, statement_of
 from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.row_decoder import RowDecoder
-from purgatory.changes.capture.schema_statements import (
-    Role,
-    SchemaChange,
-    role_of,
-    schema_changes,
-    taken_changes,
-)
+from purgatory.changes.capture.schema_statements import Role, SchemaChange, taken_changes
 from purgatory.changes.capture.server import reason
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
@@ -99,6 +95,8 @@ class BinlogReader:
 
     Args:
         once: end where the binlog ends, rather than wait for more.
+        lower_case: whether the source compares the names of tables in lower case.
+        read_to: between two items, up to where the binlog is read, also what is not given out.
         server_id: how the source tells its readers apart: no other reader or replica may have it.
     """
 
@@ -106,11 +104,13 @@ class BinlogReader:
     start: Position
     tables: TableFilter
     once: bool = False
+    lower_case: bool = False
     server_id: int = field(default_factory=lambda: random.randrange(2**20, 2**31))
 
     def __post_init__(self) -> None:
         repair_decoder()
         self._boundary = self.start
+        self.read_to = self.start
         self._decoder = RowDecoder()
         self._rows = TransactionRows()
 
@@ -126,7 +126,9 @@ class BinlogReader:
             try:
                 for event in stream:
                     tries = 0
+                    self.read_to = self._here(stream)
                     yield from self._taken(event, stream)
+                self.read_to = self._here(stream)
                 return
             except ConnectionLostError as error:
                 lost: BaseException = error
@@ -211,8 +213,8 @@ class BinlogReader:
             raise self._refusal(stream, f"{event.schema}.{event.table}: {error}") from None
 
     def _take_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
-        sql = event.query
-        match role_of(sql):
+        statement = statement_of(event)
+        match statement.role:
             case Role.BEGIN:
                 self._rows.clear()
             case Role.COMMIT:
@@ -226,23 +228,43 @@ class BinlogReader:
             case Role.PREPARED:
                 raise self._refusal(stream, "prepared (XA) transactions can't be captured")
             case Role.DATA:
-                if self.tables.takes_database(_text(event.schema)):
+                if self.tables.takes_database(statement.database):
                     raise self._refusal(
                         stream, "a statement in place of rows: a session's binlog_format isn't ROW"
                     )
             case Role.SCHEMA:
-                yield from self._schema_changed(event, sql, stream)
+                yield from self._schema_changed(event, statement, stream)
 
     def _schema_changed(
-        self, event: Any, sql: str, stream: BinLogStreamReader
+        self, event: Any, statement: Statement, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
-        changes = taken_changes(schema_changes(sql, _text(event.schema)), self.tables)
+        sql = statement.sql
+        all_changes = statement.changes(lower_case=self.lower_case)
+        changes = taken_changes(all_changes, self.tables)
         here = self._ended(stream)
+        if changes and all_changes[0].by_rename:
+            changes = self._renamed(all_changes, changes, here)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
             raise self._refusal(stream, "a schema that changes within a transaction")
         self._boundary = here
         yield SchemaStatement(here, event.timestamp, sql, changes) if changes else Passed(here)
+
+    def _renamed(
+        self, all_changes: list[SchemaChange], changes: list[SchemaChange], here: Position
+    ) -> list[SchemaChange]:
+        """What a `RENAME TABLE` changed: nothing, if there was none of the name (`IF EXISTS`)."""
+        lower_case = self.lower_case
+        server_id = self.server_id + 1
+        if renamed_tables(all_changes, self.address, here, server_id, lower_case=lower_case):
+            return changes
+        if all_changes[0].by_rename == "if exists":
+            return []
+        why = (
+            "RENAME TABLE of a temporary table, it seems: of that, the log has nothing else; if it "
+            "was, there is nothing to do by hand"
+        )
+        return [change.with_steps([step_of_stop(why)]) for change in changes[:1]]
 
     def _end(self, stream: BinLogStreamReader) -> BinlogItem:
         here = self._ended(stream)
@@ -262,10 +284,6 @@ class BinlogReader:
 
     def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
         return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
 
 
 __all__ = ["BinlogItem", "BinlogReader", "Passed", "RowChange", "SchemaStatement", "Transaction"]

@@ -25,6 +25,11 @@ class TableFilter:
     database: str | None = None
     tables: frozenset[str] = frozenset()
 
+    def in_lower_case(self) -> TableFilter:
+        """The same for a source that has all names so."""
+        database = None if self.database is None else self.database.lower()
+        return TableFilter(database, frozenset(table.lower() for table in self.tables))
+
     def takes_database(self, database: str) -> bool:
         """Tell whether changes of a database itself are captured."""
         if self.database is not None:

@@ -1,16 +1,12 @@
-"""A column as a statement defines it: its type, and what it is in rows that are there already."""
+"""A column as a statement defines it: its type, and whether it is null in the rows there are."""
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from dataclasses import dataclass
 from typing import Any
 
-from purgatory.changes.capture.column_values import shortest_float
-from purgatory.changes.capture.sql_tokens import Kind, SqlError, Token, Tokens
+from purgatory.changes.capture.sql_tokens import Kind, SqlError, SqlMode, Token, Tokens
 
 _ALIASES = {
     "int1": "tinyint",
@@ -35,9 +31,6 @@ _ALIASES = {
     "clob": "longtext",
     "raw": "varbinary",
 }
-_INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
-_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"}
-_BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _AS_BINARY = {
     "char": "binary",
     "varchar": "varbinary",
@@ -49,9 +42,13 @@ _AS_BINARY = {
 _USUAL_ARGUMENTS = {"char": "1", "binary": "1", "bit": "1", "decimal": "10,0"}
 _PREFIXES = {"N", "DATE", "TIME", "TIMESTAMP"}
 """With what a text may begin that stands for itself."""
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_DATETIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?)?")
-_TIME = re.compile(r"(-?\d{2,3}:\d{2}:\d{2})(?:\.(\d{1,6}))?")
+_ORACLE_TYPES = {"blob": "longblob", "date": "datetime"}
+_UNITS = {Token(Kind.WORD, unit) for unit in ("CHAR", "char", "BYTE", "byte")}
+_MODE_OF_SCHEMA = {
+    "mariadb_schema": SqlMode.NONE,
+    "oracle_schema": SqlMode.ORACLE,
+    "maxdb_schema": SqlMode.MAXDB,
+}
 
 
 @dataclass
@@ -74,7 +71,6 @@ class ColumnDefinition:
     is_computed: bool = False
     is_numbered: bool = False
     is_key: bool = False
-    labels: list[str] = field(default_factory=list)
 
     @property
     def words(self) -> str:
@@ -101,129 +97,35 @@ class ColumnDefinition:
         return {"do": do, "name": self.name, "type": self.words, "nullable": self.nullable}
 
     def added(self) -> dict[str, Any]:
-        """The step that adds it, with its value in the rows that are there."""
+        """The step that adds it; what it has in the rows that are there, only the source knows."""
         step = self.step("add-column")
-        try:
-            fill = self._fill()
-        except _UnknownError as error:
-            return {**step, "unknown": str(error)}
-        return step if fill is None else {**step, "fill": fill}
+        return step if self._is_null_in_old_rows else {**step, "resent": True}
 
-    def _fill(self) -> Any:
-        if self.is_computed:
-            raise _UnknownError("its values are computed by the source")
+    def retyped(self) -> dict[str, Any]:
+        """The step that gives it this type; values that are computed are computed anew."""
+        step = self.step("change-type")
         if self.is_numbered:
-            raise _UnknownError("its values are numbered by the source")
-        if self.type_name == "timestamp" and not (self.says_null and not self.default):
-            raise _UnknownError("its values are times of the source")
-        if [token.text.upper() for token in self.default] == ["NULL"]:
-            return None
-        if self.default:
-            return self._value(_literal(self.default))
-        return None if self.nullable else self._implicit()
+            step["numbered"] = True
+        return {**step, "resent": True} if self.is_computed else step
 
-    def _implicit(self) -> Any:
-        """What a column that can't be null has without a default."""
-        match self.type_name:
-            case "date" | "datetime":
-                return None
-            case "enum":
-                return self.labels[0]
-            case "time":
-                return self._value("00:00:00")
-            case name if name in _TEXTS or name in _BINARIES or name == "set":
-                return self._value("")
-            case _:
-                return self._value("0")
-
-    def _value(self, literal: str | bytes) -> Any:
-        """A literal as the column's values stand in JSON."""
-        name = self.type_name
-        if name in _BINARIES:
-            raw = literal if isinstance(literal, bytes) else literal.encode()
-            width = int(self.arguments) if name == "binary" else 0
-            return base64.b64encode(raw.ljust(width, b"\0")).decode("ascii")
-        if name == "bit" and isinstance(literal, bytes):
-            return int.from_bytes(literal, "big")
-        if isinstance(literal, bytes):
-            raise _UnknownError("its default is of bytes")
-        try:
-            return self._plain_value(literal)
-        except (InvalidOperation, ValueError):
-            raise _UnknownError(f"its default {literal[:40]!r} is not understood") from None
-
-    def _plain_value(self, text: str) -> Any:
-        match self.type_name:
-            case name if name in _INTEGERS or name in ("bit", "year"):
-                return int(Decimal(text).quantize(Decimal(1), ROUND_HALF_UP))
-            case "decimal":
-                scale = int(self.arguments.partition(",")[2] or 0)
-                return Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
-            case "double":
-                return float(text)
-            case "float":
-                return shortest_float(float(text))
-            case "char":
-                return text.rstrip(" ")
-            case name if name in _TEXTS:
-                return text
-            case "enum" if text in self.labels:
-                return text
-            case "set" if set(filter(None, text.split(","))) <= set(self.labels):
-                chosen = text.split(",")
-                return ",".join(label for label in self.labels if label in chosen)
-            case "date" if _DATE.fullmatch(text):
-                return None if "-00" in text or text.startswith("0000") else text
-            case "datetime" if match := _DATETIME.fullmatch(text):
-                if "-00" in match[1] or text.startswith("0000"):
-                    return None
-                return f"{match[1]} {match[2] or '00:00:00'}" + self._fraction(match[3])
-            case "time" if match := _TIME.fullmatch(text):
-                return match[1] + self._fraction(match[2])
-        raise ValueError(text)
-
-    def _fraction(self, digits: str | None) -> str:
-        width = int(self.arguments or 0)
-        digits = digits or ""
-        if len(digits.rstrip("0")) > width:
-            raise ValueError(digits)
-        return f".{digits.ljust(width, '0')[:width]}" if width else ""
+    @property
+    def _is_null_in_old_rows(self) -> bool:
+        if self.is_computed or not self.nullable:
+            return False
+        if Tokens(self.default).words(2) == ["NULL"]:
+            return True
+        # A session's settings may make a time of the source of the second one.
+        return not self.default and (self.type_name != "timestamp" or bool(self.says_null))
 
 
-class _UnknownError(Exception):
-    """Why it is not known what a column has in the rows that are there."""
-
-
-def _literal(tokens: Sequence[Token]) -> str | bytes:
-    """What a default stands for, if it is a literal."""
-    texts = [token.text for token in tokens]
-    kinds = [token.kind for token in tokens]
-    match kinds, texts:
-        case [Kind.TEXT], [text]:
-            return text
-        case [Kind.WORD], [word] if word.upper() in ("TRUE", "FALSE"):
-            return "1" if word.upper() == "TRUE" else "0"
-        case [Kind.WORD], [word] if word[0].isdigit() and not word.lower().startswith("0x"):
-            return word
-        case [Kind.SIGN, Kind.WORD], [("+" | "-") as sign, word] if word[0].isdigit():
-            return sign + word
-        case [Kind.WORD, Kind.TEXT], [word, text] if word.lower() == "x":
-            return bytes.fromhex(text)
-        case [Kind.WORD, Kind.TEXT], [word, text] if word.lower() == "b" and text:
-            return int(text, 2).to_bytes((len(text) + 7) // 8, "big")
-        case [Kind.WORD, Kind.TEXT], [word, text] if word[0] == "_" or word.upper() in _PREFIXES:
-            return text
-    raise _UnknownError("its default is an expression of the source")
-
-
-def column_definition(tokens: Tokens, name: str | None = None) -> ColumnDefinition:
-    """Take a column: its name, unless it is given, its type, and what follows.
+def column_definition(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
+    """Take a column: its name, its type, and what follows.
 
     Raises:
         SqlError: it isn't understood.
     """
-    column = ColumnDefinition(tokens.name() if name is None else name)
-    _take_type(tokens, column)
+    column = ColumnDefinition(tokens.name())
+    _take_type(tokens, column, mode)
     while tokens and tokens.word != "PARTITION":
         _take_attribute(tokens, column)
     if column.charset == "binary" and column.type_name in _AS_BINARY:
@@ -231,10 +133,18 @@ def column_definition(tokens: Tokens, name: str | None = None) -> ColumnDefiniti
     return column
 
 
-def _take_type(tokens: Tokens, column: ColumnDefinition) -> None:
+def _take_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
     national = tokens.take("NATIONAL")
     word = tokens.name().lower()
+    if word in _MODE_OF_SCHEMA and tokens.take_sign("."):
+        mode, word = _MODE_OF_SCHEMA[word], tokens.name().lower()
     column.type_name = _ALIASES.get(word, word)
+    if mode & SqlMode.ORACLE:
+        column.type_name = _ORACLE_TYPES.get(word, column.type_name)
+    if mode & SqlMode.MAXDB and word == "timestamp":
+        column.type_name = "datetime"
+    if mode & SqlMode.REAL_AS_FLOAT and word == "real":
+        column.type_name = "float"
     if word in ("bool", "boolean"):
         column.type_name, column.arguments = "tinyint", "1"
     elif word == "serial":
@@ -251,6 +161,8 @@ def _take_type(tokens: Tokens, column: ColumnDefinition) -> None:
         column.type_name = "varchar"
     if national or word in ("nchar", "nvarchar"):
         column.charset = "utf8"
+    if mode & SqlMode.ORACLE and word == "number" and not tokens.is_at("("):
+        column.type_name = "double"
     _take_arguments(tokens, column)
 
 
@@ -259,9 +171,9 @@ def _take_arguments(tokens: Tokens, column: ColumnDefinition) -> None:
     if parts is None:
         column.arguments = column.arguments or _USUAL_ARGUMENTS.get(column.type_name, "")
         return
-    texts = ["".join(token.text for token in part) for part in parts]
+    # The unit of VARCHAR2(10 CHAR) is left out.
+    texts = ["".join(token.text for token in part if token not in _UNITS) for part in parts]
     if column.type_name in ("enum", "set"):
-        column.labels = texts
         texts = ["'" + text.replace("'", "''") + "'" for text in texts]
     column.arguments = ",".join(texts)
     if column.type_name == "decimal" and len(texts) == 1:
@@ -317,10 +229,12 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     elif tokens.take_any("WITH", "WITHOUT"):
         if not tokens.take("SYSTEM", "VERSIONING"):
             raise SqlError(f"{column.name} is defined WITH {tokens.word}")
-    elif tokens.take_any("COMPRESSED", "REF_SYSTEM_ID", "SRID"):
-        tokens.take_sign("=")
-        if tokens and tokens.word.isalnum():
+    elif tokens.take("COMPRESSED"):
+        if tokens.take_sign("="):
             tokens.next()
+    elif tokens.take_any("REF_SYSTEM_ID", "SRID"):
+        tokens.take_sign("=")
+        tokens.next()
     elif tokens.take_any(*_WITH_NAME):
         tokens.name() if tokens.word != "CHECK" else None
     elif not tokens.take_any(*_FLAGS):
@@ -337,8 +251,13 @@ def _take_expression(tokens: Tokens) -> list[Token]:
             depth += (token == Token(Kind.SIGN, "(")) - (token == Token(Kind.SIGN, ")"))
         return [first, first]
     found = [first]
-    if first.kind is Kind.SIGN:
+    if first == Token(Kind.SIGN, "{"):
+        while found[-1] != Token(Kind.SIGN, "}"):
+            found.append(tokens.next())
+    elif first.kind is Kind.SIGN:
         found.append(tokens.next())
+        while found[-1].kind is Kind.SIGN:
+            found.append(tokens.next())
     elif first.kind is Kind.WORD and first.text.upper() == "NEXT":
         found += [tokens.next() for _ in range(2)]
         tokens.full_name("")

@@ -21,6 +21,7 @@ from typing import Any
 from pymysqlreplication.constants import FIELD_TYPE
 
 from purgatory.changes.capture.charsets import BINARY, charset_of_collation, decode_text
+from purgatory.changes.capture.decoder_repairs import decompressed
 
 _TEXTS = {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
 _STAMPS = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2}
@@ -49,7 +50,10 @@ def binlog_column(column: Any) -> BinlogColumn:
     if column.type in _TEXTS:
         column.character_set_name = BINARY
         width = column.max_length if column.type == FIELD_TYPE.STRING else 0
-        return BinlogColumn(column.name, _text_converter(charset, width))
+        convert = _text_converter(charset, width)
+        if column.is_compressed:
+            return BinlogColumn(column.name, lambda raw: convert(decompressed(raw or b"")))
+        return BinlogColumn(column.name, convert)
     if column.type == FIELD_TYPE.SET:
         labels = [_label(label, charset) for label in column.set_values]
         by_raw = dict(zip(column.set_values, range(len(labels)), strict=True))

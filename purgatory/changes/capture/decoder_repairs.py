@@ -7,12 +7,20 @@ here, and tests/changes/test_capture_types.py fails without either.
 from __future__ import annotations
 
 import datetime
+import zlib
 from typing import Any
 
 import pymysql
+from pymysqlreplication.column import Column
+from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.event import QueryEvent
 from pymysqlreplication.row_event import RowsEvent, TableMapEvent
 
+from purgatory.changes.capture.errors import CaptureError
+
 _ZERO = 0x800000
+_COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
+"""MariaDB's types of columns that are COMPRESSED, and what they are else."""
 
 
 class ConnectionLostError(Exception):
@@ -43,6 +51,59 @@ def repair_decoder() -> None:
     """Replace what is wrong in the library; again has no effect."""
     RowsEvent._RowsEvent__read_time2 = _read_time
     TableMapEvent._read_type_values = _read_labels
+    if QueryEvent.__init__ is not _read_query:
+        QueryEvent.__init__ = _read_query
+        Column._Column__parse_column_definition = _read_column
+
+
+_decoded_query = QueryEvent.__init__
+_decoded_column = Column._Column__parse_column_definition
+
+
+def _read_query(event: Any, packet: Any, *arguments: Any, **more: Any) -> None:
+    """Read a statement, and keep its bytes as ``raw_query``.
+
+    The library takes all of them for UTF-8, with escapes in place of what isn't.
+    """
+    pieces: list[bytes] = []
+
+    def read(size: int) -> bytes:
+        pieces[:] = [type(packet).read(packet, size)]
+        return pieces[0]
+
+    # The statement is the last of what is read.
+    packet.read = read
+    try:
+        _decoded_query(event, packet, *arguments, **more)
+    finally:
+        del packet.read
+    event.raw_query = pieces[0]
+
+
+def _read_column(column: Any, column_type: int, packet: Any) -> None:
+    """Read a column's type; MariaDB's compressed ones are not known to the library."""
+    column.is_compressed = column_type in _COMPRESSED
+    _decoded_column(column, _COMPRESSED.get(column_type, column_type), packet)
+
+
+def decompressed(raw: bytes) -> bytes:
+    """Return what a value of a COMPRESSED column holds.
+
+    Its first byte is 0 before what is not compressed; else, it has 128 (zlib), how many bytes the
+    length has that follows, and 8 if what is behind that has no head of zlib's.
+
+    Raises:
+        CaptureError: it was compressed in another way.
+    """
+    if not raw or not raw[0]:
+        return raw[1:]
+    try:
+        if raw[0] & 0xF0 != 0x80:
+            raise zlib.error(f"method {raw[0] >> 4}")
+        wbits = -zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS
+        return zlib.decompress(raw[1 + (raw[0] & 7) :], wbits)
+    except zlib.error as error:
+        raise CaptureError(f"a COMPRESSED value can't be read: {error}") from None
 
 
 def _read_time(event: Any, column: Any) -> datetime.timedelta:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent
 
 from purgatory.changes.capture.captured_records import Row, RowChange
 from purgatory.changes.capture.column_values import BinlogColumn, binlog_column
 from purgatory.changes.capture.errors import CaptureError
 
+_HASH = re.compile(r"DB_ROW_HASH_\d+")
 _SEQUENCE = [
     "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment",
     "cache_size", "cycle_option", "cycle_count",
@@ -50,13 +53,14 @@ class RowDecoder:
         if list(names) == _SEQUENCE:
             self._tables[event.table_id] = None
             return
+        columns, names = _without_hidden(event.columns, names)
         metadata = event.optional_metadata
         key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
         try:
-            columns = [binlog_column(column) for column in event.columns]
+            described = [binlog_column(column) for column in columns]
         except CaptureError as error:
             raise CaptureError(f"{event.schema}.{event.table}: {error}") from None
-        self._tables[event.table_id] = _Table(columns, [names[index] for index in key])
+        self._tables[event.table_id] = _Table(described, [names[index] for index in key])
 
     def rows(self, event: Any) -> Iterator[RowChange]:
         """Decode an event's rows.
@@ -84,6 +88,20 @@ class RowDecoder:
             yield RowChange(
                 kind, event.schema, event.table, event.timestamp, data, old, table.primary_key
             )
+
+
+def _without_hidden(
+    columns: Sequence[Any], names: Sequence[str]
+) -> tuple[Sequence[Any], Sequence[str]]:
+    """Leave out what MariaDB adds behind the columns for UNIQUE keys that are too long for one."""
+    count = len(names)
+    while (
+        count
+        and columns[count - 1].type == FIELD_TYPE.LONGLONG
+        and _HASH.fullmatch(names[count - 1])
+    ):
+        count -= 1
+    return columns[:count], names[:count]
 
 
 def _check_whole(event: Any) -> None:

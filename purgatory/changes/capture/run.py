@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pymysql
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -16,8 +16,9 @@ from purgatory.changes.capture.captured_tables import TableFilter, describe_tabl
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.kafka_settings import KafkaSettings, Troubles
 from purgatory.changes.capture.passing_faults import cluster_failure, source_failure
-from purgatory.changes.capture.position import Position
+from purgatory.changes.capture.position import Place, Position
 from purgatory.changes.capture.publish import Publisher
+from purgatory.changes.capture.resending import Resending
 from purgatory.changes.capture.resume import Resumption, find_resumption
 from purgatory.changes.capture.schema_statements import SchemaChange
 from purgatory.changes.capture.sending import ChunkLimits, Sender
@@ -79,7 +80,9 @@ def capture_changes(config: CaptureConfig) -> int:
 
 def _capture(config: CaptureConfig) -> int:
     with connect(config.source) as connection:
-        check_settings(connection)
+        lower_case = check_settings(connection)
+        if lower_case:
+            config = replace(config, tables=config.tables.in_lower_case())
         if config.tables.tables:
             described_tables(connection, config.tables)
         here = current_position(connection)
@@ -95,7 +98,7 @@ def _capture(config: CaptureConfig) -> int:
         found = find_resumption(config.kafka, producer, config.topic, partitions)
         with Sender(producer, troubles, config.topic, limits) as sender:
             publisher = Publisher(producer, sender, config.topic, found)
-            _follow(config, publisher, _start(config, publisher, found, here))
+            _follow(config, publisher, _start(config, publisher, found, here), lower_case)
     except BaseException:
         # Records that still wait must not be appended behind the back of the next capture.
         producer.purge()
@@ -103,19 +106,49 @@ def _capture(config: CaptureConfig) -> int:
     return publisher.sent
 
 
-def _follow(config: CaptureConfig, publisher: Publisher, start: Position) -> None:
+def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
     last = start
-    for item in BinlogReader(config.source, start, config.tables, config.once).items():
-        match item:
-            case Transaction():
-                _send_transaction(publisher, item)
-            case SchemaStatement():
-                _send_schema(config.source, publisher, item)
-        last = item.position
-        publisher.poll()
-        if publisher.checkpoint_is_due(last):
-            publisher.store(last)
+    # What was sent last, and how many records stand at its place.
+    sent = Place(start.number, 0)
+    resending = Resending(config.source)
+    while True:
+        reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
+        for item in reader.items():
+            due = resending.position
+            if due is not None and item.position.number > due.number:
+                _resend(publisher, resending, sent)
+            match item:
+                case Transaction():
+                    sent = Place(item.position.number, len(item.rows))
+                    _send_transaction(publisher, item)
+                case SchemaStatement():
+                    changes = [told for one in item.changes for told in resending.take(one)]
+                    sent = Place(item.position.number, len(changes))
+                    _send_schema(config.source, publisher, replace(item, changes=changes))
+            last = item.position
+            _resend_due(publisher, resending, sent, reader.read_to)
+            publisher.poll()
+            if not resending.is_pending and publisher.checkpoint_is_due(last):
+                publisher.store(last)
+        _resend_due(publisher, resending, sent, reader.read_to)
+        if not resending.is_pending:
+            break
     publisher.store(last)
+
+
+def _resend_due(publisher: Publisher, resending: Resending, sent: Place, read_to: Position) -> None:
+    while resending.is_due(read_to):
+        _resend(publisher, resending, sent)
+
+
+def _resend(publisher: Publisher, resending: Resending, sent: Place) -> None:
+    position = resending.position
+    assert position is not None, "rows are due"
+    first = _xoffset_behind(publisher, position)
+    if sent.position == position.number:
+        first = max(first, sent.xoffset)
+    for record in resending.records(first):
+        publisher.send(record)
 
 
 def _start(

@@ -5,8 +5,10 @@ Ground rules
 * A statement that may change tables is told, as what it does or as one that a person has to look
   at: an unknown one is never passed by. Indexes, views, programs, users, comments and settings of
   tables change no rows, and are passed by on purpose.
-* Columns and types are taken from the statement itself: when it is read, the source's own catalogue
-  is that of a later time.
+* From the text comes only what nothing else has: which tables and columns, and which names and
+  types they get. When it is read, the source's own catalogue is that of a later time. What a new
+  column has in the rows that are there is read back (`resending`).
+* It is read as the server read it: in its session's character set and sql_mode.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
+from purgatory.changes.alteration import declared_name
 from purgatory.changes.capture.alter_table import altered, step_of_stop
 from purgatory.changes.capture.captured_tables import TableFilter
 from purgatory.changes.capture.column_definitions import ColumnDefinition, column_definition
-from purgatory.changes.capture.sql_tokens import SqlError, Tokens, tokens_of
+from purgatory.changes.capture.sql_tokens import SqlError, SqlMode, Tokens, tokens_of
 
 _DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
 _NOT_OF_TABLES = {
@@ -34,6 +37,9 @@ _OTHER = {
     "REPAIR", "RESET", "REVOKE", "SAVEPOINT", "SELECT", "SET", "SHOW", "SHUTDOWN", "SIGNAL",
     "UNINSTALL", "UNLOCK", "USE",
 }  # fmt: skip
+
+
+_READ_OTHERWISE = {"sql_mode", "character_set_client", "old_mode"}
 
 
 class Role(enum.Enum):
@@ -60,6 +66,7 @@ class SchemaChange:
         steps: what it did, as in `alteration`; None: its kind says it.
         columns: of a table that was made.
         primary_key: of a table that was made.
+        by_rename: whether it is of a `RENAME TABLE`, and with which condition.
     """
 
     kind: str
@@ -69,6 +76,7 @@ class SchemaChange:
     steps: Sequence[dict[str, Any]] | None = None
     columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
     primary_key: Sequence[str] = field(default=(), compare=False)
+    by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
@@ -90,6 +98,25 @@ class SchemaChange:
         ]
         return replace(self, columns=columns, steps=steps)
 
+    def with_steps(self, steps: Sequence[dict[str, Any]]) -> SchemaChange:
+        """The same with other steps."""
+        return replace(self, steps=steps)
+
+    def in_lower_case(self) -> SchemaChange:
+        """The same with the tables' names as a server has them that compares them so."""
+        new = self.new_name
+        steps = self.steps and [
+            {**step, **{name: step[name].lower() for name in ("database", "table") if name in step}}
+            for step in self.steps
+        ]
+        return replace(
+            self,
+            database=self.database.lower(),
+            table=None if self.table is None else self.table.lower(),
+            new_name=None if new is None else (new[0].lower(), new[1].lower()),
+            steps=steps,
+        )
+
     def definition(self) -> dict[str, Any] | None:
         """Maxwell's ``def`` of a table that was made; None if its statement does not have it."""
         if not self.columns:
@@ -102,9 +129,12 @@ class SchemaChange:
         }
 
 
-def role_of(sql: str) -> Role:
-    """Tell what a statement is."""
-    tokens = _begun(sql)
+def role_of(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
+    """Tell what a statement is, which was run in this sql_mode."""
+    try:
+        tokens = _begun(sql, mode)
+    except SqlError:
+        return Role.SCHEMA
     match tokens.words(2):
         case []:
             return Role.OTHER
@@ -127,26 +157,33 @@ def role_of(sql: str) -> Role:
     return Role.SCHEMA
 
 
-def schema_changes(sql: str, database: str) -> list[SchemaChange]:
+def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> list[SchemaChange]:
     """Return what a statement with the role SCHEMA changed.
 
     Args:
         database: the one that the statement was run in.
+        mode: the sql_mode that it was run in.
     """
     try:
-        return _changes(_begun(sql), database)
+        return _changes(_begun(sql, mode), database, mode)
     except SqlError as error:
-        shown = " ".join(sql.split())[:200]
-        why = f"this statement is not understood ({error}): {shown}"
-        return [SchemaChange("database-alter", "", None, steps=[step_of_stop(why)])]
+        return [not_understood(sql, str(error))]
 
 
-def _begun(sql: str) -> Tokens:
+def not_understood(sql: str, why: str) -> SchemaChange:
+    """What stands for a statement of which nobody knows what it changes."""
+    shown = " ".join(sql.split())[:200]
+    step = step_of_stop(f"this statement is not understood ({why}): {shown}")
+    return SchemaChange("database-alter", "", None, steps=[step])
+
+
+def _begun(sql: str, mode: SqlMode) -> Tokens:
     """A statement's tokens, without SET STATEMENT ... FOR before it."""
-    tokens = Tokens(tokens_of(sql))
+    tokens = Tokens(tokens_of(sql, mode))
     if tokens.take("SET", "STATEMENT"):
         while not tokens.take("FOR"):
-            tokens.next()
+            if tokens.next().text.lower() in _READ_OTHERWISE:
+                raise SqlError("it sets how it is read itself")
     return tokens
 
 
@@ -160,7 +197,7 @@ def _is_not_of_tables(tokens: Tokens) -> bool:
     return tokens.word in _NOT_OF_TABLES
 
 
-def _changes(tokens: Tokens, database: str) -> list[SchemaChange]:
+def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]:
     verb = tokens.next().text.upper()
     anew = tokens.take("OR", "REPLACE")
     if verb == "TRUNCATE":
@@ -168,20 +205,21 @@ def _changes(tokens: Tokens, database: str) -> list[SchemaChange]:
         return [SchemaChange("table-truncate", *tokens.full_name(database))]
     if tokens.take_any("DATABASE", "SCHEMA"):
         return _database_changes(verb, anew, tokens, database)
-    while verb == "ALTER" and tokens.take_any("ONLINE", "IGNORE"):
-        pass
+    ignores = False
+    while verb == "ALTER" and tokens.word in ("ONLINE", "IGNORE"):
+        ignores |= tokens.next().text.upper() == "IGNORE"
     if not tokens.take_any("TABLE", "TABLES"):
         raise SqlError(f"{verb} {tokens.word}")
-    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    conditional = tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
     match verb:
         case "CREATE":
-            return _created(tokens, database, anew)
+            return _created(tokens, database, anew, mode)
         case "DROP":
             return _dropped(tokens, database)
         case "RENAME":
-            return _renamed(tokens, database)
+            return _renamed(tokens, database, conditional)
         case "ALTER":
-            return _altered(tokens, database)
+            return _altered(tokens, database, mode, ignores)
     raise SqlError(f"{verb} TABLE")
 
 
@@ -197,7 +235,7 @@ def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> l
     return [*dropped, SchemaChange(f"database-{verb.lower()}", name, None)]
 
 
-def _created(tokens: Tokens, database: str, anew: bool) -> list[SchemaChange]:
+def _created(tokens: Tokens, database: str, anew: bool, mode: SqlMode) -> list[SchemaChange]:
     where = tokens.full_name(database)
     dropped = [SchemaChange("table-drop", *where)] if anew else []
     like: tuple[str, str] | None = None
@@ -213,7 +251,7 @@ def _created(tokens: Tokens, database: str, anew: bool) -> list[SchemaChange]:
         return [*dropped, SchemaChange("table-create", *where, steps=[step])]
     if items is None:
         raise SqlError("CREATE TABLE without columns")
-    columns, key = _columns(items)
+    columns, key = _columns(items, mode)
     while tokens:
         if tokens.take("WITH", "SYSTEM", "VERSIONING"):
             why = "the history of a table with system versioning can't be told from its rows"
@@ -225,7 +263,9 @@ def _created(tokens: Tokens, database: str, anew: bool) -> list[SchemaChange]:
     return [*dropped, made]
 
 
-def _columns(items: Sequence[Sequence[Any]]) -> tuple[list[ColumnDefinition], list[str]]:
+def _columns(
+    items: Sequence[Sequence[Any]], mode: SqlMode
+) -> tuple[list[ColumnDefinition], list[str]]:
     columns: list[ColumnDefinition] = []
     key: list[str] = []
     for item in items:
@@ -242,8 +282,10 @@ def _columns(items: Sequence[Sequence[Any]]) -> tuple[list[ColumnDefinition], li
             case ["FOREIGN" | "CHECK", *_] | ["PERIOD", "FOR"]:
                 pass
             case _:
-                columns.append(column_definition(tokens))
-    return columns, key or [column.name for column in columns if column.is_key]
+                columns.append(column_definition(tokens, mode))
+    names = [column.name for column in columns]
+    declared = [declared_name(names, name) or name for name in key]
+    return columns, declared or [column.name for column in columns if column.is_key]
 
 
 def _key_columns(tokens: Tokens) -> list[str]:
@@ -262,8 +304,9 @@ def _dropped(tokens: Tokens, database: str) -> list[SchemaChange]:
     return changes
 
 
-def _renamed(tokens: Tokens, database: str) -> list[SchemaChange]:
+def _renamed(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
     changes = []
+    how: Literal["always", "if exists"] = "if exists" if conditional else "always"
     while True:
         old = tokens.full_name(database)
         if tokens.take("WAIT"):
@@ -272,17 +315,17 @@ def _renamed(tokens: Tokens, database: str) -> list[SchemaChange]:
         if not tokens.take("TO"):
             raise SqlError("RENAME TABLE without TO")
         new = tokens.full_name(database)
-        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=()))
+        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=(), by_rename=how))
         if not tokens.take_sign(","):
             return changes
 
 
-def _altered(tokens: Tokens, database: str) -> list[SchemaChange]:
+def _altered(tokens: Tokens, database: str, mode: SqlMode, ignores: bool) -> list[SchemaChange]:
     where = tokens.full_name(database)
     if tokens.take("WAIT"):
         tokens.next()
     tokens.take("NOWAIT")
-    alteration = altered(tokens.list(), database=where[0])
+    alteration = altered(tokens.list(), database=where[0], mode=mode, ignores=ignores)
     changes = []
     if alteration.truncates:
         changes.append(SchemaChange("table-truncate", *where))

@@ -47,8 +47,11 @@ def is_mariadb(connection: pymysql.connections.Connection) -> bool:
     return "mariadb" in str(connection.get_server_info()).lower()
 
 
-def check_settings(connection: pymysql.connections.Connection) -> None:
+def check_settings(connection: pymysql.connections.Connection) -> bool:
     """See that the binlog has every column of every row, with its name.
+
+    Returns:
+        Whether the source compares the names of tables and databases in lower case.
 
     Raises:
         CaptureError: names the setting that is wrong, what it is, and how to change it.
@@ -65,6 +68,7 @@ def check_settings(connection: pymysql.connections.Connection) -> None:
                 "missing (MariaDB has it from 10.5, MySQL from 8.0.1)" if value is None else value
             )
             raise CaptureError(f"the source's setting {name} is {shown}, not {wanted}: {advice}")
+    return settings.get("lower_case_table_names", "0") != "0"
 
 
 def current_position(connection: pymysql.connections.Connection) -> Position:

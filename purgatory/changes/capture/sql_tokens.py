@@ -1,15 +1,32 @@
 """A statement of MariaDB's or MySQL's SQL as words, names, texts and signs.
 
 Statements of the binlog were parsed by the server itself: what counts is to see which of them
-change tables, and how. `docs/dependencies.md` says why no library does it.
+change tables, and how. They are read in the sql_mode that they were run in, which says what a
+backslash and a double quote are. `docs/dependencies.md` says why no library does it.
+
+Comments that the server executed are read. Of those that were for other versions, it has made plain
+comments when it wrote the statement into the binlog.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+
+class SqlMode(enum.IntFlag):
+    """The parts of a session's sql_mode that say how a statement is read, as the binlog has it."""
+
+    NONE = 0
+    REAL_AS_FLOAT = 1
+    ANSI_QUOTES = 1 << 2
+    ORACLE = 1 << 9
+    MSSQL = 1 << 10
+    MAXDB = 1 << 12
+    NO_BACKSLASH_ESCAPES = 1 << 20
 
 
 class Kind(enum.Enum):
@@ -36,36 +53,62 @@ class SqlError(Exception):
     """A statement is not understood; says where."""
 
 
-_TOKEN = re.compile(
-    r"""(?P<skipped>\s+ | \#[^\n]* | --(?=\s|$)[^\n]* | /\*M?!\d* | /\*(?!M?!).*?\*/ | \*/ )
-      | (?P<text>'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*")
-      | (?P<name>`(?:[^`]|``)+`)
-      | (?P<word>\d+\.\d+(?:[eE][+-]?\d+)? | [\w$@]+)
-      | (?P<sign>.)""",
-    re.DOTALL | re.VERBOSE,
-)
-_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
+_QUOTED_PLAINLY = r"{0}(?:[^{0}]|{0}{0})*{0}"
+_TOKEN = r"""(?P<skipped>[\ \t-\r]+ | \#[^\n]* | --(?=[\ \0-\x1f]|$)[^\n]*
+             | /\*M?!\d* | /\*(?!M?!).*?\*/ | \*/ )
+      | (?P<text>TEXT)
+      | (?P<name>NAME)
+      | (?P<word>\d+(?:\.\d+)?[eE][+-]\d+ | \d+\.\d+(?:[eE]\d+)? | [\w$@\u0080-\uffff]+)
+      | (?P<sign>.)"""
+_ESCAPES = {
+    "0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_",
+}  # fmt: skip
+_ESCAPED = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 
-def tokens_of(sql: str) -> list[Token]:
+@functools.cache
+def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
+    quoted = _QUOTED_PLAINLY if mode & SqlMode.NO_BACKSLASH_ESCAPES else _QUOTED
+    texts, names = [quoted.format("'")], [_QUOTED_PLAINLY.format("`")]
+    if mode & SqlMode.ANSI_QUOTES:
+        names.append(_QUOTED_PLAINLY.format('"'))
+    else:
+        texts.append(quoted.format('"'))
+    pattern = _TOKEN.replace("TEXT", "|".join(texts)).replace("NAME", "|".join(names))
+    return re.compile(pattern, re.DOTALL | re.VERBOSE)
+
+
+def tokens_of(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
     """Return a statement's tokens, without its comments; those that servers execute are read."""
     found = []
-    for match in _TOKEN.finditer(sql):
+    escapes = not mode & SqlMode.NO_BACKSLASH_ESCAPES
+    for match in _token_pattern(mode).finditer(sql):
         text = match.group()
         match match.lastgroup:
             case "text":
-                quote = text[0]
-                inner = text[1:-1].replace(quote * 2, quote)
-                inner = _ESCAPE.sub(lambda one: _ESCAPES.get(one[1], one[1]), inner)
-                found.append(Token(Kind.TEXT, inner))
+                found.append(Token(Kind.TEXT, _unquoted(text, escapes)))
             case "name":
-                found.append(Token(Kind.NAME, text[1:-1].replace("``", "`")))
+                quote = text[0]
+                found.append(Token(Kind.NAME, text[1:-1].replace(quote * 2, quote)))
             case "word":
                 found.append(Token(Kind.WORD, text))
             case "sign":
                 found.append(Token(Kind.SIGN, text))
     return found
+
+
+def _unquoted(text: str, escapes: bool) -> str:
+    quote = text[0]
+    if not escapes:
+        return text[1:-1].replace(quote * 2, quote)
+
+    def meant(one: re.Match[str]) -> str:
+        if one[1] is None:
+            return quote if one[0] == quote * 2 else one[0]
+        return _ESCAPES.get(one[1], one[1])
+
+    return _ESCAPED.sub(meant, text[1:-1])
 
 
 class Tokens:
@@ -99,12 +142,15 @@ class Tokens:
         """Take the next token if it is one of these words."""
         return bool(self) and self.word in words and self.take(self.word)
 
+    def is_at(self, sign: str) -> bool:
+        """Tell whether the next token is this sign."""
+        return bool(self) and self._tokens[self._at] == Token(Kind.SIGN, sign)
+
     def take_sign(self, sign: str) -> bool:
         """Take the next token if it is this sign."""
-        if self and self._tokens[self._at] == Token(Kind.SIGN, sign):
-            self._at += 1
-            return True
-        return False
+        is_next = self.is_at(sign)
+        self._at += is_next
+        return is_next
 
     def next(self) -> Token:
         """Take the next token.

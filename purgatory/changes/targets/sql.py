@@ -187,10 +187,14 @@ class SqlTarget(ABC):
             f"UPDATE {self.quote(table)} SET {self.quote(column)} = {self.placeholder}", (value,)
         )
 
-    def has_rows(self, table: str, null_in: str | None = None) -> bool:
-        where = "" if null_in is None else f" WHERE {self.quote(null_in)} IS NULL"
-        found = self._run(f"SELECT 1 FROM {self.quote(table)}{where} LIMIT 1").fetchone()
-        return found is not None
+    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
+        sql, values = f"SELECT 1 FROM {self.quote(table)}", []
+        if where is not None:
+            column, value = where
+            sql += f" WHERE {self.quote(column)} "
+            sql += "IS NULL" if value is None else f"= {self.placeholder}"
+            values = [] if value is None else [value]
+        return self._run(f"{sql} LIMIT 1", values).fetchone() is not None
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
         return CONVERTERS[column_type]

@@ -157,8 +157,8 @@ class Target(Protocol):
     def fill_column(self, table: str, column: str, value: Value) -> None:
         """Write a value into a column of all rows."""
 
-    def has_rows(self, table: str, null_in: str | None = None) -> bool:
-        """Whether a table has any row; or any in which this column is null."""
+    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
+        """Whether a table has any row; or any in which a column is null, or has this value."""
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
         """What makes a value of a column of one that is not null; raises BadChangeError."""

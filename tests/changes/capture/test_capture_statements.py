@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.charsets import decode_statement
+from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.schema_statements import (
     Role,
     SchemaChange,
@@ -14,6 +16,7 @@ from purgatory.changes.capture.schema_statements import (
     schema_changes,
     taken_changes,
 )
+from purgatory.changes.capture.sql_tokens import SqlMode
 
 
 @pytest.mark.parametrize(
@@ -112,10 +115,37 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
         (
             "ALTER TABLE t ADD (a INT NOT NULL, b DECIMAL(8,3) DEFAULT 1), DROP COLUMN IF EXISTS c",
             altered(
-                typed("add-column", "a", "int", False, fill=0),
-                typed("add-column", "b", "decimal(8,3)", fill=1),
+                typed("add-column", "a", "int", False, resent=True),
+                typed("add-column", "b", "decimal(8,3)", resent=True),
                 {"do": "drop-column", "name": "c"},
             ),
+        ),
+        (
+            "ALTER TABLE t ADD COLUMN IF NOT EXISTS a TEXT, MODIFY IF EXISTS b INT,"
+            " CHANGE IF EXISTS c d INT, ADD e TIMESTAMP NULL DEFAULT NULL, ADD f INT DEFAULT NULL",
+            altered(
+                {**typed("add-column", "a", "text"), "if": "absent"},
+                {**typed("change-type", "b", "int"), "if": "exists"},
+                {"do": "rename-column", "name": "c", "to": "d"},
+                {**typed("change-type", "d", "int", was="c"), "if": "exists"},
+                typed("add-column", "e", "timestamp"),
+                typed("add-column", "f", "int"),
+            ),
+        ),
+        (
+            "ALTER TABLE t ADD g INT AS (a + 1), MODIFY h INT AS (a + 2) STORED,"
+            " ADD u TEXT DEFAULT 'NULL', MODIFY i INT AUTO_INCREMENT",
+            altered(
+                typed("add-column", "g", "int", resent=True),
+                typed("change-type", "h", "int", resent=True),
+                typed("add-column", "u", "text", resent=True),
+                typed("change-type", "i", "int", False, numbered=True),
+            ),
+        ),
+        ("ALTER TABLE t ADD PRIMARY KEY (a), ADD KEY (b)", altered({"do": "resend-table"})),
+        (
+            "ALTER TABLE t ADD a INT PRIMARY KEY",
+            altered(typed("add-column", "a", "int", False, resent=True), {"do": "resend-table"}),
         ),
         (
             "ALTER TABLE t CHANGE `a` b BIGINT UNSIGNED NOT NULL COMMENT 'RENAME TO x' AFTER c,"
@@ -153,7 +183,14 @@ def test_a_statement_names_what_it_changes(sql: str, changes: list[SchemaChange]
         ("ALTER TABLE t CONVERT PARTITION p TO TABLE s", "CONVERT moves rows"),
         ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", "may lose characters"),
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "another primary key"),
-        ("ALTER TABLE t ADD id INT PRIMARY KEY", "another primary key"),
+        ("ALTER TABLE t DROP PRIMARY KEY", "another primary key"),
+        ("ALTER IGNORE TABLE t ADD UNIQUE (a)", "ALTER IGNORE may drop rows"),
+        ("ALTER IGNORE TABLE t MODIFY a INT", "ALTER IGNORE may drop rows"),
+        ("ALTER IGNORE TABLE t ADD a INT UNIQUE", "ALTER IGNORE may drop rows"),
+        ("ALTER IGNORE TABLE t ADD CHECK (a > 0)", "ALTER IGNORE may drop rows"),
+        ("ALTER IGNORE TABLE t DROP COLUMN a", "ALTER IGNORE may drop rows"),
+        ("ALTER IGNORE TABLE t PARTITION BY LIST (a) (PARTITION p VALUES IN (1))", "IGNORE may"),
+        ("SET STATEMENT sql_mode='ANSI_QUOTES' FOR DROP TABLE t", "sets how it is read itself"),
         ("ALTER TABLE t DROP INDEX `PRIMARY`", "another primary key"),
         ("ALTER TABLE t ADD SYSTEM VERSIONING", "system versioning"),
         ("CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "system versioning"),
@@ -207,6 +244,77 @@ def test_a_table_that_is_made_has_the_columns_of_its_statement() -> None:
         "s": "int",
         "bits": "bit(1)",
     }
+
+
+@pytest.mark.parametrize(
+    ("mode", "sql", "steps"),
+    [
+        (
+            SqlMode.ANSI_QUOTES | SqlMode.NO_BACKSLASH_ESCAPES,
+            """ALTER TABLE "t" ADD "a""b" INT COMMENT '\\', DROP "c\\" """,
+            [typed("add-column", 'a"b', "int"), {"do": "drop-column", "name": "c\\"}],
+        ),
+        (
+            SqlMode.NONE,
+            r"""ALTER TABLE t ADD e ENUM('\'a', "b\"c", 'd\%')""",
+            [typed("add-column", "e", r"""enum(''""" r"""'a','b"c','d\%')""")],
+        ),
+        (
+            SqlMode.ORACLE,
+            "ALTER TABLE t ADD (a NUMBER, b NUMBER(9), c DATE, d VARCHAR2(9 CHAR), e RAW(4),"
+            " f BLOB, g mariadb_schema.date)",
+            [
+                typed("add-column", "a", "double"),
+                typed("add-column", "b", "decimal(9,0)"),
+                typed("add-column", "c", "datetime"),
+                typed("add-column", "d", "varchar(9)"),
+                typed("add-column", "e", "varbinary(4)"),
+                typed("add-column", "f", "longblob"),
+                typed("add-column", "g", "date"),
+            ],
+        ),
+        (
+            SqlMode.MAXDB | SqlMode.REAL_AS_FLOAT,
+            "ALTER TABLE t ADD a TIMESTAMP(3), ADD b REAL",
+            [typed("add-column", "a", "datetime(3)"), typed("add-column", "b", "float")],
+        ),
+    ],
+)
+def test_a_statement_is_read_in_the_mode_of_its_session(
+    mode: SqlMode, sql: str, steps: list[dict[str, Any]]
+) -> None:
+    assert schema_changes(sql, "d", mode) == altered(*steps)
+
+
+def test_a_key_names_its_columns_in_any_case() -> None:
+    [made] = schema_changes("CREATE TABLE t (Id INT, É INT, PRIMARY KEY (ID, é))", "d")
+    definition = made.definition()
+    assert definition is not None
+    assert definition["primary-key"] == ["Id", "É"]
+
+
+@pytest.mark.parametrize(
+    ("charset", "raw", "text"),
+    [
+        (8, "ALTER TABLE t ADD é".encode("latin-1"), "ALTER TABLE t ADD é"),
+        (28, "COMMENT '誠'".encode("gbk"), "COMMENT '誠'"),
+        (13, "COMMENT 'ソ'".encode("shift_jis"), "COMMENT 'ソ'"),
+        (10, b"plain", None),
+        (13, "ALTER TABLE `チーム` ADD a INT".encode("shift_jis"), None),
+        (8, "CREATE TABLE `e` (\n  `é` int)".encode(), None),
+        (33, b"\xe9", None),
+        (9999, b"\xe9", None),
+        (9999, b"plain", "plain"),
+    ],
+)
+def test_a_statement_is_decoded_by_the_character_set_of_its_session(
+    charset: int, raw: bytes, text: str | None
+) -> None:
+    if text is None:
+        with pytest.raises(CaptureError):
+            decode_statement(raw, charset)
+    else:
+        assert decode_statement(raw, charset) == text
 
 
 def test_a_table_that_leaves_or_comes_is_told_by_what_is_captured() -> None:

@@ -1,0 +1,119 @@
+"""Whatever is run at a real MariaDB, the copies are equal, or stop and say at which statement."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import sqlite3
+from decimal import Decimal
+
+import pytest
+
+from tests.changes.statements.cells import CopiedTable, SourceTable, differences, read_sqlite
+from tests.changes.statements.column_kinds import KINDS
+from tests.changes.statements.run import Proof, prove
+from tests.changes.statements.sessions import CODECS, Session, any_session
+from tests.changes.statements.statement_generator import Program, Step
+from tests.changes.statements.statement_run import Task, run_programs, running_servers
+
+_SEED = "PURGATORY_STATEMENTS_SEED"
+
+
+def seed_of_the_day() -> int:
+    """Today's date in UTC, so that each day tries others; the environment may name another."""
+    given = os.environ.get(_SEED)
+    return int(given or datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
+
+
+def check(proof: Proof) -> None:
+    """Nothing may differ, and enough must have been compared for that to mean something."""
+    print(proof.summary())
+    assert not proof.failures, "\n".join([f"{_SEED}={proof.seed}", *proof.failures])
+    assert proof.refused <= 0.35, proof.summary()
+    assert proof.share("equal") >= 0.5, proof.summary()
+
+
+@pytest.mark.timeout(300)
+def test_random_statements_leave_equal_copies_or_a_stop() -> None:
+    seed = seed_of_the_day()
+    print(f"{_SEED}={seed}")
+    with running_servers() as servers:
+        check(prove(servers, seed, 100))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_two_thousand_random_statements_leave_equal_copies_or_a_stop() -> None:
+    seed = seed_of_the_day()
+    with running_servers() as servers:
+        check(prove(servers, seed, 1_700))
+    with running_servers("--lower-case-table-names=1") as servers:
+        check(prove(servers, seed + 1, 300))
+
+
+def program(*statements: str) -> Task:
+    """A program that one ordinary session runs."""
+    steps = [Step(0, [statement]) for statement in statements]
+    return Task("replayed", replayed=Program("replayed", [Session()], steps))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+def test_what_the_copies_do_not_have_is_found() -> None:
+    # Behind the back of the log: no capture can be right then, and the comparison must see it.
+    create = "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9))"
+    hidden = ["SET sql_log_bin = 0", "INSERT INTO t VALUES (1, 'x')", "SET sql_log_bin = 1"]
+    renamed = ["SET sql_log_bin = 0", "ALTER TABLE t RENAME COLUMN a TO b", "SET sql_log_bin = 1"]
+    with running_servers() as servers:
+        tasks = [program(create), program(create, *hidden), program(create, *renamed)]
+        found = [outcome for outcome, _ in run_programs(servers, tasks, live=True)]
+    assert [outcome.verdict for outcome in found] == ["equal", "FAILED", "FAILED"]
+    assert "0 rows" in found[1].failure
+    assert "not ['b']" in found[2].failure
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "copy"),
+    [
+        ("int", "5", 6),
+        ("decimal", "1.5", Decimal("1.50001")),
+        ("varchar", "a", "a "),
+        ("varchar", "5", 5),
+        ("double", "0.1", 0.10000000000000002),
+        ("float", "cdcc8c3f", 1.2),
+        ("datetime", "2024-05-06 07:08:09.5", "2024-05-06 07:08:09"),
+        ("blob", "bytes 00ff", b"\x00"),
+        ("blob", "bytes 00ff", None),
+        ("text", None, ""),
+    ],
+)
+def test_another_cell_is_a_difference(kind: str, source: str | None, copy: object) -> None:
+    there = SourceTable({"id": "int", "a": kind}, [("1", source)])
+    assert differences({"t": there}, {"t": CopiedTable(["id", "a"], [(1, copy)])})
+
+
+def test_equal_cells_in_other_forms_are_no_difference() -> None:
+    kinds = {"id": "int", "a": "decimal", "b": "datetime", "c": "blob", "d": "bit", "e": "varchar"}
+    row = ("1", "1.5", "2024-05-06 07:08:09.5", "bytes 00ff", "5", None)
+    there = SourceTable(kinds, [row])
+    forms = [(1, "1.500", "2024-05-06 07:08:09.500000", "AP8=", 5)]
+    assert differences({"t": there}, {"t": CopiedTable(list(kinds)[:-1], forms)}) == {}
+    assert differences({}, {"t": CopiedTable(["id"], [])})
+    assert differences({"t": there}, {})
+
+
+def test_every_character_set_of_a_client_has_a_codec_and_letters() -> None:
+    chance = random.Random(1)
+    for charset in CODECS:
+        assert Session(charset).encoded("SELECT 1") == b"SELECT 1"
+    assert {any_session(chance).charset for _ in range(2_000)} == set(CODECS)
+    assert sum(len(kind.literals) for kind in KINDS.values()) > 300
+
+
+def test_the_comparison_reads_sqlite_without_the_product() -> None:
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute('CREATE TABLE "a""b" (id INTEGER, x BLOB)')
+        connection.execute("CREATE TABLE purgatory_offsets (a)")
+        connection.execute("""INSERT INTO "a""b" VALUES (1, x'00ff')""")
+        assert read_sqlite(connection) == {'a"b': CopiedTable(["id", "x"], [(1, b"\x00\xff")])}
