@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -89,7 +90,7 @@ def _handlers() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def no_repetitions() -> Iterator[None]:
-    """Keep back the tracebacks that the bridge to Java logs of what it raises as well.
+    """Keep back the tracebacks and warnings of the bridge to Java on what it raises as well.
 
     They come at an interrupt, and when Java ends in the middle of a call.
     """
@@ -98,7 +99,9 @@ def no_repetitions() -> Iterator[None]:
     for logger in loggers:
         logger.addFilter(_is_no_repetition)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+            yield
     finally:
         for logger in loggers:
             logger.removeFilter(_is_no_repetition)
