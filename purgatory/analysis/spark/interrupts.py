@@ -55,23 +55,25 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
         apart(lambda: _cancel(session))
         raise came[0]
 
-    try:
-        for number in before:
-            signal.signal(number, handle)
-        with no_repetitions():
+    with no_repetitions():
+        try:
+            for number in before:
+                signal.signal(number, handle)
             yield
-    except BaseException:
-        if came:
-            # What a cancelled job raises while the block is left says nothing new.
-            raise came[0] from None
-        raise
-    finally:
-        if came:
-            apart(session.stop)
-        else:
-            session.stop()
-        for number, handler in before.items():
-            signal.signal(number, _AT_ONCE[number] if handler is None else handler)
+        except BaseException:
+            if came:
+                # What a cancelled job raises while the block is left says nothing new.
+                raise came[0] from None
+            raise
+        finally:
+            try:
+                if came:
+                    apart(session.stop)
+                else:
+                    session.stop()
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, _AT_ONCE[number] if handler is None else handler)
 
 
 _AT_ONCE: dict[signal.Signals, Any] = {
