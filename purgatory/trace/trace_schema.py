@@ -122,7 +122,7 @@ NULLABLE: Mapping[str, frozenset[str]] = {
 }
 """The columns that may be null, and may be missing."""
 
-IDS = frozenset({"operation", "producer", "consumer", "key", "value_id", "transaction"})
+IDS = frozenset({"producer", "consumer", "key", "value_id", "transaction"})
 """The columns, of whatever table, that only tell one thing from another: they may be texts too."""
 
 DERIVED: Mapping[str, Mapping[str, str]] = {

@@ -22,6 +22,9 @@ JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 _SCALED = "decimal(29,9)"
 _FACTOR = "decimal(28,9)"
+_DIGITS = 15
+"""How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
+
 _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 """Text that may have been something else than a text in JSON."""
 
@@ -61,7 +64,7 @@ def constant(source: Source, kind: str, literal: Literal = _literal) -> Cell:
 def id_cell(text: str) -> Cell:
     """An id, from the SQL of its text: a whole number is itself, any other text negative."""
     number = f"TRY_CAST({text} AS BIGINT)"
-    digest = f"CAST(conv(substring(md5({text}), 1, 15), 16, 10) AS BIGINT)"
+    digest = f"CAST(conv(substring(md5({text}), 1, {_DIGITS}), 16, 10) AS BIGINT)"
     same = f"CAST({number} AS STRING) = {text}"
     return Cell(f"CASE WHEN {same} THEN {number} ELSE -1 - {digest} END", text=text)
 

@@ -24,8 +24,8 @@ class RowCheck:
     """What is in some tables of some traces.
 
     `good` are the rows by table and run, `bad` those by run, table and reason; `refused` are files
-    that are left out as a whole. `last_ends_us` is when the last operation of each run ended. `has_texts` says
-    whether ids are texts.
+    that are left out as a whole. `last_ends_us` is when the last operation of each run ended.
+    `has_texts` says whether ids are texts.
     """
 
     good: Mapping[str, Mapping[str, int]]
