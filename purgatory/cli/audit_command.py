@@ -51,6 +51,7 @@ def audit(
     progress: options.ShowProgress = None,
     mapping: options.ColumnMapping = None,
     strict: options.Strict = False,
+    memory: options.Memory = None,
 ) -> None:
     """Audit traces for order, duplicates and losses; exit with 1 if something is violated."""
     expected = expect or []
@@ -79,6 +80,7 @@ def audit(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            memory=memory,
         )
         _print(audited, out or to_table)
         write_report(report, out, _page(audited))

@@ -129,7 +129,8 @@ def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> Non
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     said = ran.stderr.splitlines()[-1]
     assert said.startswith(
-        "purgatory waits: Spark's Java process ran out of memory; give it more: PYSPARK_SUBMIT_ARGS"
+        "purgatory waits: Spark's Java process ran out of memory; give it more: --memory 4GiB, or "
+        "PYSPARK_SUBMIT_ARGS"
     )
 
 

@@ -71,6 +71,7 @@ def opened_tables(
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
+    memory: int | None = None,
 ) -> Iterator[OpenedTables]:
     """Tables of all traces in some folders; the results count once all are there.
 
@@ -83,6 +84,7 @@ def opened_tables(
         progress: show on standard error how far it is; None does so on a terminal only.
         mapping: the file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it is set aside and counted.
+        memory: as `duckdb_connection` has it.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -92,11 +94,11 @@ def opened_tables(
     place = None if out is None else without_spark(out)
     _check(place, found, overwrite)
     wanted = [] if out is None else ["--out", str(out)]
-    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted])
+    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted], memory)
     with (
         _folder(place) as folder,
         local_copies(found, tables, progress) as here,
-        duckdb_connection(progress=progress) as connection,
+        duckdb_connection(progress=progress, memory=memory) as connection,
     ):
         read = read_tables(connection, here, tables)
         if strict:

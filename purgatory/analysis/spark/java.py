@@ -90,7 +90,7 @@ def how_java_ended(status: int) -> str:
     """How a Java of Spark's with this exit status ended, and what to do."""
     if status == _OUT_OF_MEMORY:
         return (
-            "ran out of memory; give it more: "
+            "ran out of memory; give it more: --memory 4GiB, or "
             "PYSPARK_SUBMIT_ARGS='--driver-memory 4g pyspark-shell'"
         )
     # A shell that waits for one that was killed ends with 128 and the signal.

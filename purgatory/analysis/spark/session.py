@@ -90,6 +90,7 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     archive_to: Path | None = None,
     catalog: bool = False,
+    memory: int | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
@@ -106,6 +107,8 @@ def spark_session(
         archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
             used; it uses no archive then.
         catalog: tables of the catalog are used, so they are where Spark's own settings say.
+        memory: the heap of the Java that is started here, in bytes; with a local master, that is
+            all that Spark computes in.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -113,6 +116,10 @@ def spark_session(
         PipelineError: Spark failed inside the block.
     """
     check_master(master)
+    if master.startswith(CONNECT) and memory is not None:
+        raise SessionError(
+            f"--memory: the server at {master} has the memory that it was started with"
+        )
     if master.startswith(CONNECT):
         with (
             connect_session(master) as session,
@@ -130,6 +137,8 @@ def spark_session(
         archive = archive_path(java_home, os.environ)
         of_archive = use(archive) if archive_to is None else make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
+        if memory is not None:
+            configuration.set("spark.driver.memory", f"{memory >> 20}m")
         if not catalog:
             configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         with no_repetitions():

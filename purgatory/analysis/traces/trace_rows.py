@@ -39,7 +39,7 @@ from purgatory.analysis.traces.row_rules import (
 )
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.analysis.uris.listed_path import CatalogTable, TracePath
-from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_schema import IDS, TABLES
 
 CHECKED = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
 """What a look at all rows is for."""
@@ -124,10 +124,10 @@ class TableRows:
 
     def id_texts(self) -> DataFrame:
         """The ids that are negative as numbers, each with the text that was there; not distinct."""
-        frames = [
-            rows.select(f.inline("_texts")).where("number < 0")
-            for rows in self._unplaced(["_texts"])
-        ]
+        if IDS.isdisjoint(TABLES[self._table]):
+            return local_table(self._session, [], ID_TEXTS)
+        texts = (rows.select(f.inline("_texts")) for rows in self._unplaced(["_texts"]))
+        frames = [rows.where("number < 0") for rows in texts]
         return _union(frames, self._session, ID_TEXTS)
 
     def _unplaced(self, also: Sequence[str] = ()) -> Iterator[DataFrame]:
