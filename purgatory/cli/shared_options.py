@@ -13,14 +13,14 @@ from purgatory.cli.duration import duration_parser
 from purgatory.cli.whole_number import whole_number
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
-_LEAST_MEMORY = 64 << 20
+_LEAST_MEMORY = 256 << 20
 
 
 def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is none, or below 64 MiB.
+        typer.BadParameter: it is none, or below 256 MiB.
     """
     found = _SIZE.fullmatch(text.strip())
     size = 0
@@ -29,7 +29,7 @@ def memory_size(text: str) -> int:
         base = 1000 if byte and not binary else 1024
         size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
     if size < _LEAST_MEMORY:
-        raise typer.BadParameter(f"{text!r} is no size of 64MiB or more, as 800MiB and 2GiB are")
+        raise typer.BadParameter(f"{text!r} is no size of 256MiB or more, as 800MiB and 2GiB are")
     return size
 
 

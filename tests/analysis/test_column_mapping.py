@@ -47,8 +47,10 @@ def test_what_a_mapping_says(tmp_path: Path) -> None:
     [
         ("[reads\n", r"mapping\.toml: is not TOML: .* \(at line 1, column 7\)"),
         ("reads = 1", r"mapping\.toml: reads must be a section \[reads\]"),
-        ("[read]", r"\[read\]: there is no such table; there are operations, sends, reads"),
-        ("[reads]\ntime = 'x'", r"reads\.time: there is no such column; there are run_id, group"),
+        ("[read]", r"\[read\]: there is no such table; did you mean \"reads\"\?"),
+        ("[rows]", r"\[rows\]: there is no such table; there are operations, sends, reads"),
+        ("[reads]\ntime = 'x'", r"time: there is no such column; did you mean \"time_us\"\?"),
+        ("[reads]\nxyz = 'x'", r"reads\.xyz: there is no such column; there are run_id, group"),
         ("[reads]\ntime_us = 5", r"reads\.time_us must be a name or \{ from"),
         ("[reads]\ntime_us = {form = 'x'}", r"reads\.time_us\.form: is not known"),
         ("[reads]\ntime_us = {times = 2}", "must have either from or value, and has times"),

@@ -54,7 +54,8 @@ def test_the_occupancy_opens_with_its_peaks_and_draws_them(simulated: Path, tmp_
         "At most 9 operations waited at once in Fetch, at 0.0 s of the run; 9 had come in the "
         "0.3 ms before, where 0.3 are usual.",
         "At most 42 operations waited at once in Produce, at 6.6 s of the run, while the follower "
-        "on broker 2 was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 are usual.",
+        "on broker 2 was stalled (4.0 s to 8.0 s); 8 had come in the 50.0 ms before, where 20.2 "
+        "are usual.",
     ]
     assert "How many waited</h3>" in page
     assert "click on a broker" not in page, "there are rows over all brokers alone"

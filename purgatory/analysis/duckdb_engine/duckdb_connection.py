@@ -59,10 +59,10 @@ def duckdb_connection(
             with displayed("DuckDB", lambda: _far(connection), progress):
                 yield connection
         except duckdb.OutOfMemoryException as error:
-            gib = (memory or memory_bytes()) / 2**30
+            mib = (memory or memory_bytes()) >> 20
             raise SessionError(
-                f"DuckDB needs more than the {gib:,.1f} GiB of memory that it may take: give it "
-                f"more (--memory), or use Spark ({_first_line(error)})"
+                f"DuckDB could not go on with {mib:,} MiB of memory and the disk: give it more "
+                f"(--memory; TMPDIR), or use Spark ({_first_line(error)})"
             ) from error
         except duckdb.IOException as error:
             raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error

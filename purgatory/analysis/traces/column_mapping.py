@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.analysis.errors import TraceError
+from purgatory.settings.problems import known_names
 from purgatory.trace.trace_schema import IDS, TABLES
 
 _NUMBERS = ("int", "bigint")
@@ -87,7 +88,7 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
     for table, columns in document.items():
         if table not in TABLES:
             raise TraceError(
-                f"{where}: [{table}]: there is no such table; there are {', '.join(TABLES)}"
+                f"{where}: [{table}]: there is no such table; {known_names(table, TABLES)}"
             )
         if not isinstance(columns, Mapping):
             raise TraceError(
@@ -113,7 +114,7 @@ def sources_of(table: str, mapping: ColumnMapping | None) -> dict[str, Source]:
 def _source(key: str, table: str, column: str, said: Any) -> Source:
     kinds = TABLES[table]
     if column not in kinds:
-        raise TraceError(f"{key}: there is no such column; there are {', '.join(kinds)}")
+        raise TraceError(f"{key}: there is no such column; {known_names(column, kinds)}")
     if isinstance(said, str):
         said = {"from": said}
     if not isinstance(said, Mapping):
@@ -122,7 +123,7 @@ def _source(key: str, table: str, column: str, said: Any) -> Source:
         )
     strange = sorted(said.keys() - set(_KEYS))
     if strange:
-        raise TraceError(f"{key}.{strange[0]}: is not known; there are {', '.join(_KEYS)}")
+        raise TraceError(f"{key}.{strange[0]}: is not known; {known_names(strange[0], _KEYS)}")
     if ("from" in said) == ("value" in said):
         raise TraceError(f"{key}: must have either from or value, and has {_names(said)}")
     scaling = {
