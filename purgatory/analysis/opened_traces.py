@@ -51,6 +51,7 @@ def opened_traces(
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
+    memory: int | None = None,
     results: Sequence[str] = (),
     partition_by: str | None = None,
 ) -> Iterator[OpenedTraces]:
@@ -66,6 +67,7 @@ def opened_traces(
         progress: show on standard error how far Spark is; None does so on a terminal only.
         mapping: the file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it is set aside and counted.
+        memory: what Spark's driver gets, in bytes, where it is started here.
         results: the tables that will be written.
         partition_by: the column by which Spark's tasks part each table of results; None: this
             process writes each as one file.
@@ -79,7 +81,7 @@ def opened_traces(
     if len(local) < len(roots) or partition_by is not None or isinstance(out, Uri | TableName):
         # What is to be done can be told only by Spark's session.
         catalog = any(isinstance(one, TableName) for one in (*roots, out))
-        with spark_session(master, progress=progress, catalog=catalog) as session:
+        with spark_session(master, progress=progress, memory=memory, catalog=catalog) as session:
             found = _found(session, roots, tables, columns, strict)
             with _output(out, found, overwrite, session, results, partition_by) as folder:
                 yield OpenedTraces(session, found, folder, strict)
@@ -88,7 +90,9 @@ def opened_traces(
     rows = sum(trace.rows[table] for trace in found.traces for table in tables)
     with (
         _local_output(out, found, overwrite) as folder,
-        spark_session(master, small=rows <= MOST_SMALL_ROWS, progress=progress) as session,
+        spark_session(
+            master, small=rows <= MOST_SMALL_ROWS, progress=progress, memory=memory
+        ) as session,
     ):
         yield OpenedTraces(session, found, folder, strict)
 

@@ -39,6 +39,7 @@ TABLES = (
     "occupancy",
     "audit",
     "witnesses",
+    "ids",
     "runs",
     "distribution",
     "expiry",

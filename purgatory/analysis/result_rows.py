@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from purgatory.trace.trace_schema import IDS
+
 Row = Mapping[str, Any]
 """A row of a result table: values by the names of its columns."""
 
@@ -15,6 +17,32 @@ def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
     for row in rows:
         groups.setdefault(row[column], []).append(row)
     return groups
+
+
+def negative_ids(witnesses: Sequence[Row]) -> set[int]:
+    """The ids in rows of the table `witnesses` that may stand for texts."""
+    return {
+        row[name]
+        for witness in witnesses
+        for row in (witness, *(witness["events"] or ()))
+        for name in IDS & row.keys()
+        if row[name] is not None and row[name] < 0
+    }
+
+
+def with_texts(witnesses: Sequence[Row], texts: Mapping[int, str]) -> list[Row]:
+    """Rows of the table `witnesses` with the ids as they were in the files of the trace."""
+    return [
+        {
+            **_named(witness, texts),
+            "events": [_named(one, texts) for one in witness["events"] or ()],
+        }
+        for witness in witnesses
+    ]
+
+
+def _named(row: Row, texts: Mapping[int, str]) -> Row:
+    return {**row, **{name: texts.get(row[name], row[name]) for name in IDS & row.keys()}}
 
 
 def shown_waits(waits: Sequence[Row]) -> list[Row]:

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import Literal
 
-from purgatory.analysis.errors import SessionError
+from purgatory.analysis.errors import SessionEndedError, SessionError
 
 Engine = Literal["spark", "duckdb"]
 
@@ -42,6 +42,8 @@ def _lacking() -> str | None:
 
     try:
         find_java_home(os.environ)
+    except SessionEndedError:
+        return None  # it is there: the start of Spark tells what became of it
     except SessionError:
         return "Spark finds no Java 17 or later"
     return None

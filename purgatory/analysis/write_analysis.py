@@ -24,7 +24,7 @@ from purgatory.analysis.analysis_words import (
     LATENCIES_ORDER,
 )
 from purgatory.analysis.attempts import attempts
-from purgatory.analysis.auditing.audit_results import write_audit
+from purgatory.analysis.auditing.audit_results import told_texts, write_audit
 from purgatory.analysis.distribution import distribution
 from purgatory.analysis.engines import sorting
 from purgatory.analysis.expiry import expiry
@@ -108,6 +108,9 @@ def write_results(
         occupancy(operations, spans), folder / "occupancy", sorting(OCCUPANCY_ORDERS["occupancy"])
     )
     audit, witnesses = write_audit(session, traces, folder, damaged=check.by_run())
+    of_cases: Sequence[Row] = witnesses.to_pylist()
+    if check.has_texts:
+        of_cases = told_texts(session, traces, of_cases, folder)
     plotted = runs[:MOST_PLOTTED_RUNS]
     of_plotted = pc.field("run_id").isin([run["run_id"] for run in plotted])
     results = Results(
@@ -117,7 +120,7 @@ def write_results(
         attempts=of_attempts.to_pylist(),
         occupancy=sizes.filter(of_plotted).to_pylist(),
         audit=audit.to_pylist(),
-        witnesses=witnesses.filter(of_plotted).to_pylist(),
+        witnesses=[row for row in of_cases if row["run_id"] in {run["run_id"] for run in plotted}],
         **_write_drawn(operations, plotted, folder),
     )
     return write_report(results, folder, notes, check.counts(), roots)

@@ -33,6 +33,7 @@ def analyze(
     progress: options.ShowProgress = None,
     mapping: options.ColumnMapping = None,
     strict: options.Strict = False,
+    memory: options.Memory = None,
     sweep: Annotated[
         Path | None,
         typer.Option(
@@ -59,6 +60,7 @@ def analyze(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            memory=memory,
             notes=[] if sweep is None else [_swept(sweep)],
         )
         _print(analysis)

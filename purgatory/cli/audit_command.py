@@ -60,6 +60,7 @@ def audit(
             "--allow-empty", help="Exit with 0 even if there was nothing to decide on, not with 3."
         ),
     ] = False,
+    memory: options.Memory = None,
 ) -> None:
     """Audit traces for order, duplicates and losses; exit with 1 if something is violated, with 3
     if nobody can tell."""
@@ -89,6 +90,7 @@ def audit(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            memory=memory,
         )
         from purgatory.analysis.findings import undecided
 

@@ -40,6 +40,7 @@ def occupancy(
     progress: options.ShowProgress = None,
     mapping: options.ColumnMapping = None,
     strict: options.Strict = False,
+    memory: options.Memory = None,
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     check_report(report, out, overwrite, engine)
@@ -60,6 +61,7 @@ def occupancy(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            memory=memory,
         )
         _print(results, out or to_table)
         write_report(report, out, _page(results))

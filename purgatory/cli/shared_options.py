@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +11,27 @@ import typer
 
 from purgatory.cli.duration import duration_parser
 from purgatory.cli.whole_number import whole_number
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
+_LEAST_MEMORY = 256 << 20
+
+
+def memory_size(text: str) -> int:
+    """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
+
+    Raises:
+        typer.BadParameter: it is none, or below 256 MiB.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = 0
+    if found is not None:
+        number, unit, binary, byte = found.groups()
+        base = 1000 if byte and not binary else 1024
+        size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
+    if size < _LEAST_MEMORY:
+        raise typer.BadParameter(f"{text!r} is no size of 256MiB or more, as 800MiB and 2GiB are")
+    return size
+
 
 # What is read and written.
 
@@ -95,6 +117,19 @@ AnalysisEngine = Annotated[
         "--engine",
         help="What computes: Spark (on clusters, for traces of any size), or DuckDB (in this "
         "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
+        show_default=False,
+    ),
+]
+
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        parser=memory_size,
+        metavar="SIZE",
+        help="How much memory it may take, as in 2GiB: DuckDB uses the disk beyond it, and Spark's "
+        "Java gets a heap of it. By default 60 % of this machine's or container's for DuckDB, and "
+        "what Spark is set up with.",
         show_default=False,
     ),
 ]

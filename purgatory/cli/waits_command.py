@@ -53,6 +53,7 @@ def waits(
     progress: options.ShowProgress = None,
     mapping: options.ColumnMapping = None,
     strict: options.Strict = False,
+    memory: options.Memory = None,
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     check_report(report, out, overwrite, engine)
@@ -75,6 +76,7 @@ def waits(
             progress=progress,
             mapping=mapping,
             strict=strict,
+            memory=memory,
         )
         _print(results, out or to_table)
         write_report(report, out, _page(results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -41,6 +42,9 @@ def wheel(
     ] = Duration("0s"),
     as_json: options.AsJson = False,
     view: options.View = False,
+    view_host: options.ViewHost = "127.0.0.1",
+    view_port: options.ViewPort = 0,
+    no_open: options.NoOpen = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go by the machine's clock, in real time.")
     ] = False,
@@ -73,9 +77,7 @@ def wheel(
             "--follow goes by the machine's clock, and draws", param_hint=f"'{other}'"
         )
     if view:
-        import asyncio
-
-        asyncio.run(_show_page())
+        _view(view_host, view_port, not no_open)
     elif as_json:
         _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
     elif follow:
@@ -85,7 +87,19 @@ def wheel(
         _draw(tick.whole_ms, size, start.whole_ms, delays_ms, pause_ms)
 
 
-async def _show_page() -> None:
+def _view(host: str, port: int, opens: bool) -> None:
+    import asyncio
+
+    from purgatory.view.errors import ViewError
+
+    try:
+        asyncio.run(_show_page(host, port, opens))
+    except ViewError as error:
+        print(f"purgatory wheel: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+async def _show_page(host: str, port: int, opens: bool) -> None:
     import asyncio
     import signal
     import webbrowser
@@ -95,9 +109,10 @@ async def _show_page() -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with wheel_page() as address:
+    async with wheel_page(host, port) as address:
         print(f"view: {address}", flush=True)
-        await loop.run_in_executor(None, webbrowser.open, address)
+        if opens:
+            await loop.run_in_executor(None, webbrowser.open, address)
         await stop.wait()
 
 

@@ -23,6 +23,7 @@ from purgatory.kafka.replication_throttle import (
     LEADER_RATE,
     LEADER_REPLICAS,
 )
+from purgatory.settings.problems import known_names
 
 OfBroker = Callable[[str], str | None]
 """Returns what a broker has of its own for a setting of topics, or None."""
@@ -333,7 +334,7 @@ def checked_settings(
 
 def unknown_setting(name: str, of: str, known: Iterable[str]) -> KafkaError:
     """Return the error for a setting that there isn't."""
-    message = f"there is no setting {name!r} of {of}; there are {', '.join(known)}"
+    message = f"there is no setting {name!r} of {of}; {known_names(name, known)}"
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 

@@ -51,11 +51,26 @@ def key_text(location: Sequence[int | str]) -> str:
     return text or "the document"
 
 
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Ask about the name that is most like one that nobody knows, upper or lower case; or "".
+
+    A sentence, with a space behind it.
+    """
+    by_lower_case = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), by_lower_case, n=1)
+    return f'did you mean "{by_lower_case[close[0]]}"? ' if close else ""
+
+
+def known_names(name: object, known: Iterable[str]) -> str:
+    """Say which name may have been meant; where none is like it, which there are."""
+    names = list(known)
+    return did_you_mean(name, names).strip() or f"there are {', '.join(names)}"
+
+
 def no_such_key(name: str, keys: Iterable[str]) -> str:
     """Say which keys there are, and which one may have been meant."""
     known = sorted(keys)
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f'did you mean "{close[0]}"? ' if close else ""
+    hint = did_you_mean(name, known)
     return f"there is no such key; {hint}the keys here are {', '.join(known)}"
 
 

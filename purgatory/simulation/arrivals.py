@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from purgatory.settings.problems import known_names
 from purgatory.simulation.scenario import ArrivalsSection
 
 NAMED_BAD_ROWS = 20
@@ -174,7 +175,7 @@ def _cell(row: list[str], at: int) -> str | None:
 
 def _column_at(path: Path, header: list[str], name: str) -> int:
     if name not in header:
-        raise ArrivalsError(f"{path}: there is no column {name!r}; there are {', '.join(header)}")
+        raise ArrivalsError(f"{path}: there is no column {name!r}; {known_names(name, header)}")
     return header.index(name)
 
 

@@ -6,7 +6,6 @@ that is wrong, so that a person can mend all of them at once.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
+from purgatory.settings.problems import (
+    ABSENT,
+    Problem,
+    did_you_mean,
+    key_text,
+    no_such_key,
+    right_value,
+)
 from purgatory.simulation.scenario import (
     MAX_IDEMPOTENT_IN_FLIGHT,
     ConsumersSection,
@@ -149,8 +155,7 @@ def _read(path: Path) -> str:
 
 def _no_such_scenario(name: str) -> str:
     names = list(shipped_scenarios())
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = did_you_mean(name, names)
     return f"{name}: no such file, and no shipped scenario; {hint}shipped are {', '.join(names)}"
 
 
@@ -181,8 +186,8 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
 
 
 def _close(given: Any) -> str:
-    close = difflib.get_close_matches(str(given), list(FAULT_SECTIONS), n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    close = did_you_mean(given, FAULT_SECTIONS).strip()
+    return f"; {close}" if close else ""
 
 
 def _keys_at(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:

@@ -5,13 +5,13 @@ Their names are those of Spark's own Kafka source. Spark does not mind their cas
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from purgatory.client.client_settings import client_settings
 from purgatory.client.errors import OptionError
+from purgatory.settings.problems import known_names
 from purgatory.source.positions import EARLIEST, LATEST, Position, position_of
 
 _NAMES = (
@@ -137,11 +137,7 @@ def _known(key: str) -> str:
         return name
     if key.lower() == "path":
         raise OptionError('load() takes no path here: name topics with option("subscribe", ...)')
-    close = difflib.get_close_matches(key.lower(), _BY_LOWER_CASE, 1)
-    hint = f"did you mean {_BY_LOWER_CASE[close[0]]}?" if close else ""
-    raise OptionError(
-        f"there is no option {key!r}: {hint or 'there are ' + ', '.join(_NAMES) + ' and kafka.*'}"
-    )
+    raise OptionError(f"there is no option {key!r}: {known_names(key, (*_NAMES, 'kafka.*'))}")
 
 
 def _subscription(values: Mapping[str, str]) -> Subscription:

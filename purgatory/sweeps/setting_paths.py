@@ -6,10 +6,11 @@ A path has the keys of the scenario file, joined by dots. After `producers`, `co
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from purgatory.settings.problems import did_you_mean
 
 Place = tuple[str | int, ...]
 """Where a value stands in a document: keys of tables and numbers in arrays."""
@@ -85,8 +86,7 @@ def _followed(place: Place, value: Any, key: str, which: str | None) -> Iterator
             raise PathError(f"say which of {shown}: {shown}[0], {_names(value)}or {shown}[*]")
         raise PathError(f"{shown} is no table: there is nothing in it to sweep")
     if key not in value:
-        close = difflib.get_close_matches(key, list(value), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = did_you_mean(key, value)
         raise PathError(f"there is no key {key!r}; {hint}the keys here are {', '.join(value)}")
     if which is None:
         yield (*place, key), value[key]

@@ -7,7 +7,6 @@ and what would be right, one line for each thing that is wrong.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from purgatory.analysis.errors import PipelineError
+from purgatory.settings.problems import did_you_mean
 from purgatory.sweeps.measures import MEASURES
 
 MOST_REPETITIONS = 1_000
@@ -219,8 +219,7 @@ def _lines(error: ValidationError, source: str) -> Iterator[str]:
             yield f"{source}: {key}: this key is missing and must be given"
         elif item["type"] == "extra_forbidden":
             keys = _keys_beside(item["loc"])
-            close = difflib.get_close_matches(str(item["loc"][-1]), keys, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint = did_you_mean(item["loc"][-1], keys)
             right = f"there is no such key; {hint}the keys here are {', '.join(keys)}"
             yield f"{source}: {problem_text(key, item['input'], right)}"
         else:
@@ -245,8 +244,7 @@ def _cross_check(sweep: SweepFile) -> Iterator[str]:
     for table in ("surfaces", "questions"):
         for number, item in enumerate(getattr(sweep, table)):
             if item.measure not in MEASURES:
-                close = difflib.get_close_matches(item.measure, list(MEASURES), n=1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
+                hint = did_you_mean(item.measure, MEASURES)
                 right = f"is no measure; {hint}measures are {', '.join(MEASURES)}"
                 yield problem_text(f"{table}[{number}].measure", item.measure, right)
 

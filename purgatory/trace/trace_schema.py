@@ -123,6 +123,9 @@ NULLABLE: Mapping[str, frozenset[str]] = {
 }
 """The columns that may be null, and may be missing."""
 
+IDS = frozenset({"producer", "consumer", "key", "value_id", "transaction"})
+"""The columns, of whatever table, that only tell one thing from another: they may be texts too."""
+
 DERIVED: Mapping[str, Mapping[str, str]] = {
     "operations": {"wait_us": "try_subtract(end_us, start_us)", "keys": "size(watch_keys)"}
 }
@@ -141,11 +144,23 @@ class Rule:
 
 TIME = "impossible time"
 NEGATIVE = "negative number"
+UNKNOWN = "unknown value"
 
 
 def _negative(*columns: str) -> tuple[Rule, ...]:
     return tuple(
         Rule(NEGATIVE, f"`{name}` < 0", f"concat('{name} is ', `{name}`)") for name in columns
+    )
+
+
+def _one_of(column: str, *values: str | int) -> Rule:
+    listed = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values)
+    *others, last = map(str, values)
+    right = f"{', '.join(others)} or {last}: values in a mapping translate others"
+    return Rule(
+        UNKNOWN,
+        f"`{column}` NOT IN ({listed})",
+        f"concat('{column} is ', `{column}`, ', and must be {right}')",
     )
 
 
@@ -176,8 +191,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "concat('answer_us ', answer_us, ' is before send_us ', send_us)",
         ),
         *_negative("sequence", "attempt", "partition", "offset", "size_bytes"),
+        _one_of("outcome", "ok", "fail", "unknown"),
+        _one_of("acks", 0, 1, -1),
     ),
-    "reads": (_before_start("time_us"), *_negative("poll", "partition", "offset", "fetch_offset")),
+    "reads": (
+        _before_start("time_us"),
+        *_negative("poll", "partition", "offset", "fetch_offset"),
+        _one_of("isolation", "read_uncommitted", "read_committed"),
+    ),
     "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
     "commits": (_before_start("time_us"), *_negative("partition", "offset")),
     "transactions": (
@@ -190,6 +211,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             " 'ended_us', ended_us)",
         ),
         *_negative("epoch"),
+        _one_of("outcome", "committed", "aborted", "open"),
     ),
 }
 """What must not be in a row, in the order in which it is looked for; null fits everything."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from purgatory.settings.problems import known_names
 from purgatory.virtual.chaos_kinds import ChaosKinds, Drawn
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.virtual_network import VirtualNetwork
@@ -47,7 +48,7 @@ class ChaosPlan:
         chosen = list(usual) if kinds is None else list(kinds)
         known = {**usual, **named}
         if unknown := [one for one in chosen if one not in known]:
-            raise WorldError(f"kinds: there is no {unknown[0]!r}; there are {', '.join(known)}")
+            raise WorldError(f"kinds: there is no {unknown[0]!r}; {known_names(unknown[0], known)}")
         if not chosen:
             raise WorldError("kinds: at least one is needed")
         return [

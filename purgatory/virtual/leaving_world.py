@@ -16,6 +16,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any, Final
 
+from purgatory.settings.problems import known_names
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
 
 KINDS: Final = ("sockets", "threads", "processes")
@@ -150,7 +151,7 @@ def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
     """
     allowed = frozenset(allow)
     if unknown := sorted(allowed - set(KINDS)):
-        raise WorldError(f"allow: there is no {unknown[0]!r}; there are {', '.join(KINDS)}")
+        raise WorldError(f"allow: there is no {unknown[0]!r}; {known_names(unknown[0], KINDS)}")
     return allowed
 
 

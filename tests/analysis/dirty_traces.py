@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.trace.trace_schema import NULLABLE, TABLES
+from purgatory.trace.trace_schema import IDS, NULLABLE, TABLES
 
 MAPPING = {
     "operations": {
@@ -23,9 +23,44 @@ MAPPING = {
         "kind": {"value": "it's \\ a\tkind"},
         "keys": {"value": 3},
     },
+    "sends": {
+        "outcome": {"from": "type", "values": {"info": "unknown", "it's": "ok", "1": "fail"}},
+        "acks": {"from": "acks", "values": {"all": -1, "true": 1, "": 0}},
+        "producer": {"from": "process", "values": {"nemesis": "it's \\ none", "7": 8}},
+        "transaction": {"value": "the only one"},
+    },
     "reads": {"applied": {"value": True}, "partition": 'Shard `"1'},
+    "commits": {"held": {"from": "held", "values": {"yes": True, "1": False}}},
 }
 """Other names and units; the tables that it does not name are read as they are."""
+
+_WORDS: dict[tuple[str, str], list[Any]] = {
+    ("sends", "outcome"): ["ok", "fail", "unknown"],
+    ("sends", "acks"): [0, 1, -1],
+    ("reads", "isolation"): ["read_committed", "read_uncommitted"],
+    ("transactions", "outcome"): ["committed", "aborted", "open"],
+}
+_IDS = [
+    "a",
+    "A",
+    "",
+    "7",
+    "07",
+    "+7",
+    "-7",
+    " 7",
+    "7 ",
+    "7\n",
+    "-0",
+    "7.0",
+    "1e3",
+    "0x7",
+    "ü",
+    "\uff55",
+    "u\u0308",
+]
+_IDS += ["9223372036854775807", "9223372036854775808", "-9223372036854775808", "true", "[a", "3f2e"]
+"""Texts that only a careless reader takes for the same, or for numbers."""
 
 _ODD: list[Any] = [
     None,
@@ -122,6 +157,11 @@ class DirtyTraces:
             return chance.choice(_TORN)
         row = {self._name(table, name): self._value(table, name) for name in TABLES[table]}
         row.pop("run_id", None)
+        for name in TABLES[table]:
+            said = self._mapping.get(table, {}).get(name)
+            texts = name in IDS or (isinstance(said, dict) and "values" in said)
+            if texts and chance.random() < 0.4 and row.get(self._name(table, name)) is not None:
+                row[self._name(table, name)] = self._text(table, name, row[self._name(table, name)])
         for name in list(row):
             if chance.random() < 0.03:
                 row[name] = chance.choice(_ODD)
@@ -149,11 +189,24 @@ class DirtyTraces:
                 values = [chance.choice([run_id, run_id, run_id, None, "other"]) for _ in values]
             if name in NULLABLE[table] and chance.random() < 0.3:
                 continue
-            scaled = isinstance(self._mapping.get(table, {}).get(name), dict)
-            columns.append((self._name(table, name), self._array(kind, values, scaled)))
+            said = self._mapping.get(table, {}).get(name)
+            said, given = said if isinstance(said, dict) else {}, kind
+            if "values" in said or (name in IDS and "times" not in said and chance.random() < 0.3):
+                given = "string"
+                values = [None if one is None else self._text(table, name, one) for one in values]
+            scaled = "times" in said or "plus" in said
+            columns.append((self._name(table, name), self._array(given, values, scaled)))
             if chance.random() < 0.05:
                 columns.insert(0, (name.upper(), pa.array([b"twin"] * rows)))
         return columns
+
+    def _text(self, table: str, name: str, value: Any) -> str:
+        """What may stand in place of a value where texts do."""
+        said = self._mapping.get(table, {}).get(name)
+        texts = list(said.get("values", ())) if isinstance(said, dict) else []
+        texts += _IDS if name in IDS else []
+        told = value if isinstance(value, str) else json.dumps(value)
+        return str(self._chance.choice([told, self._chance.choice([*texts, told])]))
 
     def _array(self, kind: str, values: list[Any], scaled: bool) -> pa.Array:
         chance = self._chance
@@ -177,6 +230,9 @@ class DirtyTraces:
         nulls = 0.9 if name == "wait_us" else 0.3 if name in NULLABLE[table] else 0.01
         if chance.random() < nulls:
             return None
+        words = _WORDS.get((table, name))
+        if words is not None and chance.random() < 0.95:
+            return chance.choice(words)
         if kind == "string":
             return chance.choice(["orders", "a b", "ü", "7", "it's"])
         if kind == "boolean":

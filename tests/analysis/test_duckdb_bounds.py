@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import typer
 
 from purgatory.analysis import result_folder
 from purgatory.analysis.duckdb_engine import duckdb_connection as connecting
@@ -23,6 +24,7 @@ from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
 from purgatory.cli import waits_command
 from purgatory.cli.main import main
+from purgatory.cli.shared_options import memory_size
 from tests.analysis.large_traces import write_large_traces
 
 _SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"
@@ -64,6 +66,54 @@ def test_too_many_rows_are_refused_with_the_command_that_takes_them(
     assert list(temporary.iterdir()) == []
     with pytest.raises(SessionError, match=f"purgatory audit {traces} --engine spark"):
         audit(traces)
+
+
+def test_memory_bounds_the_rows_and_names_the_option(
+    traces: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["audit", str(traces), "--engine", "duckdb", "--memory"]
+    assert main([*command, "256MiB"]) == 0, "it fits, with the disk's help"
+    assert capsys.readouterr().err == ""
+    with duckdb_connection(memory=64 << 20) as connection:
+        (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
+    assert limit == "64.0 MiB"
+    assert main([*command, "1MiB"]) == 2
+    assert "'1MiB' is no size of 256MiB or more, as 800MiB and 2GiB are" in capsys.readouterr().err
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2GiB", 2 << 30),
+        ("800 MiB", 800 << 20),
+        ("4g", 4 << 30),
+        ("1.5G", 3 << 29),
+        ("2GB", 2 * 10**9),
+        ("262144k", 256 << 20),
+        *((bad, None) for bad in ("", "2", "GiB", "-2GiB", "2PiB", "2GiBs", "255MiB", "nan")),
+    ],
+)
+def test_sizes_of_memory(text: str, size: int | None) -> None:
+    if size is not None:
+        assert memory_size(text) == size
+        return
+    with pytest.raises(typer.BadParameter, match="is no size of 256MiB or more"):
+        memory_size(text)
+
+
+def test_what_needs_more_memory_than_it_may_take_says_which_option_gives_it(
+    temporary: Path,
+) -> None:
+    with (
+        pytest.raises(
+            SessionError, match=r"with 64 MiB of memory .* give it more \(--memory; TMPDIR"
+        ),
+        duckdb_connection(memory=64 << 20) as connection,
+    ):
+        # What a list holds does not go to the disk.
+        connection.execute("SELECT len(list(range)) FROM range(40000000)").fetchall()
+    assert list(temporary.iterdir()) == []
 
 
 def test_what_was_spilled_is_removed_after_an_error(

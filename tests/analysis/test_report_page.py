@@ -277,7 +277,7 @@ def test_every_plot_has_a_name_and_its_figures_in_a_table() -> None:
         "Waits over time",
         "Size of each purgatory over time",
         "Distribution of the waits",
-        "Expired operations by broker and partition",
+        "Produce: expired operations by broker and partition",
         "Shares of outcomes",
         "Timeline of Duplicate 1, retry reorder 1",
         "Timeline of Duplicate 2",

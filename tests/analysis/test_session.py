@@ -133,5 +133,177 @@ def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> Non
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     said = ran.stderr.splitlines()[-1]
     assert said.startswith(
-        "purgatory waits: Spark's Java process ran out of memory; give it more: PYSPARK_SUBMIT_ARGS"
+        "purgatory waits: Spark's Java process ran out of memory; give it more: --memory 4GiB, or "
+        "PYSPARK_SUBMIT_ARGS"
     )
+
+
+_FAKE_JAVA = r"""#!/bin/sh
+killed() { case "$DIES" in *-by-15) kill -15 $$;; *-by-memory) exit 52;; *) kill -9 $$;; esac; }
+case "$DIES,$*" in
+asked*,*-version) killed;;
+asked-memory,*) echo 'There is insufficient memory for the Java Runtime Environment'; exit 1;;
+*,*-version) echo 'openjdk version "21"' >&2;;
+launching*,*launcher.Main*) killed;;
+*,*launcher.Main*) printf '\0\n%s\0main\0' "$0";;
+mute,*) exit 0;;
+short,*) echo 'Could not reserve enough space for 4194304KB object heap' >&2
+  echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1;;
+refused,*) echo "Unrecognized VM option 'Fast'" >&2
+  echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1;;
+told*,*) printf '\0\0\0\001\0\0\0\001s' >"$_PYSPARK_DRIVER_CONN_INFO_PATH"; killed;;
+*) killed;;
+esac
+"""
+
+_STARTED_WITH_EACH = """
+import contextlib, io, os, sys
+
+from purgatory.analysis.spark.java import java_version
+from purgatory.cli.main import main
+
+for line in sys.argv[1:]:
+    os.environ["DIES"], *command = line.split()
+    java_version.cache_clear()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            status = main(command)
+        except SystemExit as end:
+            status = end.code
+    print(status, said.getvalue().strip().replace("\\n", " / "))
+"""
+
+
+def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
+    """Status and standard error of commands, each with a Java that dies as its first word says."""
+    java = folder / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_FAKE_JAVA)
+    java.chmod(0o755)
+    trace = folder / "trace"
+    trace.mkdir()
+    (trace / "operations.jsonl").touch()
+    ran = subprocess.run(
+        [sys.executable, "-c", _STARTED_WITH_EACH, *lines],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, "JAVA_HOME": str(java.parent.parent), "TMPDIR": str(folder)},
+    )
+    # librdkafka says that no broker is there.
+    assert [line for line in ran.stderr.splitlines() if not line.startswith("%")] == []
+    return ran.stdout.splitlines()
+
+
+def test_java_that_dies_at_any_stage_of_its_start_is_a_fault_that_passes(tmp_path: Path) -> None:
+    stages = [
+        *("asked", "asked-memory", "launching", "launching-by-15", "booting", "booting-by-15"),
+        *("booting-by-memory", "short", "mute", "told", "told-by-15", "told-by-memory"),
+    ]
+    told = _started_with_fakes(
+        tmp_path, *(f"{stage} waits trace --engine spark" for stage in stages)
+    )
+    assert len(told) == len(stages)
+    for stage, line in zip(stages, told, strict=True):
+        assert line.startswith("75 purgatory waits: "), (stage, line)
+        assert " / " not in line, (stage, line)
+
+
+def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'name = "acks"\nscenario = "steady"\n[grid]\n"producers[*].acks" = [1]\n'
+    )
+    commands = [
+        "audit trace --engine spark",
+        "occupancy trace --engine spark",
+        "analyze trace --out report --engine spark",
+        "waits trace",
+        "sweep sweep.toml --out swept",
+        "prepare --overwrite",
+        "apply --bootstrap 127.0.0.1:1 --topic t --to sqlite:///copy.db",
+    ]
+    lines = [f"{stage} {command}" for stage in ("asked", "booting") for command in commands]
+    begun = ("booting prepare --overwrite", *(line for line in lines if "sweep" in line))
+    told = _started_with_fakes(tmp_path, *lines)
+    assert len(told) == len(lines)
+    for line, (status, said) in zip(lines, (one.split(" ", 1) for one in told), strict=True):
+        assert status == "75", (line, said)
+        *before, last = said.split(" / ")
+        assert last.startswith(f"purgatory {line.split()[1]}: "), (line, said)
+        # What they say when they begin.
+        assert len(before) == (line in begun), (line, said)
+
+
+def test_what_java_refuses_is_bad_input(tmp_path: Path) -> None:
+    (line,) = _started_with_fakes(tmp_path, "refused waits trace --engine spark")
+    assert line.startswith(
+        "2 purgatory waits: Spark's Java refused to start: Unrecognized VM option 'Fast' (its log: "
+    )
+
+
+_KILLED_AT_A_CALL = """
+import sys
+
+from py4j.clientserver import ClientServerConnection
+from pyspark.sql import SparkSession
+
+from purgatory.analysis.errors import SessionEndedError
+from purgatory.analysis.spark import session
+
+processes, calls, stop_at = [], 0, 0
+submit, send = session._SparkSubmit, ClientServerConnection.send_command
+
+class Submit(submit):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        processes.append(self)
+
+def send_command(connection, command):
+    global calls
+    calls += 1
+    if calls == stop_at:
+        processes[-1].kill()
+    return send(connection, command)
+
+session._SparkSubmit, ClientServerConnection.send_command = Submit, send_command
+for stop_at in map(int, sys.argv[1:]):
+    calls = 0
+    try:
+        with session.spark_session("local[1]", small=True):
+            print(stop_at, "started", calls, flush=True)
+    except SessionEndedError as error:
+        print(stop_at, "ended", str(error)[:46], flush=True)
+"""
+
+
+def _killed_at_calls(folder: Path, *calls: int) -> list[str]:
+    """What becomes of starts in which Java is killed at these calls of Python's into it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _KILLED_AT_A_CALL, *map(str, calls)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_java_that_is_killed_at_a_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+    # Of some 190, the first, some in between, and those with which PySpark makes its session.
+    calls = (1, 40, 120, 188)
+    killed = "ended Spark's Java process was killed by signal 9: w"
+    assert _killed_at_calls(tmp_path, *calls) == [f"{call} {killed}" for call in calls]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(2_000)
+def test_java_that_is_killed_at_any_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+    *ended, started = _killed_at_calls(tmp_path, *range(1, 180, 2), *range(180, 192), 1_000)
+    assert all(" ended Spark's Java process was killed by signal 9" in line for line in ended)
+    assert started.startswith("1000 started")

@@ -43,7 +43,7 @@ def test_the_example_prints_what_is_shown(
 def test_the_mapping_shown_is_one() -> None:
     (block,) = _blocks("toml")
     mapping = parse_mapping(tomllib.loads(block))
-    assert set(mapping) == {"operations", "reads"}
+    assert set(mapping) == {"operations", "reads", "sends"}
 
 
 def test_all_columns_are_described_with_their_types() -> None:

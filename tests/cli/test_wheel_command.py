@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
@@ -120,3 +126,39 @@ def test_durations_are_readable(ms: int, expected: str) -> None:
 
 def test_moments_count_from_the_start() -> None:
     assert [moment(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
+
+
+def test_the_page_is_served_where_it_is_asked_for_and_opens_nothing(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = run_command("wheel", "--view", "--view-port", str(port), "--no-open")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err.startswith("purgatory wheel: ")
+    assert str(port) in refused.err
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "purgatory",
+            "wheel",
+            "--view",
+            "--no-open",
+            "--view-port",
+            str(port),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BROWSER": f"touch {tmp_path / 'opened'}"},
+    ) as running:
+        assert running.stdout is not None
+        try:
+            address = running.stdout.readline().removeprefix("view: ").strip()
+            assert address == f"http://127.0.0.1:{port}/wheel.html"
+            with urlopen(address) as page:
+                assert page.status == 200
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 0
+    assert not (tmp_path / "opened").exists()

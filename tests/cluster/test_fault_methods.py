@@ -109,6 +109,8 @@ def test_a_plan_has_any_kind_with_its_arguments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("planned", "wrong"),
     [
+        ('kind = "kil"', "faults.1: there is no fault 'kil'; did you mean \"kill\"?"),
+        ('kind = "kill"\nbrokr = 1', "faults.1: kill: takes no 'brokr'; did you mean \"broker\"?"),
         ('kind = "explode"', "faults.1: there is no fault 'explode'; there are stall_follower,"),
         ("broker = 1", 'faults.1: a fault is an object with a "kind": stall_follower,'),
         ('kind = "kill"', "faults.1: kill: missing a required argument: 'broker'; it takes broker"),

@@ -150,6 +150,8 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
         ("compression.gzip.level", "10", "it is at most 9"),
         ("cleanup.policy", "compact,keep", "it is one of delete, compact"),
         ("retention.hours", "1", "there is no setting 'retention.hours' of topics"),
+        ("Retention.mss", "1", "'Retention.mss' of topics; did you mean \"retention.ms\"?"),
+        ("xyz", "1", "there is no setting 'xyz' of topics; there are "),
     ],
 )
 def test_what_would_be_ignored_is_refused_in_one_line(name: str, value: str, said: str) -> None:

@@ -199,7 +199,7 @@ def test_what_is_no_toml_says_where() -> None:
 
 
 def test_a_scenario_that_is_not_there_names_the_shipped_ones() -> None:
-    with pytest.raises(ScenarioError, match=r"did you mean steady\? shipped are .*slow-follower"):
+    with pytest.raises(ScenarioError, match=r'did you mean "steady"\? shipped are .*slow-follower'):
         load_scenario("stedy")
     with pytest.raises(ScenarioError, match="no such file"):
         load_scenario("folder/none.toml")

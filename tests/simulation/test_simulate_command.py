@@ -168,7 +168,7 @@ def test_a_file_in_the_traces_place_is_an_error(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["stedy"], "did you mean steady?"),
+        (["stedy"], 'did you mean "steady"?'),
         (["none.toml"], "none.toml: no such file"),
         (["steady", "--seed", "-1"], "'-1' is not a whole number from 0"),
         (["steady", "--seed", "many"], "'many'"),

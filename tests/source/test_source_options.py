@@ -77,7 +77,7 @@ def test_a_pattern_matches_whole_names() -> None:
         ({"subscribePattern": "x"}, "subscribePattern", "both are given"),
         ({"subscribe": "a,,b"}, "subscribe='a,,b'", "a,b"),
         ({"subscribe": None, "subscribePattern": "("}, "subscribePattern='('", "expression"),
-        ({"startingOffset": "earliest"}, "startingOffset", "did you mean startingOffsets?"),
+        ({"startingOffset": "earliest"}, "startingOffset", 'did you mean "startingOffsets"?'),
         ({"colour": "red"}, "'colour'", "there are subscribe, "),
         ({"path": "/data"}, "path", "subscribe"),
         ({"startingOffsets": "begin"}, "startingOffsets='begin'", "earliest, latest, or JSON"),

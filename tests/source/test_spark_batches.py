@@ -138,7 +138,7 @@ def test_a_topic_that_is_not_there_is_an_error(
 def test_a_bad_option_is_refused_when_the_frame_is_made(
     spark: SparkSession, cluster: ThreadedCluster
 ) -> None:
-    with pytest.raises(AnalysisException, match="did you mean startingOffsets"):
+    with pytest.raises(AnalysisException, match='did you mean "startingOffsets"'):
         _read(spark, cluster, subscribe="a", startingOffset="earliest")
     with pytest.raises(AnalysisException, match="the columns are fixed"):
         spark.read.format("purgatory").option("kafka.bootstrap.servers", "127.0.0.1:1").option(

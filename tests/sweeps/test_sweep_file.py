@@ -69,7 +69,7 @@ def refused(folder: Path, text: str) -> str:
             HEAD + '[sample]\ncount = 3\nsettings."topic.partitions" = { from = -4, to = 2 }',
             '"topic.partitions" = -4: must be greater than or equal to 1',
         ),
-        ('name = "s"\nscenario = "slow-folower"\n' + ONE, "did you mean slow-follower?"),
+        ('name = "s"\nscenario = "slow-folower"\n' + ONE, 'did you mean "slow-follower"?'),
         ('name = "s"\nscenario = "gone.toml"\n' + ONE, "no such file"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_mistake_in_the_file_is_named_with_what_would_be_right(
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ('"topic.partition" = [1]', "there is no key 'partition'; did you mean 'partitions'?"),
+        ('"topic.partition" = [1]', "there is no key 'partition'; did you mean \"partitions\"?"),
         ('"topic.partitions" = 3', "= 3: must be a list of at least one value"),
         ('"topic.partitions" = []', "must be a list of at least one value"),
         ('"topic.partitions" = [1, "two"]', "[1] = 'two': must be a valid integer"),

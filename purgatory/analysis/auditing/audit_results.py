@@ -7,6 +7,7 @@ from typing import Unpack
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from purgatory.analysis.auditing.audit_job import Audit, audit
 from purgatory.analysis.auditing.audit_limits import WITNESSES
@@ -16,10 +17,12 @@ from purgatory.analysis.auditing.head_configuration import configuration_of
 from purgatory.analysis.auditing.witnesses import counts_order, witnesses_order
 from purgatory.analysis.opened_traces import Running, opened_traces
 from purgatory.analysis.result_folder import sorted_rows, write_sorted, write_table
+from purgatory.analysis.result_rows import Row, negative_ids, with_texts
 from purgatory.analysis.run_times import run_heads
+from purgatory.analysis.spark.local_table import local_table
 from purgatory.analysis.traces.quarantine import checked
 from purgatory.analysis.traces.survey import Trace
-from purgatory.analysis.traces.trace_rows import read_table
+from purgatory.analysis.traces.trace_rows import id_texts, read_table
 from purgatory.analysis.uris.places import Place
 from purgatory.analysis.uris.uri_folder import OutputFolder
 
@@ -49,7 +52,8 @@ def audit_traces(
             be; in that case `out` is as it was.
     """
     with opened_traces(roots, out, ("sends", "reads"), results=_RESULTS, **how) as run:
-        bad = checked(run.session, run.found, AUDITED, strict=run.strict).by_run()
+        check = checked(run.session, run.found, AUDITED, strict=run.strict)
+        bad = check.by_run()
         traces, shown = run.found.traces, None
         if run.folder is None:
             with trace_audit(
@@ -62,8 +66,28 @@ def audit_traces(
             counts, shown = write_audit(
                 run.session, traces, run.folder, expect=expect, witnesses=witnesses, damaged=bad
             )
-        rows = shown.to_pylist() if with_witnesses and shown is not None else ()
+        rows: Sequence[Row] = () if shown is None else shown.to_pylist()
+        if check.has_texts:
+            rows = told_texts(run.session, traces, rows, run.folder)
+        rows = rows if with_witnesses else ()
         return AuditedTraces(counts.to_pylist(), bad, rows, run_heads(traces))
+
+
+def told_texts(
+    session: SparkSession,
+    traces: Sequence[Trace],
+    witnesses: Sequence[Row],
+    folder: OutputFolder | None,
+) -> Sequence[Row]:
+    """Rows of `witnesses` with the ids that are texts; these go into the table `ids`, too."""
+    numbers = local_table(session, [(one,) for one in negative_ids(witnesses)], "number bigint")
+    found = id_texts(session, traces, AUDITED).join(f.broadcast(numbers), "number").distinct()
+    texts = sorted_rows(found.where("cast(number AS string) <> text"), ["number"])
+    if not texts.num_rows:
+        return witnesses
+    if folder is not None:
+        write_table(texts, folder / "ids")
+    return with_texts(witnesses, {row["number"]: row["text"] for row in texts.to_pylist()})
 
 
 def write_audit(

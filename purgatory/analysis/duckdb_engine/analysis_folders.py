@@ -87,10 +87,19 @@ def tell_analysis(
             attempts=_told(run, "attempts", ATTEMPTS_ORDER),
             occupancy=_told(run, "occupancy", OCCUPANCY_ORDERS["occupancy"], _OF_PLOTTED),
             audit=_told(run, "audit", COUNTS_ORDER),
-            witnesses=_told(run, "witnesses", WITNESSES_ORDER, _OF_PLOTTED),
+            witnesses=_told_witnesses(run),
             **_told_of_plotted(run),
         )
         return write_report(results, run.folder, notes, run.read.counts(), roots)
+
+
+def _told_witnesses(run: OpenedTables) -> Sequence[Row]:
+    _write(run, "witnesses", WITNESSES_ORDER)
+    rows = run.with_texts(rows_of(run.connection, "witnesses", WITNESSES_ORDER))
+    plotted = {
+        run_id for (run_id,) in run.connection.execute("FROM plotted SELECT run_id").fetchall()
+    }
+    return [row for row in rows if row["run_id"] in plotted]
 
 
 def _good(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, int]]:

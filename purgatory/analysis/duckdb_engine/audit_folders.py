@@ -54,7 +54,7 @@ def audit(
     places = [place(os.fspath(root)) for root in roots]
     with _audited(places, None, expect, witnesses, **how) as (run, bad):
         audit, shown = (rows_of(run.connection, *table) for table in _TABLES.items())
-        return findings_of(audit, shown, bad, expect)
+        return findings_of(audit, run.with_texts(shown), bad, expect)
 
 
 def audit_traces(
@@ -82,8 +82,9 @@ def audit_traces(
             for table, order in _TABLES.items():
                 write_table(run.connection, table, order, run.folder)
         counts = rows_of(run.connection, "audit", COUNTS_ORDER)
-        shown = rows_of(run.connection, "witnesses", WITNESSES_ORDER) if with_witnesses else ()
-        return AuditedTraces(counts, bad, shown, run_heads(run.found.traces))
+        shown = run.with_texts(rows_of(run.connection, "witnesses", WITNESSES_ORDER))
+        rows = shown if with_witnesses else ()
+        return AuditedTraces(counts, bad, rows, run_heads(run.found.traces))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import duckdb
 
 from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
-from purgatory.analysis.traces.cell_types import Cell
+from purgatory.analysis.traces.cell_types import Cell, constant, id_texts_of
 from purgatory.analysis.traces.column_mapping import Source
 from purgatory.analysis.traces.row_rules import detail_of, filled_in, first_wrong, reason_of
 from purgatory.trace.trace_schema import TABLES
@@ -21,8 +21,9 @@ from purgatory.trace.trace_schema import TABLES
 MACROS = (
     "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
+    "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",
 )
-"""What the rules need that only Spark has."""
+"""What the rules, and ids that are texts, need that only Spark has."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,6 @@ class Rows:
     origin: str
     cells: Mapping[str, Cell]
     torn: str = "false"
-    wrong: str | None = None
-    """The first column whose value does not fit; None: what the cells say."""
 
 
 def named(name: str) -> str:
@@ -49,7 +48,7 @@ def null_cell(kind: str) -> Cell:
 
 def constant_cell(source: Source, kind: str) -> Cell:
     """The same value in each row."""
-    return Cell(f"CAST({literal(source.value)} AS {duckdb_type(kind)})")
+    return constant(source, duckdb_type(kind), literal)
 
 
 def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
@@ -62,6 +61,17 @@ def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -
     inserted = connection.execute(text).fetchone()
     assert inserted is not None, "an insert tells its rows"
     return int(inserted[0])
+
+
+def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    """Let the table `id_texts` take the ids that are negative as numbers, with their texts."""
+    listed = ", ".join(
+        f"{{'number': {value}, 'text': {text}}}" for value, text in id_texts_of(rows.cells)
+    )
+    connection.execute(
+        "INSERT INTO id_texts SELECT DISTINCT one.number, one.text FROM "
+        f"(SELECT unnest([{listed}]) AS one FROM {rows.origin}) WHERE one.number < 0"
+    )
 
 
 def list_bad(
@@ -77,8 +87,8 @@ def list_bad(
 
 def _filled(table: str, rows: Rows) -> str:
     """The rows with all columns of a table, and with what they may not have of themselves."""
-    wrong = rows.wrong or first_wrong(rows.cells)
     cells = ", ".join(f"{cell.value} AS {named(name)}" for name, cell in rows.cells.items())
+    wrong = first_wrong(rows.cells)
     line = ", _line" if rows.origin == ARROW else ""
     typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"
     filled = ", ".join(f"{_own(how)} AS {named(name)}" for name, how in filled_in(table).items())

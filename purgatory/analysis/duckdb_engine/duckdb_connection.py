@@ -24,12 +24,15 @@ _WHOLE = 100
 
 
 @contextmanager
-def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def duckdb_connection(
+    *, progress: bool | None = False, memory: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with nothing in it; what it spilled is removed at the end of the block.
 
     Args:
         progress: show on standard error how far the statement at hand is; None does so on a
             terminal only.
+        memory: how many bytes it may take before it uses the disk; None: `memory_bytes`.
 
     Raises:
         SessionError: DuckDB is not installed, or has no place or memory left.
@@ -45,7 +48,7 @@ def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckD
         stop_signals(),
         duckdb.connect() as connection,
     ):
-        connection.execute(f"SET memory_limit = '{memory_bytes() >> 20}MiB'")
+        connection.execute(f"SET memory_limit = '{(memory or memory_bytes()) >> 20}MiB'")
         connection.execute(f"SET temp_directory = {literal(str(folder))}")
         connection.execute("SET preserve_insertion_order = true")
         connection.execute("SET TimeZone = 'UTC'")
@@ -55,7 +58,13 @@ def duckdb_connection(*, progress: bool | None = False) -> Iterator[duckdb.DuckD
         try:
             with displayed("DuckDB", lambda: _far(connection), progress):
                 yield connection
-        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        except duckdb.OutOfMemoryException as error:
+            mib = (memory or memory_bytes()) >> 20
+            raise SessionError(
+                f"DuckDB could not go on with {mib:,} MiB of memory and the disk: give it more "
+                f"(--memory; TMPDIR), or use Spark ({_first_line(error)})"
+            ) from error
+        except duckdb.IOException as error:
             raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
 
 

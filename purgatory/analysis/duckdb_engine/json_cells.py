@@ -30,7 +30,8 @@ class JsonCells:
 
     Args:
         kinds: the columns and their types in Spark's words.
-        sources: the fields that they come from; those with a constant are left null.
+        sources: the fields that they come from; those with a constant are left null. Those that
+            take texts give the text of what is there, which is still to become the value.
     """
 
     def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
@@ -60,7 +61,13 @@ class JsonCells:
         return values, wrong
 
     def _cell(self, given: Any, kind: str, source: Source) -> Any:
-        if kind == "string":
+        if source.values is not None:
+            return _storable(_text(given))
+        if source.takes_texts and not isinstance(given, str):
+            # An id: SQL takes it as text, whatever it is.
+            number = _WRONG if isinstance(given, bool | dict | list) else _whole(given, 63)
+            return _WRONG if number is _WRONG else str(number)
+        if kind == "string" or source.takes_texts:
             return _storable(given) if isinstance(given, str) else _WRONG
         if kind == "boolean":
             return {"true": True, "false": False}.get(_text(given), _WRONG)

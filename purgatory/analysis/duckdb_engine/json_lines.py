@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,29 @@ class JsonLines:
 
     def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
         self._cells = JsonCells(kinds, sources)
-        self._schema = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in kinds.items()])
+        self._schema = pa.schema(
+            [
+                (name, pa.string() if sources[name].takes_texts else ARROW_KINDS[kind])
+                for name, kind in kinds.items()
+            ]
+        )
         self._fields = [source.name for source in sources.values()]
-        fields = {
-            source.name: ARROW_KINDS[kinds[name]]
-            for name, source in sources.items()
-            if source.name is not None
+        named = {source.name: name for name, source in sources.items() if source.name is not None}
+        texts = {field: self._schema.field(name).type for field, name in named.items()}
+        numbers = {
+            field: ARROW_KINDS[kinds[name]] if sources[name].values is None else pa.string()
+            for field, name in named.items()
         }
-        self._plain = len(fields) == sum(name is not None for name in self._fields) and not any(
+        self._plain = len(named) == sum(name is not None for name in self._fields) and not any(
             source.scaled for source in sources.values()
         )
-        self._options = pj.ParseOptions(
-            explicit_schema=pa.schema(fields.items()), unexpected_field_behavior="ignore"
-        )
+        # Ids are all numbers, or all texts; what fitted the last lines is tried first.
+        self._options = [
+            pj.ParseOptions(
+                explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+            )
+            for fields in (numbers, texts)
+        ]
 
     def blocks(self, path: Path) -> Iterator[Block]:
         """The lines of a file, which is read in pieces; empty lines are no rows."""
@@ -113,18 +124,28 @@ class JsonLines:
         text = b"\n".join(lines)
         if not _may_be_plain(lines, text):
             return None
-        try:
-            text.decode("utf-8")
-            options = pj.ReadOptions(block_size=_PARSED_BYTES)
-            table = pj.read_json(pa.BufferReader(text), options, self._options)
-        except (UnicodeDecodeError, pa.ArrowException):
-            return None
-        if len(table) != len(lines):
+        table = self._parsed(text)
+        if table is None or len(table) != len(lines):
             return None
         return [
-            pa.chunked_array([pa.nulls(len(lines), kind)]) if name is None else table[name]
+            pa.chunked_array([pa.nulls(len(lines), kind)])
+            if name is None
+            else table[name].cast(kind)
             for name, kind in zip(self._fields, self._schema.types, strict=True)
         ]
+
+    def _parsed(self, text: bytes) -> pa.Table | None:
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        for options in self._options:
+            reading = pj.ReadOptions(block_size=_PARSED_BYTES)
+            with suppress(pa.ArrowException):
+                table = pj.read_json(pa.BufferReader(text), reading, options)
+                self._options.sort(key=lambda one: one is not options)
+                return table
+        return None
 
     def _judged(self, lines: Sequence[bytes]) -> pa.Table:
         rows: list[list[Any] | None] = []

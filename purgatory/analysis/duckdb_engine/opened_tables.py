@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
+from purgatory.analysis.duckdb_engine.ordered_results import rows_of, write_table
 from purgatory.analysis.duckdb_engine.read_tables import ReadTables, read_tables
 from purgatory.analysis.duckdb_engine.row_bound import require_room
+from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.duckdb_engine.store_copies import local_copies
 from purgatory.analysis.result_folder import check_output, output_folder
+from purgatory.analysis.result_rows import Row, negative_ids, with_texts
 from purgatory.analysis.traces.column_mapping import read_mapping
 from purgatory.analysis.traces.survey import Survey, survey
 from purgatory.analysis.uris.places import Uri, without_spark
@@ -24,8 +27,12 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from purgatory.analysis.row_order import Order
     from purgatory.analysis.uris.places import Place
     from purgatory.analysis.uris.s3_files import S3Files
+
+
+_IDS_ORDER: Order = (("number", None),)
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,21 @@ class OpenedTables:
     found: Survey
     read: ReadTables
     folder: Path | None
+
+    def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
+        """Rows of `witnesses` with the ids that are texts; these go into the table `ids`, too."""
+        chosen = [(number,) for number in negative_ids(witnesses)]
+        make_table(self.connection, "_chosen", {"number": "bigint"}, chosen)
+        self.connection.execute(
+            "CREATE OR REPLACE TEMP TABLE ids AS SELECT DISTINCT number, text FROM id_texts "
+            "JOIN _chosen USING (number) WHERE CAST(number AS VARCHAR) <> text"
+        )
+        texts = rows_of(self.connection, "ids", _IDS_ORDER)
+        if not texts:
+            return witnesses
+        if self.folder is not None:
+            write_table(self.connection, "ids", _IDS_ORDER, self.folder)
+        return with_texts(witnesses, {row["number"]: row["text"] for row in texts})
 
 
 @contextmanager
@@ -49,6 +71,7 @@ def opened_tables(
     progress: bool | None = False,
     mapping: Path | None = None,
     strict: bool = False,
+    memory: int | None = None,
 ) -> Iterator[OpenedTables]:
     """Tables of all traces in some folders; the results count once all are there.
 
@@ -61,6 +84,7 @@ def opened_tables(
         progress: show on standard error how far it is; None does so on a terminal only.
         mapping: the file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it is set aside and counted.
+        memory: as `duckdb_connection` has it.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
@@ -70,11 +94,11 @@ def opened_tables(
     place = None if out is None else without_spark(out)
     _check(place, found, overwrite)
     wanted = [] if out is None else ["--out", str(out)]
-    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted])
+    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted], memory)
     with (
         _folder(place) as folder,
         local_copies(found, tables, progress) as here,
-        duckdb_connection(progress=progress) as connection,
+        duckdb_connection(progress=progress, memory=memory) as connection,
     ):
         read = read_tables(connection, here, tables)
         if strict:

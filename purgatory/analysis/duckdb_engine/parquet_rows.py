@@ -26,7 +26,7 @@ from purgatory.analysis.duckdb_engine.checked_rows import (
 from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
 from purgatory.analysis.duckdb_engine.scaled_numbers import scaled
 from purgatory.analysis.errors import TraceError
-from purgatory.analysis.traces.cell_types import Cell
+from purgatory.analysis.traces.cell_types import Cell, id_cell, translated
 from purgatory.analysis.traces.column_mapping import Source
 from purgatory.analysis.traces.trace_parts import Part
 from purgatory.trace.trace_schema import TABLES
@@ -137,6 +137,10 @@ class ParquetRows:
             place = self._scaled.index(name)
             return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
         column = named(places.get(source.name, source.name))
+        if source.values is not None:
+            return translated(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
+        if source.is_id and found == "string":
+            return id_cell(column)
         if found == kind:
             return Cell(column)
         value = f"TRY_CAST({column} AS {duckdb_type(kind)})"

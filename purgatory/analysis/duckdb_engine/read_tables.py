@@ -12,6 +12,7 @@ reads with Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import duckdb
@@ -23,16 +24,18 @@ from purgatory.analysis.duckdb_engine.checked_rows import (
     Rows,
     constant_cell,
     insert_good,
+    insert_texts,
     list_bad,
     named,
 )
+from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type, literal
 from purgatory.analysis.duckdb_engine.json_lines import ARROW_KINDS, JsonLines
 from purgatory.analysis.duckdb_engine.parquet_rows import ParquetRows
 from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.result_rows import Row
-from purgatory.analysis.traces.cell_types import Cell
-from purgatory.analysis.traces.column_mapping import sources_of
+from purgatory.analysis.traces.cell_types import Cell, id_cell, same_number, translated
+from purgatory.analysis.traces.column_mapping import Source, sources_of
 from purgatory.analysis.traces.quarantine_table import (
     QUARANTINE,
     first_error,
@@ -103,30 +106,69 @@ def read_tables(
     Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
     plain cost more than the others, and so do numbers that a mapping computes.
 
+    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files.
+
     Args:
         connection: where they are made, in place of what has their names.
         found: the traces.
         names: the tables that are read; of others, nothing is said in `quarantine` either.
 
     Raises:
-        TraceError: a file that could be opened can't be read to its end.
+        TraceError: a file that could be opened can't be read to its end, or two ids that are texts
+            became the same number.
     """
     for macro in MACROS:
         connection.execute(macro)
     make_table(connection, "quarantine", QUARANTINE)
     refused = [quarantined(one) for one in found.refused if one.table in (None, *names)]
     _quarantine(connection, refused)
+    make_table(connection, "id_texts", {"number": "bigint", "text": "string"})
+    texts = any(
+        part.kinds is None or any(name in ids and kind == "string" for name, kind in part.kinds)
+        for trace in found.traces
+        for table in names
+        for ids in [_id_fields(table, trace)]
+        for part in trace.files[table]
+    )
     for name in names:
         make_table(connection, name, TABLES[name])
         for trace in found.traces:
-            _TraceTable(connection, trace, name).read()
+            _TraceTable(connection, trace, name, texts).read()
+    _require_distinct_ids(connection)
     return ReadTables(connection)
+
+
+def _id_fields(table: str, trace: Trace) -> set[str | None]:
+    sources = sources_of(table, trace.mapping)
+    return {source.name for source in sources.values() if source.is_id}
+
+
+def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
+    same = connection.execute(
+        'SELECT min("text"), max("text") FROM id_texts GROUP BY number '
+        'HAVING min("text") <> max("text") LIMIT 1'
+    ).fetchone()
+    if same is not None:
+        raise same_number(*same)
+
+
+def _json_cell(name: str, kind: str, source: Source) -> Cell:
+    """A column of a block of lines, which says in `_wrong` what its own types rule out."""
+    if source.name is None:
+        return constant_cell(source, kind)
+    if source.values is not None:
+        return translated(named(name), source, duckdb_type(kind), literal)
+    cell = id_cell(named(name)) if source.takes_texts else Cell(named(name))
+    return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
 
 
 class _TraceTable:
     """Reads one table of one trace."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str, texts: bool
+    ) -> None:
+        self._texts = texts
         self._connection = connection
         self._trace = trace
         self._table = table
@@ -160,7 +202,10 @@ class _TraceTable:
         if together is None:
             return None
         try:
-            return insert_good(self._connection, self._table, together)
+            inserted = insert_good(self._connection, self._table, together)
+            if self._texts:
+                insert_texts(self._connection, together)
+            return inserted
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
         except duckdb.Error:
@@ -168,12 +213,10 @@ class _TraceTable:
 
     def _read_json(self, part: Part) -> None:
         cells = {
-            name: constant_cell(self._sources[name], kind)
-            if self._sources[name].name is None
-            else Cell(named(name))
+            name: _json_cell(name, kind, self._sources[name])
             for name, kind in TABLES[self._table].items()
         }
-        rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn", wrong="_wrong")
+        rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn")
         try:
             for block in JsonLines(TABLES[self._table], self._sources).blocks(part.here):
                 self._take(part, rows, block.columns, block.contents)
@@ -195,6 +238,8 @@ class _TraceTable:
         """
         self._connection.register(ARROW, columns)
         try:
+            if self._texts and not has_good:
+                insert_texts(self._connection, rows)
             if not has_good:
                 inserted = insert_good(self._connection, self._table, rows)
                 if inserted == len(columns):

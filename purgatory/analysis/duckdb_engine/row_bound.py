@@ -22,7 +22,9 @@ MEMORY_PER_ROW = 400
 """How many of these have to be in memory: not all of what DuckDB keeps goes to disk."""
 
 
-def require_room(found: Survey, tables: Iterable[str], command: Sequence[str]) -> None:
+def require_room(
+    found: Survey, tables: Iterable[str], command: Sequence[str], memory: int | None = None
+) -> None:
     """Be content only if the rows that the footers of the parts tell of fit memory and disk.
 
     Lines of JSON count nothing: nobody knows how many there are before they are read.
@@ -31,17 +33,18 @@ def require_room(found: Survey, tables: Iterable[str], command: Sequence[str]) -
         found: the traces.
         tables: those that are read.
         command: what does the same, without its engine.
+        memory: how many bytes DuckDB may take; None: `memory_bytes`.
 
     Raises:
         SessionError: they don't fit; it names how many do, and the command for Spark.
     """
     rows = sum(trace.rows[table] for trace in found.traces for table in tables)
     folder = tempfile.gettempdir()
-    memory, disk = memory_bytes(), shutil.disk_usage(folder).free
+    memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
     most = min((memory + disk) // BYTES_PER_ROW, memory // MEMORY_PER_ROW)
     if rows > most:
         raise SessionError(
             f"the traces have {rows:,} rows, and about {most:,} fit here: "
-            f"{memory / 2**30:,.1f} GiB of memory, and {disk / 2**30:,.1f} GiB free in {folder}. "
-            f"Use Spark: {shlex.join([*command, '--engine', 'spark'])}"
+            f"{memory / 2**30:,.1f} GiB of memory (--memory), and {disk / 2**30:,.1f} GiB free in "
+            f"{folder}. Use Spark: {shlex.join([*command, '--engine', 'spark'])}"
         )

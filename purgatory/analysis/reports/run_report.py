@@ -104,11 +104,11 @@ def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
     overall = [row for row in waits if row["kind"] == "all"]
     operations = operations_of(overall, "all")
     facts = [("operations", f"{operations:,}", "")]
-    for label, count in (
-        ("had to wait", operations - operations_of(overall, "immediate")),
-        ("expired", operations_of(overall, "expired")),
-    ):
-        facts.append((label, f"{count:,}", f" {100 * count / operations:.1f} %"))
+    waited = operations - operations_of(overall, "immediate")
+    facts.append(("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"))
+    expired = [row for row in overall if row["outcome"] == "expired"]
+    of_each = " + ".join(f"{row['operations']:,} {row['purgatory']}" for row in expired)
+    facts.append(("expired", f"{operations_of(overall, 'expired'):,}", f" {of_each}"))
     settled = [row for row in overall if row["outcome"] == "all"]
     longest = max((row["wait_max_us"] or 0 for row in settled), default=0)
     facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))

@@ -112,10 +112,12 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
 
 
 def expiry_map(expiry: Sequence[Row]) -> Figure:
-    """The share of expired operations by broker and partition; by purgatory without partitions.
+    """The share of a purgatory's operations that expired, by broker and partition.
+
+    Without partitions, by broker.
 
     Args:
-        expiry: one run's rows of the table of that name; at least one.
+        expiry: one run's rows of the table of that name, of one purgatory; at least one.
     """
     with_keys = [row for row in expiry if row["watch_key"] is not None]
     column = "watch_key" if with_keys else "purgatory"

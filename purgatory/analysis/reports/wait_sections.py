@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from purgatory.analysis.analysis_words import SPANS
+from purgatory.analysis.reports.expiry_words import expired_severity
 from purgatory.analysis.reports.page import Column, figure, folded, section, table
 from purgatory.analysis.reports.page_part import PagePart
 from purgatory.analysis.reports.report_plots import outcome_shares, wait_percentiles, waited
 from purgatory.analysis.reports.row_links import row_links
 from purgatory.analysis.reports.wait_plots import expiry_map, wait_bins, waits_over_time
-from purgatory.analysis.result_rows import Row, milliseconds, shown_waits
+from purgatory.analysis.result_rows import Row, grouped, milliseconds, shown_waits
 
 MOST_EXPIRY_ROWS = 12
 """How many keys the table of expired operations shows; the one in Parquet has more."""
@@ -165,19 +166,28 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
     """Where operations expired: by broker and by what they waited for."""
     if not any(row["expired"] for row in expiry):
         return ""
-    keyed = any(row["watch_key"] is not None for row in expiry)
-    by = "broker and partition" if keyed else "broker and purgatory"
-    drawn = (
-        ""
-        if not part.plotted
-        else figure(
-            f"expiry-{part.number}",
-            expiry_map(expiry),
-            f"Expired operations by {by} in {run['run_id']}",
-            f"The share of those that waited which expired, by {by}."
-            + ("" if keyed else " The trace does not tell the partitions that they waited for."),
+    drawn = ""
+    by_purgatory = grouped([row for row in expiry if part.plotted], "purgatory")
+    worst_first = sorted(by_purgatory.items(), key=lambda one: (expired_severity(one[0]), one[0]))
+    for number, (purgatory, rows) in enumerate(worst_first):
+        if not any(row["expired"] for row in rows):
+            continue
+        keyed = any(row["watch_key"] is not None for row in rows)
+        by = "broker and partition" if keyed else "broker"
+        counts = [row for row in rows if row["watch_key"] is None]
+        expired, waited = (sum(row[name] for row in counts) for name in ("expired", "operations"))
+        drawn += figure(
+            f"expiry-{part.number}-{number}",
+            expiry_map(rows),
+            f"{purgatory}: expired operations by {by} in {run['run_id']}",
+            f"{purgatory}: of {waited:,} operations that had to wait, {expired:,} expired. Their "
+            f"share by {by}"
+            + (
+                "; one that waited for several partitions counts in each."
+                if keyed
+                else ": the trace does not tell the partitions that they waited for."
+            ),
         )
-    )
     figures = folded("In figures", _expiry_table(expiry)) + row_links(part, "expiry", expiry)
     return section("Where they expired", drawn, figures, anchor=part.anchor("expiry"))
 

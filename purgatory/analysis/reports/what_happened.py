@@ -7,7 +7,7 @@ and time comes from the tables of results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from purgatory.analysis.reports.anomaly_words import anomalies_said
 from purgatory.analysis.reports.expiry_words import expired_severity, expired_text
@@ -17,6 +17,9 @@ from purgatory.analysis.reports.severity import Said, Severity
 from purgatory.analysis.result_rows import Row, grouped
 
 _MOST_ERRORS = 3
+_ALIKE = 0.01
+_SECOND_US = 1_000_000
+_TIMED_OUT, _DISCONNECTED = "REQUEST_TIMED_OUT", "DISCONNECTED"
 
 
 def what_happened(results: Results) -> list[Said]:
@@ -29,7 +32,7 @@ def what_happened(results: Results) -> list[Said]:
     said = [
         *_incomplete(run, results),
         *_expired(run, results),
-        *_unanswered(run, results.attempts, is_audited=bool(results.audit)),
+        *_unanswered(run, results),
         *anomalies_said(run, results.audit, results.attempts, results.witnesses),
         *_latencies(results.latencies),
         *_peaks(run, results),
@@ -94,19 +97,38 @@ def _expired(run: Row, results: Results) -> Iterator[Said]:
                 max(row["until_us"] for row in of),
             )
             during, why = faults_during(run, from_us, until_us)
-            when = f" They waited between {seconds(run, from_us)} and {seconds(run, until_us)}"
-            when += f"{during}."
-            when += f" {why}" if why and purgatory == "Produce" else ""
+            of_expired = next(row for row in rows if row["outcome"] == "expired")
+            when = f" {_lasted(of_expired)}, between {seconds(run, from_us)} and "
+            when += f"{seconds(run, until_us)} of the run{during}."
+            if purgatory == "Produce":
+                when += f" {why}" if why else ""
+                when += f" {'Its' if expired == 1 else 'Their'} leader had stored "
+                when += f"{'it' if expired == 1 else 'them'} by then."
         text = expired_text(purgatory, expired, counts["all"]) + when
         yield Said(text, expired_severity(purgatory), "expiry" if of else "waits")
+
+
+def _lasted(row: Row) -> str:
+    """How long the operations of a row of `waits` waited: each of them, if all did alike."""
+    mean_us, most_us = row["wait_mean_us"], row["wait_max_us"]
+    if row["operations"] == 1:
+        return f"It waited {_duration(most_us)}"
+    if most_us - mean_us <= _ALIKE * most_us:
+        return f"Each waited {_duration(most_us)}"
+    return f"They waited {_duration(mean_us)} on average, {_duration(most_us)} at most"
+
+
+def _duration(time_us: float) -> str:
+    return f"{time_us / 1e6:,.1f} s" if time_us >= _SECOND_US else f"{time_us / 1e3:,.0f} ms"
 
 
 def _is_total(row: Row, purgatory: str) -> bool:
     return row["purgatory"] == purgatory and row["watch_key"] is None and row["expired"] > 0
 
 
-def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Iterator[Said]:
+def _unanswered(run: Row, results: Results) -> Iterator[Said]:
     """Attempts whose fate the producer was not told, or that were refused."""
+    attempts = results.attempts
     for group, rows in grouped(attempts, "group").items():
         for outcome, got, refused in (
             ("unknown", "got no certain answer to", ""),
@@ -120,14 +142,45 @@ def _unanswered(run: Row, attempts: Sequence[Row], *, is_audited: bool) -> Itera
                 yield _not_asked(group, row)
                 continue
             during, _ = faults_during(run, row["from_us"], row["until_us"])
-            when = f"between {seconds(run, row['from_us'])} and {seconds(run, row['until_us'])}"
+            from_s, until_s = seconds(run, row["from_us"]), seconds(run, row["until_us"])
+            when = f"between {from_s} and {until_s} of the run"
             text = (
                 f'Producers of group "{group}" {got} {_attempts(row["attempts"])}{refused}'
                 f"{_errors(of)} {when}{during}"
             )
             if outcome == "unknown":
-                text += _stored(row, attempts, with_copies=not is_audited)
+                text += _stored(row, attempts, with_copies=not results.audit)
+                text += _of_timed_out(results, of)
             yield Said(f"{text}.", Severity.HARM, "latencies", "attempts")
+
+
+def _of_timed_out(results: Results, of: Mapping[str, Row]) -> str:
+    """What became of produces that timed out at the broker, where each was one attempt of a group.
+
+    That is so if there are as many without an answer to their producer as the attempts tell.
+    """
+    produces = {
+        row["outcome"]: row["operations"]
+        for row in _of_whole_run(results.waits)
+        if row["purgatory"] == "Produce"
+    }
+    expired, told = (
+        produces.get("expired", 0),
+        of[_TIMED_OUT]["attempts"] if _TIMED_OUT in of else 0,
+    )
+    broken = of[_DISCONNECTED]["attempts"] if _DISCONNECTED in of else 0
+    answered = sum(
+        row["count"] * {"attempt": 1, "broken": -1}.get(row["span"], 0) for row in results.latencies
+    )
+    unheard = produces.get("all", 0) - answered
+    if not expired or unheard != expired - told or not 0 <= unheard <= broken:
+        return ""
+    text = f". Of the {expired:,} produces that timed out, {told:,} told their producer so"
+    if unheard:
+        text += f"; of {unheard:,} the connection was given up before"
+        if broken > unheard:
+            text += f", as it was of {broken - unheard:,} more that no broker had taken up yet"
+    return text
 
 
 def _not_asked(group: str, row: Row) -> Said:
@@ -163,9 +216,9 @@ def _stored(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
         stored = f"{row['stored']:,} of them are stored"
     else:
         stored = "none of them was read"
-    again = ""
+    again = f", {row['doubled']:,} more than once" if row["doubled"] else ""
     if row["doubled"] and with_copies:
-        again = f", {row['doubled']:,} more than once: {_copies(row['copies'])} too many"
+        again += f": {_copies(row['copies'])} too many"
     return (
         f". They had {row['records']:,} record{'' if row['records'] == 1 else 's'}: {stored}{again}"
     )
@@ -192,12 +245,13 @@ def _latencies(latencies: Sequence[Row]) -> Iterator[Said]:
         if len(answered) == 1
         else f'The slowest producers, those of group "{group}",'
     )
-    text = f"{of} got an answer after {_mean_and_p99(rows['attempt'])}"
+    what = "an answer or the end of their connection" if "broken" in rows else "an answer"
+    text = f"{of} waited {_mean_and_p99(rows['attempt'])} for {what}"
     queue, wait = rows.get("queue"), rows.get("wait")
     severity = Severity.NOTE
     if queue and wait and queue["latency_mean_us"] > wait["latency_mean_us"]:
         text += (
-            f", though their requests waited at the broker for {_mean_and_p99(wait)}: they queued "
+            f", though what was answered waited {_mean_and_p99(wait)} at the broker: it had queued "
             f"behind others of their connection for {_mean_and_p99(queue)}"
         )
     yield Said(f"{text}.", severity, "latencies")
@@ -215,9 +269,9 @@ def _peaks(run: Row, results: Results) -> Iterator[Said]:
         operations = f"{peak['size']:,} operation{'' if peak['size'] == 1 else 's'}"
         yield Said(
             f"At most {operations} waited at once in {peak['purgatory']}, at "
-            f"{seconds(run, peak['at_us'])}{during}; {peak['arrivals_before']:,} had come in the "
-            f"{peak['before_us'] / 1000:,.1f} ms before, where {peak['arrivals_usual']:,.1f} are "
-            "usual.",
+            f"{seconds(run, peak['at_us'])} of the run{during}; {peak['arrivals_before']:,} had "
+            f"come in the {peak['before_us'] / 1000:,.1f} ms before, where "
+            f"{peak['arrivals_usual']:,.1f} are usual.",
             Severity.NOTE,
             "occupancy",
             "peaks",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -54,23 +55,25 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
         apart(lambda: _cancel(session))
         raise came[0]
 
-    try:
-        for number in before:
-            signal.signal(number, handle)
-        with no_repetitions():
+    with no_repetitions():
+        try:
+            for number in before:
+                signal.signal(number, handle)
             yield
-    except BaseException:
-        if came:
-            # What a cancelled job raises while the block is left says nothing new.
-            raise came[0] from None
-        raise
-    finally:
-        if came:
-            apart(session.stop)
-        else:
-            session.stop()
-        for number, handler in before.items():
-            signal.signal(number, _AT_ONCE[number] if handler is None else handler)
+        except BaseException:
+            if came:
+                # What a cancelled job raises while the block is left says nothing new.
+                raise came[0] from None
+            raise
+        finally:
+            try:
+                if came:
+                    apart(session.stop)
+                else:
+                    session.stop()
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, _AT_ONCE[number] if handler is None else handler)
 
 
 _AT_ONCE: dict[signal.Signals, Any] = {
@@ -89,7 +92,7 @@ def _handlers() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def no_repetitions() -> Iterator[None]:
-    """Keep back the tracebacks that the bridge to Java logs of what it raises as well.
+    """Keep back the tracebacks and warnings of the bridge to Java on what it raises as well.
 
     They come at an interrupt, and when Java ends in the middle of a call.
     """
@@ -98,7 +101,9 @@ def no_repetitions() -> Iterator[None]:
     for logger in loggers:
         logger.addFilter(_is_no_repetition)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+            yield
     finally:
         for logger in loggers:
             logger.removeFilter(_is_no_repetition)

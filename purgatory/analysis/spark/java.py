@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,15 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from purgatory.analysis.errors import SessionError
+from purgatory.analysis.errors import SessionEndedError, SessionError
 
 OLDEST_JAVA = 17
 """The oldest major version of Java that Spark 4 runs on."""
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_NO_MEMORY = re.compile("insufficient memory|reserve enough space|Cannot allocate memory")
+_OUT_OF_MEMORY = 52
+"""With which Spark's Java ends then."""
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
@@ -35,6 +39,7 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
         environment: variables as in `os.environ`; JAVA_HOME, PATH and XDG_CACHE_HOME are read.
 
     Raises:
+        SessionEndedError: one was killed, or had no memory, before it told its version.
         SessionError: there is none; the message names what was found instead, and what to install.
     """
     refused = []
@@ -60,18 +65,40 @@ def java_version(java: Path) -> int | None:
     """The major version of a `java` executable; None if it does not run or does not tell.
 
     It is asked once in a process.
+
+    Raises:
+        SessionEndedError: it was killed, had no memory, or took more than a minute.
     """
     try:
         answer = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
+    except subprocess.TimeoutExpired:
+        raise SessionEndedError(f"{java} -version took more than a minute; start again") from None
+    if answer.returncode < 0 or _NO_MEMORY.search(answer.stdout + answer.stderr):
+        raise SessionEndedError(f"{java} -version {how_java_ended(answer.returncode)}")
     match = _VERSION.search(answer.stderr)
     if answer.returncode != 0 or match is None:
         return None
     major, minor = int(match[1]), int(match[2] or 0)
     return minor if major == 1 else major  # Java 8 calls itself 1.8
+
+
+def how_java_ended(status: int) -> str:
+    """How a Java of Spark's with this exit status ended, and what to do."""
+    if status == _OUT_OF_MEMORY:
+        return (
+            "ran out of memory; give it more: --memory 4GiB, or "
+            "PYSPARK_SUBMIT_ARGS='--driver-memory 4g pyspark-shell'"
+        )
+    # A shell that waits for one that was killed ends with 128 and the signal.
+    number = -status if status < 0 else status - 128
+    if number == signal.SIGKILL:
+        return f"was killed by signal {number}: was memory short? Start again"
+    how = f"was killed by signal {number}" if number > 0 else f"ended with status {status}"
+    return f"{how}; start again"
 
 
 def linked_java_home(java_home: Path, cache: Path) -> Path:

@@ -10,29 +10,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseServer
 from typing import Any
+from unittest.mock import patch
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.errors import PipelineError, SessionEndedError, SessionError
 from purgatory.analysis.spark.class_archive import archive_path, make, use
 from purgatory.analysis.spark.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.analysis.spark.interrupts import no_repetitions, stopped_at_the_end
-from purgatory.analysis.spark.java import find_java_home
+from purgatory.analysis.spark.java import find_java_home, how_java_ended
 from purgatory.analysis.spark.progress import shown_progress
 from purgatory.analysis.spark.worker_python import worker_python
 from purgatory.settings.addresses import split_host_and_port
@@ -74,8 +73,12 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 
-_OUT_OF_MEMORY = 52
-"""With which Spark's Java ends then."""
+_REFUSAL = re.compile(
+    r"^(?:Error: (?!Could not create the Java|A fatal exception)|Unrecognized |Invalid |Improperly "
+    r"|Conflicting |Exception in thread \"main\" \S*IllegalArgumentException).*",
+    re.MULTILINE,
+)
+"""What Java and `spark-submit` say of an argument or a setting before they end with status 1."""
 
 
 @contextmanager
@@ -88,6 +91,7 @@ def spark_session(
     settings: Mapping[str, str] | None = None,
     archive_to: Path | None = None,
     catalog: bool = False,
+    memory: int | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
 
@@ -104,6 +108,8 @@ def spark_session(
         archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
             used; it uses no archive then.
         catalog: tables of the catalog are used, so they are where Spark's own settings say.
+        memory: the heap of the Java that is started here, in bytes; with a local master, that is
+            all that Spark computes in.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -111,6 +117,10 @@ def spark_session(
         PipelineError: Spark failed inside the block.
     """
     check_master(master)
+    if master.startswith(CONNECT) and memory is not None:
+        raise SessionError(
+            f"--memory: the server at {master} has the memory that it was started with"
+        )
     if master.startswith(CONNECT):
         with (
             connect_session(master) as session,
@@ -128,12 +138,14 @@ def spark_session(
         archive = archive_path(java_home, os.environ)
         of_archive = use(archive) if archive_to is None else make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
+        if memory is not None:
+            configuration.set("spark.driver.memory", f"{memory >> 20}m")
         if not catalog:
             configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         with no_repetitions():
             session = _start(configuration.setAll(list((settings or {}).items())), log)
         with (
-            _told_if_java_ended(SparkContext._gateway, log),
+            _told_if_java_ended(_java(), log),
             stopped_at_the_end(session),
             spark_errors(log),
             shown_progress(session, progress),
@@ -145,58 +157,64 @@ def end_java() -> None:
     """End the Java that this process started, and wait for it: no session must be open.
 
     Raises:
+        SessionEndedError: it ended otherwise, as when it was killed.
         subprocess.TimeoutExpired: it takes more than five minutes.
     """
     gateway = SparkContext._gateway
     if gateway is None:
         return
     SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
     process = gateway.proc
-    process.stdin.close()  # which it waits for
-    process.wait(_EXIT_TIMEOUT_S)
+    with suppress(Py4JError, OSError):  # it is gone already
+        gateway.shutdown()
+        process.stdin.close()  # which it waits for
+    if status := process.wait(_EXIT_TIMEOUT_S):
+        raise SessionEndedError(f"Spark's Java process {how_java_ended(status)}")
+
+
+def _java() -> list[subprocess.Popen[bytes]]:
+    """The Java process that this process started, if it did."""
+    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    return [] if process is None else [process]
 
 
 @contextmanager
-def _told_if_java_ended(gateway: JavaGateway | None, log: Path) -> Iterator[None]:
+def _told_if_java_ended(started: Sequence[subprocess.Popen[bytes]], log: Path) -> Iterator[None]:
     """Turn whatever is raised when the Java process is gone into one line that says so.
 
     Each call into it fails then in its own way, those that stop the session too.
+
+    Args:
+        started: the process, once it is started; empty as long as there is none.
+        log: what it writes goes there.
     """
-    process = gateway.proc if gateway is not None else None
     try:
         yield
     except Exception as error:
-        status = None if process is None else _status_at_end(process, error)
+        status = _status_at_end(started[-1], error) if started else None
         if status is None:
             raise
         # Remains of the session must not be in the way of the next one.
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
+        refusal = _REFUSAL.search(log.read_text(errors="replace")) if status == 1 else None
+        if refusal is not None:
+            raise SessionError(
+                f"Spark's Java refused to start: {refusal[0]} (its log: {log})"
+            ) from error
         raise SessionEndedError(
-            f"Spark's Java process {_end_of(status)} (its log: {log})"
+            f"Spark's Java process {how_java_ended(status)} (its log: {log})"
         ) from error
-
-
-def _end_of(status: int) -> str:
-    """How it ended, and what to do."""
-    if status == _OUT_OF_MEMORY:
-        return (
-            "ran out of memory; give it more: "
-            "PYSPARK_SUBMIT_ARGS='--driver-memory 4g pyspark-shell'"
-        )
-    if status == -signal.SIGKILL:
-        return f"was killed by signal {-status}: was memory short? Start again"
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return f"{how}; start again"
 
 
 def _status_at_end(process: subprocess.Popen[bytes], error: Exception) -> int | None:
     """The status of a process that ended, or whose connections broke as it does; else None."""
-    if isinstance(error, Py4JError | OSError):
+    # While it starts, a class that the bridge can't ask for any more seems to be a package of it.
+    if isinstance(error, Py4JError | OSError | TypeError | AttributeError):
         with suppress(subprocess.TimeoutExpired):
             process.wait(_ABOUT_TO_END_S)
-    return process.poll()
+    process.poll()
+    return process.returncode
 
 
 @contextmanager
@@ -296,19 +314,40 @@ def _answers(host: str, port: int) -> bool:
 def _start(configuration: SparkConf, log: Path) -> SparkSession:
     _choose_python(str(configuration.get("spark.master")))
     try:
-        with log.open("ab") as log_file:
-            gateway = SparkContext._gateway or launch_gateway(  # type: ignore[no-untyped-call]
-                configuration, popen_kwargs={"stderr": log_file}
-            )
-        with _told_if_java_ended(gateway, log):
+        gateway = SparkContext._gateway or _launch(configuration, log)
+        with _told_if_java_ended([gateway.proc] if gateway.proc else [], log):
             context = SparkContext(conf=configuration, gateway=gateway)
+            _leave_its_end_to_us(context._accumulatorServer)
+            return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         raise SessionError(
             f"the Spark session did not start on {configuration.get('spark.master')}: "
             f"{_reason(error)} (its log: {log})"
         ) from error
-    _leave_its_end_to_us(context._accumulatorServer)
-    return SparkSession(context)
+
+
+def _launch(configuration: SparkConf, log: Path) -> JavaGateway:
+    """Start Java, through PySpark, which keeps to itself the process of a start that fails."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def submit(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(_SparkSubmit(*arguments, **options))
+        return started[0]
+
+    with (
+        log.open("ab") as output,
+        patch.object(java_gateway, "Popen", submit),
+        _told_if_java_ended(started, log),
+    ):
+        return java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
+            configuration, popen_kwargs={"stdout": output, "stderr": output}
+        )
+
+
+class _SparkSubmit(subprocess.Popen[bytes]):
+    def poll(self) -> int | None:
+        # PySpark would wait for ever for one that ended with status 0.
+        return super().poll() if self.returncode != 0 else 256
 
 
 def _choose_python(master: str) -> None:

@@ -1,30 +1,53 @@
 """Turns the columns of a file into those of the schema: what a value becomes, and when it can't.
 
-All is SQL over the file's columns, for Spark to compute. A value that does not fit its type becomes
-null, and a second expression says that there was one.
+All is SQL over the file's columns, for Spark to compute; DuckDB takes what is about texts, too. A
+value that does not fit its type becomes null, and a second expression says that there was one.
+
+An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
+other becomes a negative number out of its digest, which whoever reads the trace has to check: two
+texts must not have become the same (`trace_rows.require_distinct_ids` and `read_tables`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+from purgatory.analysis.errors import TraceError
 from purgatory.analysis.traces.column_mapping import Source
+from purgatory.trace.trace_schema import IDS
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """What makes Spark's JSON parser keep to JSON."""
 
 _SCALED = "decimal(29,9)"
 _FACTOR = "decimal(28,9)"
-_SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9].*)$"
+_DIGITS = 15
+"""How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
+
+_SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 """Text that may have been something else than a text in JSON."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One column: the SQL of its value, and the SQL that is true where a value does not fit."""
+    """One column: the SQL of its value, and the SQL that is true where a value does not fit.
+
+    Of an id that may be a text, `text` is the SQL of that; `right` is said of what does not fit.
+    """
 
     value: str
     wrong: str = "false"
+    text: str | None = None
+    right: str = ""
+
+
+Literal = Callable[[str], str]
+"""Writes a text into SQL, as an engine takes it."""
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def quoted(name: str) -> str:
@@ -32,12 +55,85 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def constant(source: Source, kind: str) -> Cell:
+def constant(source: Source, kind: str, literal: Literal = _literal) -> Cell:
     """The same value in each row."""
-    if isinstance(source.value, str):
-        text = source.value.replace("\\", "\\\\").replace("'", "\\'")
-        return Cell(f"'{text}'")
-    return Cell(f"cast({str(source.value).lower()} AS {kind})")
+    value = _told(source.value, source, kind, literal)
+    return Cell(value, text=literal(source.value) if isinstance(source.value, str) else None)
+
+
+def id_cell(text: str) -> Cell:
+    """An id, from the SQL of its text: a whole number is itself, any other text negative."""
+    number = f"TRY_CAST({text} AS BIGINT)"
+    digest = f"CAST(conv(substring(md5({text}), 1, {_DIGITS}), 16, 10) AS BIGINT)"
+    same = f"CAST({number} AS STRING) = {text}"
+    return Cell(f"CASE WHEN {same} THEN {number} ELSE -1 - {digest} END", text=text)
+
+
+def id_texts_of(cells: Mapping[str, Cell]) -> list[tuple[str, str]]:
+    """SQL over a row: each of its ids, and the text of that."""
+    ids = [cell for name, cell in cells.items() if name in IDS]
+    return [(cell.value, cell.text or f"CAST({cell.value} AS STRING)") for cell in ids]
+
+
+def has_texts(cells: Mapping[str, Cell]) -> str:
+    """SQL over a row: whether one of its ids is no number."""
+    texts = [cell for name, cell in cells.items() if name in IDS and cell.text]
+    tests = [f"CAST({cell.value} AS STRING) <> {cell.text}" for cell in texts]
+    return f"coalesce({' OR '.join(tests)}, false)" if tests else "false"
+
+
+def same_number(one: str, other: str) -> TraceError:
+    """What there is to say of two texts that became the same number."""
+    return TraceError(
+        f"the ids {one!r} and {other!r} become the same number, which happens once in some hundred "
+        "million texts: rename one of the two, or number them"
+    )
+
+
+def translated(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
+    """A column whose values a mapping translates; what it does not list is taken as it is.
+
+    Args:
+        text: the SQL of the value as text.
+        source: with the translations.
+        kind: the type that it must have.
+        literal: writes a value into SQL.
+    """
+    assert source.values is not None, "there is what to translate"
+    as_it_is = _from_text(text, source, kind)
+    values = {key: _told(value, source, kind, literal) for key, value in source.values.items()}
+    texts = {key: literal(str(value)) for key, value in source.values.items()}
+    listed = ", ".join(map(literal, source.values))
+    named = ", ".join(source.values).replace("'", "?").replace("\\", "?")
+    return Cell(
+        _cases(text, values, as_it_is, literal),
+        f"({text} IS NOT NULL AND {text} NOT IN ({listed}) AND {as_it_is} IS NULL)",
+        _cases(text, texts, text, literal) if source.is_id else None,
+        f" (none of the mapping: {named})",
+    )
+
+
+def _cases(text: str, then: Mapping[str, str], otherwise: str, literal: Literal) -> str:
+    cases = " ".join(f"WHEN {literal(key)} THEN {value}" for key, value in then.items())
+    return f"CASE {text} {cases} ELSE {otherwise} END"
+
+
+def _told(value: object, source: Source, kind: str, literal: Literal) -> str:
+    """A value of a mapping, as SQL has it."""
+    if isinstance(value, str):
+        return id_cell(literal(value)).value if source.is_id else literal(value)
+    return f"CAST({str(value).lower()} AS {kind})"
+
+
+def _from_text(text: str, source: Source, kind: str) -> str:
+    if kind.lower() in ("string", "varchar"):
+        return text
+    if source.is_id:
+        return id_cell(text).value
+    if kind.lower() == "boolean":
+        return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
+    number = f"TRY_CAST({text} AS {kind})"
+    return f"CASE WHEN CAST({number} AS STRING) = {text} THEN {number} END"
 
 
 def parquet_cell(source: Source, kind: str, found: str | None) -> Cell:
@@ -47,8 +143,12 @@ def parquet_cell(source: Source, kind: str, found: str | None) -> Cell:
     if found is None:
         return Cell(f"cast(NULL AS {kind})")
     column = quoted(source.name)
+    if source.values is not None:
+        return translated(f"CAST({column} AS STRING)", source, kind)
     if source.scaled:
         return _fitting(column, _scaled(column, source, kind))
+    if source.is_id and found == "string":
+        return id_cell(column)
     if found == kind:
         return Cell(column)
     return _fitting(column, f"try_cast({column} AS {kind})")
@@ -66,16 +166,22 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
     if source.name is None:
         return constant(source, kind)
     text = f"{row}.{quoted(source.name)}"
+    if source.values is not None:
+        return translated(text, source, kind)
     if source.scaled:
         return _fitting(text, _scaled(text, source, kind))
-    if kind == "string":
+    if kind == "string" or source.is_id:
         name = quoted(source.name)
         schema = f"{name} variant".replace("\\", "\\\\").replace("'", "\\'")
         parsed = f"from_json({line}, '{schema}', {_options()})"
         told = f"schema_of_variant({parsed}.{name})"
         suspect = _SUSPECT.replace("\\", "\\\\")
         wrong = f"CASE WHEN {text} RLIKE '{suspect}' THEN coalesce({told} <> 'STRING', true) END"
-        return Cell(text, f"coalesce({wrong}, false)")
+        if not source.is_id:
+            return Cell(text, f"coalesce({wrong}, false)")
+        whole = f"CAST(try_cast({text} AS bigint) AS string) = {text}"
+        wrong = f"CASE WHEN {whole} THEN false ELSE {wrong} END"
+        return replace(id_cell(text), wrong=f"coalesce({wrong}, false)")
     if kind == "boolean":
         return _fitting(text, f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END")
     if kind.startswith("array"):

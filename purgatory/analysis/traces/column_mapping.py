@@ -6,22 +6,26 @@ TOML, one section for each table, one key for each column of the schema:
     broker = "node"                                # the column of another name
     start_us = { from = "ts_ms", times = 1000 }    # and of another unit
     purgatory = { value = "Produce" }              # the same in all rows
+
+    [sends]
+    outcome = { from = "type", values = { info = "unknown" } }    # other words
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from purgatory.analysis.errors import TraceError
-from purgatory.trace.trace_schema import TABLES
+from purgatory.settings.problems import known_names
+from purgatory.trace.trace_schema import IDS, TABLES
 
 _NUMBERS = ("int", "bigint")
-_KEYS = ("from", "times", "plus", "value")
+_KEYS = ("from", "times", "plus", "values", "value")
 _LARGEST = Decimal(10) ** 18
 _DIGITS = 9
 
@@ -31,18 +35,26 @@ class Source:
     """Where the values of a column come from.
 
     Either the column `name`, whose numbers are multiplied by `times` and raised by `plus` where
-    these are given, then rounded; or, with `name` None, the constant `value`.
+    these are given, then rounded, or whose values are translated as `values` has their texts; or,
+    with `name` None, the constant `value`. An id may be a text.
     """
 
     name: str | None
     times: Decimal | None = None
     plus: Decimal | None = None
     value: str | int | bool | None = None
+    values: Mapping[str, str | int | bool] | None = None
+    is_id: bool = False
 
     @property
     def scaled(self) -> bool:
         """Whether numbers are computed, so that fractions are taken too."""
         return self.times is not None or self.plus is not None
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the type of what is there matters less than its text."""
+        return self.values is not None or (self.is_id and not self.scaled)
 
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
@@ -76,7 +88,7 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
     for table, columns in document.items():
         if table not in TABLES:
             raise TraceError(
-                f"{where}: [{table}]: there is no such table; there are {', '.join(TABLES)}"
+                f"{where}: [{table}]: there is no such table; {known_names(table, TABLES)}"
             )
         if not isinstance(columns, Mapping):
             raise TraceError(
@@ -94,13 +106,15 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
 def sources_of(table: str, mapping: ColumnMapping | None) -> dict[str, Source]:
     """The source of each column of a table, in the order of the schema."""
     mapped = {} if mapping is None else mapping.get(table, {})
-    return {name: mapped.get(name, Source(name)) for name in TABLES[table]}
+    return {
+        name: replace(mapped.get(name, Source(name)), is_id=name in IDS) for name in TABLES[table]
+    }
 
 
 def _source(key: str, table: str, column: str, said: Any) -> Source:
     kinds = TABLES[table]
     if column not in kinds:
-        raise TraceError(f"{key}: there is no such column; there are {', '.join(kinds)}")
+        raise TraceError(f"{key}: there is no such column; {known_names(column, kinds)}")
     if isinstance(said, str):
         said = {"from": said}
     if not isinstance(said, Mapping):
@@ -109,7 +123,7 @@ def _source(key: str, table: str, column: str, said: Any) -> Source:
         )
     strange = sorted(said.keys() - set(_KEYS))
     if strange:
-        raise TraceError(f"{key}.{strange[0]}: is not known; there are {', '.join(_KEYS)}")
+        raise TraceError(f"{key}.{strange[0]}: is not known; {known_names(strange[0], _KEYS)}")
     if ("from" in said) == ("value" in said):
         raise TraceError(f"{key}: must have either from or value, and has {_names(said)}")
     scaling = {
@@ -121,10 +135,23 @@ def _source(key: str, table: str, column: str, said: Any) -> Source:
             f"{kinds[column]}"
         )
     if "value" in said:
-        return Source(None, value=_constant(f"{key}.value", kinds[column], said["value"]))
+        if "values" in said:
+            raise TraceError(f"{key}.values: goes with from, and value is the same in all rows")
+        return Source(None, value=_constant(f"{key}.value", column, kinds[column], said["value"]))
     if not isinstance(said["from"], str) or not said["from"]:
         raise TraceError(f"{key}.from must be the name of a column, and is {said['from']!r}")
-    return Source(said["from"], scaling.get("times"), scaling.get("plus"))
+    values = None
+    if "values" in said:
+        if scaling:
+            raise TraceError(f"{key}: values are translated or computed, not both")
+        values = _translations(f"{key}.values", column, kinds[column], said["values"])
+    return Source(said["from"], scaling.get("times"), scaling.get("plus"), values=values)
+
+
+def _translations(key: str, column: str, kind: str, said: Any) -> Mapping[str, str | int | bool]:
+    if not isinstance(said, Mapping) or not said:
+        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {said!r}')
+    return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in said.items()}
 
 
 def _names(said: Mapping[str, Any]) -> str:
@@ -141,7 +168,9 @@ def _factor(key: str, value: Any) -> Decimal:
     return number
 
 
-def _constant(key: str, kind: str, value: Any) -> Any:
+def _constant(key: str, column: str, kind: str, value: Any) -> Any:
+    if column in IDS and isinstance(value, str):
+        return value
     right: type | None = {"string": str, "boolean": bool, "int": int, "bigint": int}.get(kind)
     if right is None:
         raise TraceError(f"{key}: a column of type {kind} can't be a constant")

@@ -27,7 +27,12 @@ from purgatory.analysis.traces.column_mapping import (
 )
 from purgatory.analysis.traces.quarantine_table import QUARANTINE, first_error, quarantined
 from purgatory.analysis.traces.survey import Survey, Trace, survey
-from purgatory.analysis.traces.trace_rows import TableRows, spark_columns
+from purgatory.analysis.traces.trace_rows import (
+    TableRows,
+    id_texts,
+    require_distinct_ids,
+    spark_columns,
+)
 from purgatory.analysis.uris.hadoop_files import HadoopFiles
 from purgatory.analysis.uris.places import place
 from purgatory.analysis.uris.reached_places import reached
@@ -107,7 +112,8 @@ def read_traces(
 
     Raises:
         PipelineError: the session can't reach a URI.
-        TraceError: there are no traces there, or a mapping that can't be; strict, anything bad.
+        TraceError: there are no traces there, or a mapping that can't be; strict, anything bad, and
+            two ids that are texts and became the same number.
     """
     roots = [paths] if isinstance(paths, str | PathLike) else paths
     places = reached(lambda: HadoopFiles(session), [place(os.fspath(root)) for root in roots])
@@ -115,6 +121,7 @@ def read_traces(
     tables = tables_of(session, found)
     if strict:
         tables.require_clean()
+        require_distinct_ids(id_texts(session, found.traces, TABLES))
     return tables
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.result_rows import Row
 from purgatory.analysis.traces.survey import Refused, Survey
-from purgatory.analysis.traces.trace_rows import TableRows
+from purgatory.analysis.traces.trace_rows import TableRows, id_texts, require_distinct_ids
 from purgatory.trace.trace_schema import TABLES
 
 
@@ -25,12 +25,14 @@ class RowCheck:
 
     `good` are the rows by table and run, `bad` those by run, table and reason; `refused` are files
     that are left out as a whole. `last_ends_us` is when the last operation of each run ended.
+    `has_texts` says whether ids are texts.
     """
 
     good: Mapping[str, Mapping[str, int]]
     bad: Mapping[tuple[str, str, str], int]
     refused: Sequence[Refused]
     last_ends_us: Mapping[str, int]
+    has_texts: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -66,18 +68,26 @@ class RowCheck:
 def check_rows(
     session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
 ) -> RowCheck:
-    """Look at all rows of some tables once, in one job for them all."""
+    """Look at all rows of some tables once, in one job for them all; twice where ids are texts.
+
+    Raises:
+        TraceError: two texts became the same number.
+    """
     rows = reduce(
         DataFrame.unionAll,
         [TableRows(session, found.traces, table).checked() for table in tables],
     )
     counted = rows.groupBy("run_id", "table", "reason").agg(
-        f.count(f.lit(1)).alias("rows"), f.max("end_us").alias("end_us")
+        f.count(f.lit(1)).alias("rows"),
+        f.max("end_us").alias("end_us"),
+        f.bool_or("has_texts").alias("has_texts"),
     )
     good: dict[str, dict[str, int]] = {table: {} for table in tables}
     bad: dict[tuple[str, str, str], int] = {}
     last_ends_us = {}
+    has_texts = False
     for row in counted.toArrow().to_pylist():
+        has_texts |= row["has_texts"]
         if row["reason"] is not None:
             bad[row["run_id"], row["table"], row["reason"]] = row["rows"]
             continue
@@ -85,4 +95,6 @@ def check_rows(
         if row["end_us"] is not None:
             last_ends_us[row["run_id"]] = row["end_us"]
     refused = [one for one in found.refused if one.table in (None, *tables)]
-    return RowCheck(good, bad, refused, last_ends_us)
+    if has_texts:
+        require_distinct_ids(id_texts(session, found.traces, tables))
+    return RowCheck(good, bad, refused, last_ends_us, has_texts)

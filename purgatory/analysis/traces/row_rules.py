@@ -43,7 +43,11 @@ def detail_of(table: str) -> str:
 
 def first_wrong(cells: Mapping[str, Cell]) -> str:
     """The name of the first column whose value does not fit, or null."""
-    checks = [(cell.wrong, _text(name)) for name, cell in cells.items() if cell.wrong != "false"]
+    checks = [
+        (cell.wrong, _text(name + cell.right))
+        for name, cell in cells.items()
+        if cell.wrong != "false"
+    ]
     return _first(checks) if checks else "cast(NULL AS string)"
 
 

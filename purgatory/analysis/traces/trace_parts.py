@@ -147,10 +147,12 @@ def part_of(
 
 
 def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int | None) -> None:
-    right = found == kind
-    if kind in _WHOLE:
+    right = found == kind or (source.takes_texts and found == "string")
+    if source.values is not None:
+        right = right or found in (*_WHOLE, "boolean")
+    elif kind in _WHOLE:
         number = found.startswith("decimal") or found in ("float", "double")
-        right = found in _WHOLE or (source.scaled and number)
+        right = right or found in _WHOLE or (source.scaled and number)
     if not right:
         raise PartError(
             f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows

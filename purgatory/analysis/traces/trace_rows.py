@@ -7,7 +7,7 @@ a file belongs to is looked up by its path, in a table that is sent to all tasks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -18,7 +18,16 @@ from pyspark.sql import functions as f
 
 from purgatory.analysis.errors import TraceError
 from purgatory.analysis.spark.local_table import local_table
-from purgatory.analysis.traces.cell_types import JSON_OPTIONS, Cell, json_cell, parquet_cell, quoted
+from purgatory.analysis.traces.cell_types import (
+    JSON_OPTIONS,
+    Cell,
+    has_texts,
+    id_texts_of,
+    json_cell,
+    parquet_cell,
+    quoted,
+    same_number,
+)
 from purgatory.analysis.traces.column_mapping import sources_of
 from purgatory.analysis.traces.quarantine_table import QUARANTINE
 from purgatory.analysis.traces.row_rules import (
@@ -30,10 +39,19 @@ from purgatory.analysis.traces.row_rules import (
 )
 from purgatory.analysis.traces.survey import Trace, spark_path
 from purgatory.analysis.uris.listed_path import CatalogTable, TracePath
-from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_schema import IDS, TABLES
 
-CHECKED = "run_id string, table string, reason string, end_us bigint"
+CHECKED = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
 """What a look at all rows is for."""
+
+ID_TEXTS = "number bigint, text string"
+"""Ids as they are in the tables, and as they were in the files."""
+
+_TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
+    "_has_texts": has_texts,
+    "_texts": lambda cells: f"array({', '.join(map(_pair, id_texts_of(cells)))})",
+}
+"""What may be asked of a row beside its columns."""
 
 _FILES = "_uri string, _file string, _run string"
 _Kinds = tuple[tuple[str, str], ...] | None
@@ -99,14 +117,24 @@ class TableRows:
         Much quicker than `bad`, which has to know the place and the content of each row.
         """
         end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
-        chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end]
-        frames = [rows.selectExpr(*chosen) for rows in self._unplaced()]
+        texts = "_has_texts AS has_texts"
+        chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
+        frames = [rows.selectExpr(*chosen) for rows in self._unplaced(["_has_texts"])]
         return _union(frames, self._session, CHECKED)
 
-    def _unplaced(self) -> Iterator[DataFrame]:
+    def id_texts(self) -> DataFrame:
+        """The ids that are negative as numbers, each with the text that was there; not distinct."""
+        if IDS.isdisjoint(TABLES[self._table]):
+            return local_table(self._session, [], ID_TEXTS)
+        texts = (rows.select(f.inline("_texts")) for rows in self._unplaced(["_texts"]))
+        frames = [rows.where("number < 0") for rows in texts]
+        return _union(frames, self._session, ID_TEXTS)
+
+    def _unplaced(self, also: Sequence[str] = ()) -> Iterator[DataFrame]:
         """All rows with `_reason`, and without their places."""
         for files in self._files:
-            yield _with_reason(self._typed(files, self._read(files, False), False), self._table)
+            rows = self._typed(files, self._read(files, False), False, also)
+            yield _with_reason(rows, self._table)
 
     def _bad(self) -> Iterator[DataFrame]:
         for files in self._files:
@@ -157,8 +185,13 @@ class TableRows:
             place.append((f.col("_metadata.row_index") + 1).alias("_line"))
         return raw.select(*columns, *place)
 
-    def _typed(self, files: _Files, raw: DataFrame, placed: bool) -> DataFrame:
-        """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place."""
+    def _typed(
+        self, files: _Files, raw: DataFrame, placed: bool, also: Sequence[str] = ()
+    ) -> DataFrame:
+        """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place.
+
+        `also` are columns of `_TEXTS`.
+        """
         if files.kinds is None:
             place = ["_content", "_block", "_id"]
             raw, cells = self._parsed(raw)
@@ -175,6 +208,7 @@ class TableRows:
         columns = [
             torn.alias("_torn"),
             f.expr(first_wrong(cells)).alias("_wrong"),
+            *(f.expr(_TEXTS[name](cells)).alias(name) for name in also),
             *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
         ]
         if files.kinds is None:
@@ -229,6 +263,32 @@ def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> Da
     `read_traces` reads all tables, and the bad rows too.
     """
     return TableRows(session, traces, table).good()
+
+
+def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[str]) -> DataFrame:
+    """The ids of some tables that are negative as numbers, with their texts; not distinct. Lazy."""
+    return reduce(
+        DataFrame.unionAll, [TableRows(session, traces, table).id_texts() for table in tables]
+    )
+
+
+def require_distinct_ids(texts: DataFrame) -> None:
+    """Be content only if no two texts became the same number: one job over all of them.
+
+    Args:
+        texts: `id_texts` of all tables.
+
+    Raises:
+        TraceError: two did.
+    """
+    found = texts.groupBy("number").agg(f.min("text").alias("one"), f.max("text").alias("other"))
+    same = found.where("one <> other").select("one", "other").take(1)
+    if same:
+        raise TraceError(same_number(*same[0]))
+
+
+def _pair(one: tuple[str, str]) -> str:
+    return f"named_struct('number', {one[0]}, 'text', {one[1]})"
 
 
 def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:

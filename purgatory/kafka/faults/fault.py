@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults.fault_arguments import check_arguments
+from purgatory.settings.problems import did_you_mean, known_names
 
 KINDS: dict[str, type[Fault]] = {}
 """The kinds of faults that can be asked for, by name: all classes that have a ``kind``."""
@@ -93,8 +94,12 @@ def fault_of(asked: object) -> Fault:
     settings = dict(asked)
     kind = settings.pop("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError(f"there is no fault {kind!r}; there are {', '.join(KINDS)}")
+        raise ClusterError(f"there is no fault {kind!r}; {known_names(kind, KINDS)}")
     signature = inspect.signature(KINDS[kind])
+    if unknown := [name for name in settings if name not in signature.parameters]:
+        right = did_you_mean(unknown[0], signature.parameters)
+        taken = ", ".join(signature.parameters) or "nothing"
+        raise ClusterError(f"{kind}: takes no {unknown[0]!r}; {right}it takes {taken}")
     try:
         signature.bind(**settings)
     except TypeError as error:
