@@ -86,7 +86,7 @@ class TopicSection(Section):
     replication_factor: int = Field(default=3, ge=1, le=100)
     """How many brokers hold each partition."""
     min_insync_replicas: int = Field(default=2, ge=1, le=100)
-    """How many in-sync members an acks=all produce needs."""
+    """How many members must be in sync for anything to be committed, and to take acks=all."""
     segment_bytes: int = Field(default=1_048_576, ge=1)
     """The size at which a log segment is rolled."""
     retention_bytes: int = Field(default=8_388_608, ge=1)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import LogDirNotFoundError, NoError, UnknownTopicOrPartitionError
