@@ -65,7 +65,8 @@ class Checked(Settled):
     def try_complete(self) -> bool:
         """Check the condition; if it holds, call ``force_complete`` and return its result.
 
-        False says that this call did not complete it. Without a `return`, what it did counts.
+        False says that this call did not complete it. Where nothing is returned, what was done
+        counts.
         """
 
     def run(self) -> None:
