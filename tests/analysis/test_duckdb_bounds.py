@@ -23,6 +23,7 @@ from purgatory.analysis.duckdb_engine.duckdb_connection import duckdb_connection
 from purgatory.analysis.duckdb_engine.stop_signals import stop_signals
 from purgatory.analysis.errors import SessionError
 from purgatory.cli import waits_command
+from purgatory.cli.audit_command import VIOLATIONS_FOUND
 from purgatory.cli.main import main
 from purgatory.cli.shared_options import memory_size
 from tests.analysis.large_traces import write_large_traces
@@ -72,7 +73,7 @@ def test_memory_bounds_the_rows_and_names_the_option(
     traces: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["audit", str(traces), "--engine", "duckdb", "--memory"]
-    assert main([*command, "256MiB"]) == 0, "it fits, with the disk's help"
+    assert main([*command, "256MiB"]) == VIOLATIONS_FOUND
     assert capsys.readouterr().err == ""
     with duckdb_connection(memory=64 << 20) as connection:
         (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
