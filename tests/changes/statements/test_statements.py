@@ -112,7 +112,8 @@ ONCE_DIFFERENT = [
 
 def test_what_was_once_different_is_equal_or_stops(servers: Servers) -> None:
     found = run_programs(servers, ONCE_DIFFERENT, live=False)
-    assert [(outcome.failure, shown) for outcome, shown in found if outcome.failure] == []
+    failures = [f"{outcome.failure}\n{shown}" for outcome, shown in found if outcome.failure]
+    assert not failures, "\n".join(failures)
     equal = [outcome for outcome, _ in found if outcome.verdict == "equal"]
     assert len(equal) >= len(found) // 2
 
