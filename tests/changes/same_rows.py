@@ -11,6 +11,12 @@ from purgatory.changes import Target
 from tests.changes.mariadb import MariaDb
 
 _TEMPORAL = {"date", "datetime", "timestamp", "time"}
+_CAST = {
+    **dict.fromkeys(_TEMPORAL, "CHAR"),
+    "inet4": "BINARY(4)",
+    "inet6": "BINARY(16)",
+    "uuid": "BINARY(16)",
+}
 _FRACTION = re.compile(r"(\d\d:\d\d:\d\d)\.(\d*?)0*")
 _NO_DATE = re.compile(r"0000-|\d{4}-00-|\d{4}-\d{2}-00")
 
@@ -78,7 +84,7 @@ def _source_rows(
     mariadb: MariaDb, database: str, table: str, columns: dict[str, str]
 ) -> list[dict[str, Any]]:
     shown = ", ".join(
-        f"CAST(`{name}` AS CHAR)" if kind in _TEMPORAL else f"`{name}`"
+        f"CAST(`{name}` AS {_CAST[kind]})" if kind in _CAST else f"`{name}`"
         for name, kind in columns.items()
     )
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pymysql
 import pytest
 
 from purgatory.changes import Record, StoppedOnBadError, Target
@@ -217,6 +218,8 @@ def applied(source: MariaDb, cluster: ThreadedCluster) -> list[Record]:
             cursor.execute("SET sql_mode = %s", (mode,))
             for part in [CREATE, ROWS, *statements(text, "{t}")]:
                 cursor.execute(part.replace("{t}", f"s{number}_"))
+    with pytest.raises(pymysql.Error, match="Invalid default"):
+        capturing.run(CREATE.replace("{t}", "f"), "CREATE OR REPLACE TABLE f (a INT DEFAULT 'a')")
     capturing.capture()
     return read_records(cluster.bootstrap_servers, "applied")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from pymysqlreplication.constants.CHARSET import charset_by_id
 
@@ -46,6 +47,8 @@ _CODECS = {
     "utf8mb4": "utf-8",
 }
 BINARY = "binary"
+_QUOTES_WITHIN = {"big5", "cp932", "gb18030", "gbk", "sjis"}
+_BY_SERVER = re.compile(r"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?`.*` \(\n  `")
 
 
 def charset_of_collation(collation: str | None) -> str:
@@ -85,7 +88,23 @@ def decode_statement(raw: bytes, collation: int) -> str:
     if raw.isascii() and charset != "swe7":
         return raw.decode("ascii")
     # Of a binary session, the server takes names for UTF-8.
-    return decode_text(raw, "utf8mb4" if charset == BINARY else charset)
+    text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
+    if charset in _QUOTES_WITHIN and any(
+        letter.encode(_CODECS[charset])[1:] == b"`" for letter in set(text) if letter > "\x7f"
+    ):
+        # Between backquotes, the server does not read such a letter as it was written.
+        raise CaptureError(f"a {charset} text with letters whose second byte is a backquote")
+    if not charset.startswith("utf8") and _BY_SERVER.match(text) and _is_utf8(raw):
+        raise CaptureError(f"it may be in {charset}, or in UTF-8, as the server writes it itself")
+    return text
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _as_control(error: UnicodeError) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from pymysqlreplication.event import QueryEvent
 
 from purgatory.changes.capture.address import SourceAddress
 from purgatory.changes.capture.charsets import decode_statement
-from purgatory.changes.capture.decoder_repairs import Connection
+from purgatory.changes.capture.decoder_repairs import Connection, ConnectionLostError
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
@@ -42,12 +42,14 @@ class Statement(NamedTuple):
     Args:
         database: that it was run in.
         unreadable: why its bytes can't be decoded, if they can't.
+        error: with which of the server's errors it ended; 0: none.
     """
 
     sql: str
     database: str
     mode: SqlMode
     unreadable: str | None
+    error: int
 
     @property
     def role(self) -> Role:
@@ -63,6 +65,11 @@ class Statement(NamedTuple):
         if self.unreadable is not None:
             return [not_understood(self.sql, self.unreadable)]
         changes = schema_changes(self.sql, self.database, self.mode)
+        if self.error:
+            # Of a CREATE OR REPLACE that failed, the source has done the first half.
+            if not all(change.kind in ("table-create", "table-drop") for change in changes):
+                return [not_understood(self.sql, f"it ended with error {self.error}")]
+            changes = [change for change in changes if change.kind == "table-drop"]
         return [change.in_lower_case() for change in changes] if lower_case else changes
 
 
@@ -74,9 +81,10 @@ def statement_of(event: Any) -> Statement:
     try:
         # What the server writes by itself has no character set.
         sql = decode_statement(raw, getattr(event, "character_set_client", _UTF8MB4))
-        return Statement(sql, database, mode, None)
+        return Statement(sql, database, mode, None, event.error_code)
     except CaptureError as error:
-        return Statement(raw.decode("ascii", "backslashreplace"), database, mode, str(error))
+        shown = raw.decode("ascii", "backslashreplace")
+        return Statement(shown, database, mode, str(error), event.error_code)
 
 
 def renamed_tables(
@@ -110,7 +118,7 @@ def renamed_tables(
                 # Of two that would be there at once, one was not what it seemed.
                 fits = fits and _follows(there, change)
             return fits and all(there[name] == found for name, found in actual.items())
-    except pymysql.Error as error:
+    except (pymysql.Error, ConnectionLostError, OSError) as error:
         told = f"the tables of {address} can't be listed: {reason(error)}"
         raise source_failure(told, error) from None
 

@@ -19,14 +19,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import pymysql
 
 from purgatory.changes.capture.address import SourceAddress
+from purgatory.changes.capture.alter_table import step_of_stop
 from purgatory.changes.capture.captured_records import CapturedRecord, broadcast_record, row_record
+from purgatory.changes.capture.captured_tables import describe_table
 from purgatory.changes.capture.errors import CaptureError
+from purgatory.changes.capture.passing_faults import source_failure
 from purgatory.changes.capture.position import Position
 from purgatory.changes.capture.schema_statements import SchemaChange
-from purgatory.changes.capture.server import connect, current_position
-from purgatory.changes.capture.table_snapshot import Snapshot, TableChangedError
+from purgatory.changes.capture.server import connect, current_position, reason
+from purgatory.changes.capture.table_snapshot import Snapshot, TableChangedError, has_snapshots
 from purgatory.changes.capture.transaction_rows import TransactionRows
 
 _MOST_TRIES = 20
@@ -41,6 +47,15 @@ class _Reading:
 
     position: Position
     rows: dict[Name, TransactionRows]
+
+
+def _not_resent(step: dict[str, Any], why: str) -> dict[str, Any]:
+    if not step.get("resent"):
+        return step
+    if step["do"] != "add-column":
+        return step_of_stop(f"{step['name']}: {why}")
+    told = {name: value for name, value in step.items() if name != "resent"}
+    return {**told, "unknown": why}
 
 
 class Resending:
@@ -83,6 +98,13 @@ class Resending:
         if is_anew is None:
             return [change]
         new_name = change.new_name or name
+        engine = self._engine_without_snapshots(*new_name)
+        if engine is not None:
+            why = f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
+            if is_anew:
+                return [change.with_steps([step_of_stop(why)])]
+            told = [_not_resent(step, f"of its old rows nothing is known: {why}") for step in steps]
+            return [change.with_steps(told)]
         self._tables[new_name] = is_anew
         if self._goal is None:
             self._set_goal()
@@ -97,6 +119,18 @@ class Resending:
                 [{**s, "resent": True} if s["do"] == "change-type" else s for s in steps]
             )
         ]
+
+    def _engine_without_snapshots(self, database: str, table: str) -> str | None:
+        try:
+            with connect(self._source) as connection:
+                found = describe_table(connection, database, table)
+        except pymysql.Error as error:
+            raise self._failure(error) from None
+        return None if found is None or has_snapshots(found) else found.engine
+
+    def _failure(self, error: pymysql.Error) -> CaptureError:
+        told = f"tables of {self._source} can't be read back: {reason(error)}"
+        return source_failure(told, error)
 
     def _forget(self, name: Name) -> bool | None:
         if self._reading is not None:
@@ -121,7 +155,10 @@ class Resending:
         if self._reading is None and self._goal is not None:
             if position.number < self._goal.number:
                 return False
-            self._reading = self._read()
+            try:
+                self._reading = self._read()
+            except pymysql.Error as error:
+                raise self._failure(error) from None
         return self.position is not None and position.number >= self.position.number
 
     def _read(self) -> _Reading:

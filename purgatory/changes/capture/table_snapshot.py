@@ -30,6 +30,13 @@ _CONSISTENT_ENGINES = {"INNODB", "ROCKSDB", "TOKUDB"}
 _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
+_AS_IN_BINLOG = {
+    # Printed with six digits unless it is made a double first.
+    "float": "{} + 0e0",
+    "inet4": "CAST({} AS BINARY(4))",
+    "inet6": "CAST({} AS BINARY(16))",
+    "uuid": "CAST({} AS BINARY(16))",
+}
 _CHANGED_MEANWHILE = {1054, 1146, 1412}
 """The server's errors for a table that isn't any more what it was when the snapshot began."""
 
@@ -42,7 +49,7 @@ class Snapshot:
     """A transaction that sees the tables as they were at ``position``. A context manager.
 
     Args:
-        chosen: which tables; of those that are named, the ones that are there.
+        chosen: which tables; of those that are named, the ones that are there and have snapshots.
 
     Raises:
         CaptureError: the source can't be reached, refuses, or has tables without transactions.
@@ -53,12 +60,13 @@ class Snapshot:
     ) -> None:
         self._connection = connect(address)
         try:
-            self.tables: Sequence[TableDescription] = (
-                described_tables(self._connection, chosen)
-                if isinstance(chosen, TableFilter)
-                else [found for name in chosen if (found := self.described(*name)) is not None]
-            )
-            _check_engines(self.tables)
+            self.tables: Sequence[TableDescription]
+            if isinstance(chosen, TableFilter):
+                self.tables = described_tables(self._connection, chosen)
+                _check_engines(self.tables)
+            else:
+                found = [self.described(*name) for name in chosen]
+                self.tables = [table for table in found if table and has_snapshots(table)]
             self.position = self._begin()
         except pymysql.Error as error:
             self._connection.close()
@@ -126,9 +134,14 @@ class Snapshot:
                 cursor.execute("UNLOCK TABLES")
 
 
+def has_snapshots(table: TableDescription) -> bool:
+    """Tell whether a table can be read as it was at one place of the binlog."""
+    return table.engine.upper() in _CONSISTENT_ENGINES
+
+
 def _check_engines(tables: Sequence[TableDescription]) -> None:
     for table in tables:
-        if table.engine.upper() not in _CONSISTENT_ENGINES:
+        if not has_snapshots(table):
             raise CaptureError(
                 f"table {table.database}.{table.table} is of engine {table.engine}, which has no "
                 "snapshots: ALTER TABLE it to InnoDB, or leave it out with --only"
@@ -136,9 +149,8 @@ def _check_engines(tables: Sequence[TableDescription]) -> None:
 
 
 def _select(table: TableDescription) -> str:
-    # A FLOAT is printed with six digits unless it is made a double first.
     columns = ", ".join(
-        f"{_quoted(column.name)} + 0e0" if column.data_type == "float" else _quoted(column.name)
+        _AS_IN_BINLOG.get(column.data_type, "{}").format(_quoted(column.name))
         for column in table.columns
     )
     order = ", ".join(map(_quoted, table.primary_key))

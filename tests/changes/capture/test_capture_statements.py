@@ -300,6 +300,8 @@ def test_a_key_names_its_columns_in_any_case() -> None:
         (28, "COMMENT '誠'".encode("gbk"), "COMMENT '誠'"),
         (13, "COMMENT 'ソ'".encode("shift_jis"), "COMMENT 'ソ'"),
         (10, b"plain", None),
+        (13, "ALTER TABLE `チーム` ADD a INT".encode("shift_jis"), None),
+        (8, "CREATE TABLE `e` (\n  `é` int)".encode(), None),
         (33, b"\xe9", None),
         (9999, b"\xe9", None),
         (9999, b"plain", "plain"),

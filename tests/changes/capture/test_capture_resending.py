@@ -1,0 +1,138 @@
+"""Rows that are read back from the source, while others change it and captures are cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from purgatory.changes import StoppedOnBadError, Target, open_target
+from purgatory.changes.apply.exactly_once import Writer
+from purgatory.changes.apply.transactions import apply_transactions
+from purgatory.changes.capture import resending
+from purgatory.changes.capture.captured_records import CapturedRecord
+from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.run import capture_changes
+from purgatory.cluster import ThreadedCluster
+from tests.changes.capture.capturing import Capturing
+from tests.changes.captured import read_records
+from tests.changes.mariadb import MariaDb
+from tests.changes.same_rows import difference
+
+CREATE = "CREATE TABLE t (id INT PRIMARY KEY, n INT)"
+ROWS = "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)"
+ADD = "ALTER TABLE t ADD y YEAR NOT NULL DEFAULT 99"
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    opened = open_target("sqlite:///:memory:")
+    opened.prepare()
+    yield opened
+    opened.close()
+
+
+def check_equal(capturing: Capturing, target: Target) -> None:
+    apply_transactions(
+        Writer(target), read_records(capturing.cluster.bootstrap_servers, capturing.name)
+    )
+    assert target.select_own("purgatory_waiting") == []
+    assert difference(capturing.mariadb, capturing.name, target) == {}
+
+
+@pytest.mark.parametrize("sent", [0, 1, 3])
+def test_a_capture_that_is_cut_short_sends_the_rows_again(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    capturing.capture()
+    capturing.run(CREATE, ROWS, ADD)
+    whole: Callable[[resending.Resending, int], Iterator[CapturedRecord]]
+    whole = resending.Resending.records
+
+    def some(self: resending.Resending, first_xoffset: int) -> Iterator[CapturedRecord]:
+        for number, record in enumerate(whole(self, first_xoffset)):
+            if number == sent:
+                raise KeyboardInterrupt
+            yield record
+
+    monkeypatch.setattr(resending.Resending, "records", some)
+    with pytest.raises(KeyboardInterrupt):
+        capturing.capture()
+    monkeypatch.undo()
+    capturing.run("DELETE FROM t WHERE id = 2", "UPDATE t SET n = 11 WHERE id = 1")
+    capturing.capture()
+    check_equal(capturing, target)
+    assert target.select_own("purgatory_quarantine") == []
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        ["ALTER TABLE t CHANGE y z SMALLINT NOT NULL", "INSERT INTO t VALUES (4, 4, 5)"],
+        ["ALTER TABLE t DROP y, ADD y INT NOT NULL DEFAULT 3", "DELETE FROM t WHERE id = 1"],
+        ["RENAME TABLE t TO u", "CREATE TABLE t (id INT PRIMARY KEY, y INT DEFAULT 8)"],
+        ["DROP TABLE t"],
+        ["TRUNCATE t", "INSERT INTO t VALUES (9, 9, 1999)"],
+    ],
+)
+def test_what_happens_between_statement_and_snapshot_is_in_the_copy(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, meanwhile: list[str]
+) -> None:
+    capturing.capture()
+    capturing.run(CREATE, ROWS, ADD, "UPDATE t SET y = 2001 WHERE id = 3")
+    read = resending.Resending._read
+    todo = list(meanwhile)
+
+    def late(self: resending.Resending) -> resending._Reading:
+        capturing.run(*todo)
+        todo.clear()
+        return read(self)
+
+    monkeypatch.setattr(resending.Resending, "_read", late)
+    capturing.capture()
+    assert not todo
+    check_equal(capturing, target)
+    assert target.select_own("purgatory_quarantine") == []
+
+
+def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
+    capturing: Capturing, target: Target
+) -> None:
+    capturing.capture()
+    capturing.run(f"{CREATE} ENGINE=Aria", ADD, ROWS.replace(")", ", 0)"))
+    capturing.run("ALTER TABLE t ADD z INT", "ALTER TABLE t ADD v INT DEFAULT 5")
+    capturing.capture()
+    with pytest.raises(StoppedOnBadError, match=r"t\.v is new, and .* engine Aria"):
+        check_equal(capturing, target)
+
+
+def test_columns_of_tables_that_are_left_out_are_not_looked_at(capturing: Capturing) -> None:
+    capturing.run("CREATE TABLE a (id INT PRIMARY KEY, v TEXT COMPRESSED)", CREATE)
+    config = replace(
+        capturing.config, tables=TableFilter(capturing.name, frozenset({"t"})), snapshot=True
+    )
+    capture_changes(config)
+    capturing.run("INSERT INTO a VALUES (1, REPEAT('x', 300))", ROWS)
+    assert capture_changes(config) > 0
+
+
+def test_names_of_tables_are_compared_as_the_source_does(
+    cluster: ThreadedCluster, target: Target
+) -> None:
+    with MariaDb("--lower-case-table-names=1") as mariadb:
+        capturing = Capturing(mariadb, cluster, "lowercase")
+        config = replace(capturing.config, tables=TableFilter("LowerCase"))
+        capture_changes(config)
+        capturing.run(
+            "CREATE TABLE Orders (Id INT PRIMARY KEY, n INT)",
+            "INSERT INTO ORDERS VALUES (1, 1)",
+            "ALTER TABLE LOWERCASE.oRDERS ADD x INT DEFAULT 5",
+            "CREATE TABLE Copy LIKE ORDERS",
+            "RENAME TABLE orders TO Sold, COPY TO orderS",
+            "INSERT INTO Orders VALUES (7, 7, 7)",
+            "DROP TABLE IF EXISTS NOTHING",
+        )
+        capture_changes(config)
+        check_equal(capturing, target)
+        assert target.select_own("purgatory_quarantine") == []
