@@ -210,6 +210,7 @@ class _Running:
         replayed: Program | None,
     ) -> None:
         self._batch = batch
+        self._live = batch.live
         self.name = name
         self.database = f"p{next(batch.servers.numbers)}"
         self._servers = batch.servers
@@ -223,6 +224,7 @@ class _Running:
         self.steps: list[Step] = []
         self.ends: list[tuple[Place, str]] = []
         self.tables: dict[str, SourceTable] = {}
+        self._before: dict[str, SourceTable] = {}
         self.ever_keyless: set[str] = set()
         self.errors: dict[str, str] = {}
         if generator is not None:
@@ -262,7 +264,7 @@ class _Running:
                 self._batch.place = place
                 self.ends.append((place, statement))
                 self.ever_keyless |= keyless_tables(self._reader, self.database)
-        self.tables = read_source(self._reader, self.database)
+        self._before, self.tables = self.tables, read_source(self._reader, self.database)
         return True
 
     def _connection(self, number: int) -> Any:
@@ -303,6 +305,12 @@ class _Running:
             self.outcome.told[copy.label] = copy.stopped
             if "\n" in copy.stopped.strip():
                 self._fail(copy, f"stops with more than a line: {copy.stopped}")
+            elif self._live and not copy.quarantined and self._altered_alone():
+                found = differences(self._before, copy.read())
+                if found:
+                    self._fail(
+                        copy, f"stops ({copy.stopped}), and before that is different: {found}"
+                    )
             return
         if copy.waits():
             self._fail(copy, "records wait for others that are there")
@@ -316,6 +324,11 @@ class _Running:
         }
         if found:
             self._fail(copy, f"is different: {found}")
+
+    def _altered_alone(self) -> bool:
+        """Whether the last step is one ALTER: a statement that takes effect whole or not at all."""
+        statements = self.steps[-1].statements
+        return len(statements) == 1 and statements[0].upper().startswith("ALTER")
 
     def _fail(self, copy: Copy, what: str) -> None:
         self.outcome.failure = f"{copy.label}: {what}"
@@ -384,8 +397,9 @@ def _place(connection: Any) -> Place:
 class _Batch:
     """Programs that run side by side, and one capture of them all."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, *, live: bool) -> None:
         self.servers = servers
+        self.live = live
         self.topic = f"log{next(servers.numbers)}"
         self.reader = servers.mariadb.connect()
         self.postgres: psycopg.Connection[Any] = psycopg.connect(
@@ -459,7 +473,7 @@ def _run_some(
     servers: Servers, tasks: Sequence[Task], *, live: bool
 ) -> list[tuple[Outcome, str]] | None:
     """None if the capture of several was refused."""
-    batch = _Batch(servers)
+    batch = _Batch(servers, live=live)
     try:
         batch.capture()
         for task in tasks:
