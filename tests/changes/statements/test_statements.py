@@ -36,12 +36,16 @@ def seed_of_the_day() -> int:
     return int(given or datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
 
 
-def check(proof: Proof) -> None:
-    """Nothing may differ, and enough must have been compared for that to mean something."""
+def check(proof: Proof, *, equal: float) -> None:
+    """Nothing may differ, and enough must have been compared for that to mean something.
+
+    Args:
+        equal: the least share of programs that end equal; of many it is about 0.7.
+    """
     print(proof.summary())
     assert not proof.failures, "\n".join([f"{_SEED}={proof.seed}", *proof.failures])
     assert proof.refused <= 0.35, proof.summary()
-    assert proof.share("equal") >= 0.5, proof.summary()
+    assert proof.share("equal") >= equal, proof.summary()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,8 @@ def servers() -> Iterator[Servers]:
 def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> None:
     seed = seed_of_the_day()
     print(f"{_SEED}={seed}")
-    check(prove(servers, seed, 100))
+    # Of a dozen programs more than a half may stop by chance, on one day in thirty.
+    check(prove(servers, seed, 100), equal=0.3)
 
 
 @pytest.mark.exhaustive
@@ -61,9 +66,9 @@ def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> Non
 def test_two_thousand_random_statements_leave_equal_copies_or_a_stop() -> None:
     seed = seed_of_the_day()
     with running_servers() as servers:
-        check(prove(servers, seed, 1_700))
+        check(prove(servers, seed, 1_700), equal=0.5)
     with running_servers("--lower-case-table-names=1") as servers:
-        check(prove(servers, seed + 1, 300))
+        check(prove(servers, seed + 1, 300), equal=0.5)
 
 
 def program(*statements: str, session: Session = _ORDINARY) -> Task:
