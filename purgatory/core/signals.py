@@ -55,9 +55,13 @@ def _do_first(number: int, action: Callable[[], object]) -> None:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        with suppress(RuntimeError):  # it is being closed already, or its loop is closed
-            action()
-        before(number, frame)
+        try:
+            # It is being closed already, or its loop is closed. In gevent's hub nothing can wait
+            # for a thread to have begun; it does so all the same.
+            with suppress(Exception):
+                action()
+        finally:
+            before(number, frame)
 
     signal.signal(number, handle)
     if hasattr(signal, "siginterrupt"):
