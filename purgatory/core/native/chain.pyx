@@ -13,8 +13,8 @@ from cpython.object cimport PyObject
 
 import sys
 import threading
-from _thread import get_ident as system_get_ident
 from collections import deque
+from types import BuiltinFunctionType
 
 cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
@@ -32,6 +32,7 @@ cdef str _GREENLET = "greenlet"
 cdef str _GET_IDENT = "get_ident"
 cdef dict _threading = vars(threading)
 cdef dict _modules = sys.modules
+cdef object _builtin = BuiltinFunctionType
 cdef object _new_chain = None
 
 
@@ -68,7 +69,7 @@ cdef class NativeThisThread:
 cdef size_t this_number() except 0:
     """Return what ``threading.get_ident`` says: gevent makes it the number of a greenlet."""
     cdef PyObject* found = PyDict_GetItemWithError(_threading, _GET_IDENT)
-    if found is NULL or <object> found is system_get_ident:
+    if found is NULL or type(<object> found) is _builtin:  # Python's own
         return system_thread()
     get_ident = <object> found
     return <size_t> get_ident()
