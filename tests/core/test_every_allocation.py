@@ -1,3 +1,4 @@
+# mypy: disable-error-code="func-returns-value"
 """At each allocation under each public call, the collector runs a finalizer or a signal comes.
 
 ``gc.set_threshold(1)`` has the collector come at every other object that it keeps track of, within
@@ -298,7 +299,7 @@ class Phoenix:
 class SignallingPhoenix(Phoenix):
     """Has no code of Python in its finalizer, in which the signal's handler would run."""
 
-    __del__ = _raise_signal  # type: ignore[assignment]
+    __del__ = _raise_signal
 
 
 class Places:

@@ -302,7 +302,7 @@ def test_a_class_that_defines_its_own_delay_is_refused() -> None:
     with pytest.raises(TypeError, match="defines delay_ms, which is the timer's own"):
 
         class OwnDelay(TimerTask):
-            delay_ms = property(lambda self: 5)  # type: ignore[assignment]
+            delay_ms = property(lambda self: 5)
 
             def run(self) -> None:
                 """Never runs."""
