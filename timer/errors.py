@@ -23,6 +23,18 @@ def not_a_whole_task(task: object) -> TypeError:
     )
 
 
+def no_init(one: object) -> AttributeError:
+    """Return why nothing can be done with what was made without its base's ``__init__``."""
+    return AttributeError(
+        f"a {type(one).__name__} can't be used: its __init__ must call super().__init__"
+    )
+
+
+def clock_below_0(now_ns: int) -> ValueError:
+    """Return why a timer can't go by its clock."""
+    return ValueError(f"the clock's time must be at least 0, not {now_ns!r}")
+
+
 def checked_delay_ms(delay_ms: object) -> int:
     """Return ``delay_ms`` as a plain int, or raise TypeError."""
     return checked_ms("delay_ms", delay_ms)
@@ -39,7 +51,7 @@ def checked_ms(name: str, value: object) -> int:
     """
     if not isinstance(value, bool):
         try:
-            return operator.index(value)  # type: ignore[arg-type]
+            return int(operator.index(value))  # type: ignore[arg-type]
         except TypeError:
             pass
     raise TypeError(

@@ -38,7 +38,13 @@ from typing import Any
 
 from timer.clock import NS_PER_MS
 from timer.delay_queue import DelayQueue
-from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
+from timer.errors import (
+    TimerClosedError,
+    checked_delay_ms,
+    clock_below_0,
+    not_a_task,
+    not_a_whole_task,
+)
 from timer.executor import SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
 from timer.levels import LevelState, QueuedState
@@ -117,10 +123,17 @@ class PureTimerCore:
         """
         try:
             delay_ms = task.delay_ms
-            if type(delay_ms) is not int or delay_ms < 0:
-                delay_ms = max(0, checked_delay_ms(delay_ms))
-            # Rounded up: the millisecond that has begun must not count as a whole one.
-            expiration_ms = delay_ms - (-self._now_ns() // NS_PER_MS)
+            if type(delay_ms) is not int:
+                delay_ms = checked_delay_ms(delay_ms)
+            now_ns = self._now_ns()
+            if now_ns < 0:
+                raise clock_below_0(now_ns)
+            # Rounded up: the millisecond that has begun must not count as a whole one. But where
+            # nothing is to be waited for, it has begun.
+            if delay_ms > 0:
+                expiration_ms = delay_ms - (-now_ns // NS_PER_MS)
+            else:
+                expiration_ms = now_ns // NS_PER_MS
             if expiration_ms > MAX_EXPIRATION_MS:
                 expiration_ms = MAX_EXPIRATION_MS
             entry = TimerTaskEntry(task, expiration_ms)
@@ -199,8 +212,14 @@ class PureTimerCore:
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         with self._lock:
             if self._is_behind():
-                return -(-self._now_ns() // NS_PER_MS)
+                return -(-self._time_ns() // NS_PER_MS)
             return self._queue.first_expiration_ms
+
+    def _time_ns(self) -> int:
+        now_ns = self._now_ns()
+        if now_ns < 0:
+            raise clock_below_0(now_ns)
+        return now_ns
 
     def _homes(self) -> list[Entries]:
         """Return all dicts that entries are at home in, each once. O(buckets in use)."""
@@ -228,7 +247,7 @@ class PureTimerCore:
 
     def _poll(self) -> bool:
         """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
-        now_ms = self._now_ns() // NS_PER_MS
+        now_ms = self._time_ns() // NS_PER_MS
         queue = self._queue
         if queue.first_due(now_ms) is None:
             return False
@@ -326,7 +345,7 @@ class PureTimerCore:
                 if entry.cancelled:
                     entry.remove()
                     return
-        late_ns = self._now_ns() - entry.expiration_ms * NS_PER_MS
+        late_ns = self._time_ns() - entry.expiration_ms * NS_PER_MS
         self.lateness.observe(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         try:
             # entry.home.pop(number).task.run(), or nothing if a cancel was faster: in one step of

@@ -97,6 +97,15 @@ class TimerTask(Task, ABC):
     _timer_may_run_again: ClassVar[bool] = False
     """Whether ``run`` does no harm when it is called again after an interrupt broke it off."""
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        delays = [vars(kind)["delay_ms"] for kind in cls.__mro__ if "delay_ms" in vars(kind)]
+        if delays[0] is not vars(Task)["delay_ms"]:
+            raise TypeError(
+                f"{cls.__qualname__} defines delay_ms, which is the timer's own: give the delay to "
+                "super().__init__(delay_ms), or set it on the task"
+            )
+
     @abstractmethod
     def run(self) -> None:
         """Do the work. Called once, by the timer's executor, with none of its locks held."""

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from purgatory.core.counters import Counters
 from purgatory.core.counting import WAIT_BOUNDS_NS
+from purgatory.core.outcome import PENDING
 from purgatory.core.reaper import Reaper
 from purgatory.core.turn import Me
 from purgatory.core.watchers import W, WatcherList
@@ -123,12 +124,12 @@ class PureBooks(Generic[W]):
         """
         while True:
             try:
-                count = len(self.pending)
                 first = list(islice(self.pending.values(), limit))
-                last = list(islice(reversed(self.pending.values()), min(limit, count - len(first))))
+                last = list(islice(reversed(self.pending.values()), limit))
             except RuntimeError:
                 continue  # a finalizer came in between and changed it
-            return first, last[::-1]
+            among_first = set(map(id, first))
+            return first, [one for one in last[::-1] if id(one) not in among_first]
 
     def settling_operations(self) -> list[W]:
         """Return what is claimed, and has yet to be booked."""
@@ -148,7 +149,7 @@ class PureBooks(Generic[W]):
         while True:
             try:
                 for operation in self.pending.values():
-                    if not operation.is_completed:
+                    if operation._op_outcome is PENDING:
                         return operation
                 return None
             except RuntimeError:

@@ -10,6 +10,10 @@ it: waiting runs first what was left, and closing has a chain of its own.
 Ground rules
 ------------
 * All state is the thread's own: nothing is shared, nothing is locked.
+* Greenlets of one thread take turns in the middle of callbacks, in any order: each has a chain of
+  its own, as an attribute, which goes with it. The first greenlet of a thread is the thread.
+* Who is at work is told by ``threading.get_ident``, which gevent replaces. Bare greenlets, whom it
+  does not tell apart, can't wait for each other either.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from sys import modules
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from purgatory.core.books import Books
@@ -89,11 +95,44 @@ class CallbackChain(Chain):
         return interrupt
 
 
-class PureThisThread(threading.local):
-    """What stands for the thread that asks."""
+class PureThisThread:
+    """What stands for the thread that asks.
+
+    Args:
+        new_chain: makes the chain of a thread, or greenlet, that has none yet.
+    """
 
     def __init__(self, new_chain: Callable[[], CallbackChain]) -> None:
-        self.chain = new_chain()
+        self._new_chain = new_chain
+        self._of_thread = threading.local()
+
+    @property
+    def number(self) -> int:
+        """What ``threading.get_ident`` says."""
+        return get_ident()
+
+    @property
+    def chain(self) -> CallbackChain:
+        """The chain that this thread is in."""
+        kept = self._keeper()
+        try:
+            chain: CallbackChain = kept._purgatory_chain
+        except AttributeError:
+            chain = kept._purgatory_chain = self._new_chain()
+        return chain
+
+    @chain.setter
+    def chain(self, chain: CallbackChain) -> None:
+        self._keeper()._purgatory_chain = chain
+
+    def _keeper(self) -> Any:
+        """Return what keeps the chain: a greenlet, unless this is a thread's own."""
+        greenlet = modules.get("greenlet")
+        get_current = getattr(greenlet, "getcurrent", None)  # not in the middle of its import
+        if get_current is None:
+            return self._of_thread
+        current = get_current()
+        return self._of_thread if current.parent is None else current
 
 
 if TYPE_CHECKING or not NATIVE:

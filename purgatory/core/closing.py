@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
-from threading import get_ident
 from typing import Literal, NamedTuple, get_args
 
 from purgatory.core.books import Books
@@ -144,7 +143,7 @@ class Closing:
 
     def _closer(self) -> _Closer:
         """Return what this thread is in the middle of."""
-        thread = get_ident()
+        thread = this_thread.number
         busy_with = {id(one) for one in self._waited_for(set()) if is_at_work(one, thread)}
         held = frozenset(id(lock) for chain in _chains() for lock in locks_held(chain))
         return _Closer(busy_with, held)

@@ -5,6 +5,8 @@ What it knows of them stands in its ``books``, which have the ground rules.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -63,7 +65,10 @@ class DelayedOperationPurgatory(PurgatoryCore):
             refused, unless it completes at once.
 
     Raises:
+        TypeError: max_pending is not an integer.
         ValueError: max_pending is below 1.
+        RuntimeError: the reaper's thread can't be started; as in an isolated sub-interpreter, where
+            there are no daemon threads. Without a reaper, and driven by you, it works there.
 
     After a fork the child's purgatory is empty and works: what was pending is the parent's to
     answer. A timer or executor of yours has to survive the fork itself.
@@ -79,8 +84,8 @@ class DelayedOperationPurgatory(PurgatoryCore):
         on_settled: SettledObserver | None = None,
         max_pending: int | None = None,
     ) -> None:
-        if max_pending is not None and max_pending < 1:
-            raise ValueError(f"max_pending must be at least 1, or None for no limit: {max_pending}")
+        if max_pending is not None:
+            max_pending = _checked_count("max_pending", max_pending, 1, ", or None for no limit")
         self.name = name
         self.broker_id = broker_id
         self._own_timer = SystemTimer(name) if timer is None else None
@@ -92,7 +97,13 @@ class DelayedOperationPurgatory(PurgatoryCore):
         forking.protect(self)
         if reaper_enabled:
             reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
-            reaper.start()
+            try:
+                reaper.start()
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"purgatory {name!r} can't start its reaper's thread ({error}): pass "
+                    "reaper_enabled=False, and call purgatory.timer.advance_clock yourself"
+                ) from error
             self.reaper = reaper
 
     # Waiting and waking.
@@ -221,25 +232,23 @@ class DelayedOperationPurgatory(PurgatoryCore):
         """
         return [operation for operation in self._waiting_on(key) if operation.cancel()]
 
-    # What it holds.
+    # What it holds. To read calls nothing of a user's but the clock, and the hash of a key that is
+    # given: what an interrupt broke off waits for a call that does something.
 
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        return books.watchers.entries
+        return self._books.watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return self._mended_books().watchers.key_count
+        return self._books.watchers.key_count
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        return self._mended_books().pending_count
+        return self._books.pending_count
 
     @property
     def max_pending(self) -> int | None:
@@ -252,7 +261,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
 
         O(1), but for those before it that left since another one came.
         """
-        books = self._mended_books()
+        books = self._books
         oldest = books.turn.run(books.oldest)
         return 0 if oldest is None else max(0, books.now_ns() - submitted_ns(oldest))
 
@@ -263,18 +272,25 @@ class DelayedOperationPurgatory(PurgatoryCore):
 
         Args:
             limit: of how many at most, each; who is among the first is not among the last.
+
+        Raises:
+            TypeError: ``limit`` is not an integer.
+            ValueError: ``limit`` is negative.
         """
-        books = self._mended_books()
+        limit = _checked_limit(limit)
+        books = self._books
         return books.turn.run(lambda: books.pending_ends(limit))
 
     def waiting_on(self, key: Hashable, limit: int) -> int:
         """Return how many wait on ``key``, or ``limit`` if it is more. O(limit).
 
         Raises:
-            TypeError: the key is not hashable.
+            TypeError: the key is not hashable, or ``limit`` is not an integer.
+            ValueError: ``limit`` is negative.
         """
         check_hashable(key)
-        books = self._mended_books()
+        limit = _checked_limit(limit)
+        books = self._books
         return books.turn.run(lambda: books.watchers.count_on(key, limit))
 
     def waiting_for_locks(self) -> list[tuple[DelayedOperation, int]]:
@@ -317,7 +333,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
     @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
-        books = self._mended_books()
+        books = self._books
         return books.turn.run(books.counters.snapshot)
 
     # Closing.
@@ -408,6 +424,25 @@ class DelayedOperationPurgatory(PurgatoryCore):
         """Assert all invariants; exact while no thread is inside. O(entries)."""
         books = self._mended_books()
         books.turn.run(books.check)
+
+
+def _checked_count(name: str, count: object, least: int, else_what: str = "") -> int:
+    """Return a whole number that is ``least`` or more, as a plain int."""
+    try:
+        if isinstance(count, bool):
+            raise TypeError
+        checked = int(operator.index(count))  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"{name} must be an int{else_what}, not {count!r} ({type(count).__name__})"
+        ) from None
+    if checked < least:
+        raise ValueError(f"{name} must be at least {least}{else_what}: {checked}")
+    return checked
+
+
+def _checked_limit(limit: object) -> int:
+    return min(_checked_count("limit", limit, 0), sys.maxsize)
 
 
 def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:

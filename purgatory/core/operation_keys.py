@@ -1,14 +1,33 @@
 """Keys to watch, as Kafka has them. Anything hashable is a key; these print well.
 
 They are named tuples of different types, and equal only within one type: a ``TopicKey`` never
-meets a ``MemberKey`` of the same words on one watch list.
+meets a ``MemberKey`` of the same words on one watch list, nor a plain tuple.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
+def _is_equal(one: tuple[object, ...], other: object) -> bool:
+    return type(one) is type(other) and tuple.__eq__(one, other)
+
+
+def _is_different(one: tuple[object, ...], other: object) -> bool:
+    return not _is_equal(one, other)
+
+
+def _equal_within_type(kind: type[T]) -> type[T]:
+    # The hash is C's, as of any tuple: it is asked for at each event.
+    methods = {"__eq__": _is_equal, "__ne__": _is_different, "__hash__": tuple.__hash__}
+    for name, method in methods.items():
+        setattr(kind, name, method)
+    return kind
+
+
+@_equal_within_type
 class TopicPartitionOperationKey(NamedTuple):
     """A partition: produce, fetch and delete-records waits."""
 
@@ -16,6 +35,7 @@ class TopicPartitionOperationKey(NamedTuple):
     partition: int
 
 
+@_equal_within_type
 class TopicKey(NamedTuple):
     """A topic: its creation or deletion."""
 
@@ -23,6 +43,7 @@ class TopicKey(NamedTuple):
     kind: str = "topic"
 
 
+@_equal_within_type
 class MemberKey(NamedTuple):
     """A member of a consumer group: its heartbeat."""
 
@@ -31,6 +52,7 @@ class MemberKey(NamedTuple):
     kind: str = "member"
 
 
+@_equal_within_type
 class GroupJoinKey(NamedTuple):
     """A consumer group whose members are joining."""
 
@@ -38,6 +60,7 @@ class GroupJoinKey(NamedTuple):
     kind: str = "join"
 
 
+@_equal_within_type
 class GroupSyncKey(NamedTuple):
     """A consumer group whose members wait for their assignment."""
 
@@ -45,6 +68,7 @@ class GroupSyncKey(NamedTuple):
     kind: str = "sync"
 
 
+@_equal_within_type
 class TransactionKey(NamedTuple):
     """A transactional id: its transaction's end."""
 

@@ -74,7 +74,9 @@ class _Handler:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         try:
-            with suppress(RuntimeError):  # it is being closed already, or its loop is closed
+            # It is being closed already, or its loop is closed. In gevent's hub nothing can wait
+            # for a thread to have begun; it does so all the same.
+            with suppress(Exception):
                 self._begin_to_close()
         finally:
             self.before(number, frame)

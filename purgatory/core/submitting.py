@@ -144,8 +144,10 @@ class Submitted(Checked):
                 books.look_after_reaper(now_ns)
             watch = books.watchers.watch if books.max_pending is None else _watch_if_not_full
             completed = self._op_check_else(watch, me)
-            refused = self._op_submitter is REFUSED
-            if refused:
+            refusal = None
+            if self._op_submitter is REFUSED:
+                refusal = is_full(self, books.name, books.max_pending)
+                books.log_full(self)
                 self.cancel()
             elif not completed and self._op_outcome is PENDING:
                 self._op_start_timeout(books)
@@ -165,9 +167,8 @@ class Submitted(Checked):
                 books.broken_off += ((self,),)
                 self.cancel()
             raise
-        if refused:
-            books.log_full(self)
-            raise is_full(self, books.name, books.max_pending)
+        if refusal is not None:
+            raise refusal
         return completed
 
     def _op_watch_if_not_full(self) -> Me | None:

@@ -73,12 +73,22 @@ class ThresholdWatchers(Generic[T]):
         """
         numbers = self.numbers
         before = len(taken)
-        while numbers and numbers[0] <= value:
+        while (first := numbers[:1]) and first[0] <= value:
             # Taken off and put down in one step of the interpreter: no interrupt can lose them.
-            popped = map(self.by_number.pop, (heappop(numbers),), _NOBODY)
+            popped = map(self.by_number.pop, first, _NOBODY)
             taken += chain.from_iterable(map(_values, popped))
+            self._drop_first(first[0])
         if len(taken) > before:
             self._sweep_if_stale()
+
+    def _drop_first(self, number: int) -> None:
+        """Take ``number`` off the heap, if a finalizer has not changed what comes first."""
+        try:
+            first = heappop(self.numbers)
+        except IndexError:
+            return
+        if first != number:
+            heappush(self.numbers, first)
 
     def pairs(self) -> Iterator[tuple[T, int]]:
         """Yield all who wait, with their numbers. O(n)."""

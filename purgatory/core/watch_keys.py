@@ -57,7 +57,7 @@ def checked_number(what: str, key: Hashable, number: object) -> int:
     """
     if not isinstance(number, bool):
         try:
-            return operator.index(number)  # type: ignore[arg-type]
+            return int(operator.index(number))  # type: ignore[arg-type]
         except TypeError:
             pass
     raise TypeError(f"the {what} of {key!r} must be an int, not {number!r}")

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperationPurgatory, Outcome, PurgatoryFullError
+from purgatory import (
+    DelayedOperationPurgatory,
+    GroupJoinKey,
+    Outcome,
+    PurgatoryFullError,
+    TopicKey,
+    TransactionKey,
+    describe,
+)
 from purgatory.core.callback_chain import LONGEST_CHAIN
-from tests.core.probe import Logs, Probe
+from tests.core.probe import Logs, Probe, Setting
 
 
 def full_purgatory(limit: int) -> tuple[DelayedOperationPurgatory, list[Probe]]:
@@ -111,3 +125,118 @@ def test_many_threads_never_go_beyond_the_limit() -> None:
 def test_a_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match=f"max_pending must be at least 1, .*: {limit}"):
         DelayedOperationPurgatory("Produce", reaper_enabled=False, max_pending=limit)
+
+
+@pytest.mark.parametrize("limit", [1.5, float("nan"), True, "5"])
+def test_a_limit_that_is_no_integer_is_refused(limit: Any) -> None:
+    with pytest.raises(TypeError, match="max_pending must be an int, or None for no limit"):
+        DelayedOperationPurgatory("limited", reaper_enabled=False, max_pending=limit)
+
+
+def test_who_is_refused_is_named_as_it_was() -> None:
+    purgatory = DelayedOperationPurgatory("full", reaper_enabled=False, max_pending=1)
+    purgatory.try_complete_else_watch(Probe(), ["a"])
+    with pytest.raises(PurgatoryFullError, match="does not take <Probe PENDING"):
+        purgatory.try_complete_else_watch(Probe(), ["a"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_how_many_are_looked_at_is_none_or_more(limit: Any, error: type[Exception]) -> None:
+    purgatory = DelayedOperationPurgatory("looked at", reaper_enabled=False)
+    for call in (purgatory.pending_ends, lambda limit: purgatory.waiting_on("a", limit)):
+        with pytest.raises(error, match="limit must be"):
+            call(limit)
+    assert purgatory.pending_ends(2**70) == ([], [])
+
+
+def test_keys_are_equal_within_one_type_only() -> None:
+    assert GroupJoinKey("g") == GroupJoinKey("g")
+    others = [TopicKey("g", "join"), ("g", "join"), TransactionKey("g", "join")]
+    assert all(other != GroupJoinKey("g") for other in others)
+    assert len({*others, GroupJoinKey("g"), GroupJoinKey("g")}) == 4
+
+
+READS: list[Callable[[DelayedOperationPurgatory], object]] = [
+    lambda one: one.watched,
+    lambda one: one.watched_keys,
+    lambda one: one.num_delayed,
+    lambda one: one.max_pending,
+    lambda one: one.oldest_pending_ns,
+    lambda one: one.counters,
+    lambda one: one.pending_ends(5),
+    lambda one: one.waiting_on("a", 5),
+    lambda one: one.value("a"),
+    lambda one: one.waiting_for_locks(),
+    lambda one: one.recent_faults(),
+    lambda one: describe([one]),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reading_goes_on_with_nothing_that_an_interrupt_broke_off(
+    read: Callable[[DelayedOperationPurgatory], object],
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    setting = Setting()
+    first = setting.submit(Probe(), "a")
+    others = [setting.submit(Probe(), "a") for _ in range(2)]
+    first.hooks["try_complete"] = interrupt
+    for one in others:
+        one.ready = True
+        one.calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        setting.purgatory.check_and_complete("a")
+    read(setting.purgatory)
+    assert [one.calls for one in others] == [[], []]
+    assert setting.purgatory.num_delayed == 2
+    setting.purgatory.check_and_complete("another")  # an event does
+    assert [one.finished for one in others] == [["on_complete"]] * 2
+
+
+def test_what_was_not_made_whole_is_refused_by_each_call() -> None:
+    class Forgetful(Probe):
+        def __init__(self) -> None:
+            """Calls no other."""
+
+    for name in ("cancel", "force_complete", "maybe_try_complete", "run", "wait"):
+        with pytest.raises(AttributeError):
+            getattr(Forgetful(), name)()
+    with pytest.raises(AttributeError):
+        Forgetful().outcome  # noqa: B018
+
+
+FROZEN = """
+import sys, threading, time
+sys.setswitchinterval(1e-5)
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+purgatory = DelayedOperationPurgatory("frozen", reaper_enabled=False)
+class Waiting(DelayedOperation):
+    def try_complete(self): return False
+for _ in range(300): purgatory.try_complete_else_watch(Waiting(10**6), ["k"])
+def busy():
+    while True: purgatory.waiting_on("k", 5); purgatory.pending_ends(200)
+threading.Thread(target=busy, daemon=True).start()
+class AtEnd:
+    def __del__(self, purgatory=purgatory): purgatory.waiting_on("k", 5)
+sys.modules["keeper"] = AtEnd()
+time.sleep(0.02)
+"""
+
+
+def test_a_process_ends_though_a_thread_is_frozen_inside() -> None:
+    """At exit a daemon thread stops wherever it is; a finalizer then uses the purgatory."""
+    root = Path(__file__).parents[2]
+    for _ in range(6):
+        ended = subprocess.run(
+            [sys.executable, "-c", FROZEN],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")

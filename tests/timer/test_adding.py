@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.timer.named_task import NamedTask, inline_timer, move
-from timer import ManualClock, SystemTimer, TimerTask
+from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
 
 MS = 1_000_000
 
@@ -263,3 +263,57 @@ def test_what_cannot_be_called_fails_when_it_is_due(clock: ManualClock, timer: S
     timer.call_later(5, None)  # type: ignore[arg-type]
     move(clock, timer, 5)
     assert timer.failures == 1
+
+
+@pytest.mark.parametrize("delay_ms", [0, -3, -(2**70)])
+@pytest.mark.parametrize("now_ns", [0, 1, 5_000_000, 5_166_969, 2**63 * 1_000_000 - 5])
+def test_zero_is_due_at_the_next_advance_though_a_millisecond_has_begun(
+    now_ns: int, delay_ms: int
+) -> None:
+    clock = ManualClock()
+    timer = SystemTimer("zero", clock=clock, executor=InlineExecutor())
+    clock.advance_to_ns(now_ns)
+    ran: list[int] = []
+    timer.call_later(delay_ms, ran.append, 1)
+    timer.advance_clock(0)
+    assert ran == [1]
+
+
+def test_by_the_machines_clock_zero_is_due_at_the_next_advance() -> None:
+    timer = SystemTimer("zero", executor=InlineExecutor())
+    ran: list[int] = []
+    for number in range(100):
+        timer.call_later(0, ran.append, number)
+        timer.advance_clock(0)
+        assert ran == list(range(number + 1))
+    timer.close()
+
+
+class BelowZero(ManualClock):
+    """Goes back to before the beginning."""
+
+    below = False
+
+    def now_ns(self) -> int:
+        return -1 if self.below else super().now_ns()
+
+
+def test_a_clock_below_zero_is_refused_wherever_it_is_read() -> None:
+    clock = BelowZero()
+    timer = SystemTimer("below", clock=clock, executor=InlineExecutor())
+    task = timer.call_later(5, int)
+    clock.below = True
+    for call in (lambda: timer.call_later(5, int), lambda: timer.add(task), timer.advance_clock):
+        with pytest.raises(ValueError, match="clock's time must be at least 0, not -1"):
+            call()
+    assert timer.size == 1
+
+
+def test_a_class_that_defines_its_own_delay_is_refused() -> None:
+    with pytest.raises(TypeError, match="defines delay_ms, which is the timer's own"):
+
+        class OwnDelay(TimerTask):
+            delay_ms = property(lambda self: 5)
+
+            def run(self) -> None:
+                """Never runs."""

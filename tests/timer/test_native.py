@@ -270,15 +270,23 @@ def test_what_was_not_made_whole_does_not_crash() -> None:
     ):
         with suppress(AttributeError, TypeError):
             use()
+    for use in (
+        lambda: timer.size,
+        timer.next_expiration_ms,
+        Owner.__new__(Owner).cancel,
+        lambda: Owner.__new__(Owner).delay_ms,
+        Histogram.__new__(Histogram).snapshot,
+        lambda: Histogram.__new__(Histogram).observe(5),
+    ):
+        with pytest.raises(AttributeError, match="its __init__ must call"):
+            use()
     task = Owner.__new__(Owner)
-    assert not task.cancel()
     with pytest.raises(TypeError, match="its __init__ must call"):
         new_timer()[0].add(task)
     called: Any = CallLater.__new__(CallLater)
     with pytest.raises(TypeError, match="its __init__ must call"):
         new_timer()[0].add(called)
     assert called.run is None
-    Histogram.__new__(Histogram).observe(5)
 
 
 @pytest.mark.parametrize("wrong", [(), (5,), (5, print), (5, print, None), (5, print, [1])])

@@ -9,6 +9,11 @@ Ground rules
   where it calls Python. It does that only where its own lists are in order: at the clock (before
   anything was changed), at ``run`` of a task (which was taken off its list before), at the
   executor, and at ``on_earlier`` (after all).
+* To make any object that the collector keeps track of, a list too, is to call Python: on 3.11 the
+  collector comes right there, and runs finalizers. So what is looked through is looked through
+  without making any: what is found goes into a list that was made before, as it is or as whole
+  numbers, of which the collector knows nothing. No pointer is read before such a call and used after
+  it, but into a wheel that a variable owns: ``__init__`` may put another one in its place.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of one of
   these calls, and from nowhere else.
 * The loops that may take long return every so often, to let other threads run.
@@ -37,14 +42,23 @@ from timer.native.task cimport (
 from timer.native.wheel cimport EXPIRED, PLACED_FIRST, Bucket, Level, NativeWheel, Placed
 from timer.native.whole_numbers cimport within_64_bits
 
+import operator
 from contextlib import suppress
 from operator import attrgetter
 from time import monotonic_ns
 
-from timer.errors import TimerClosedError, checked_delay_ms, not_a_task, not_a_whole_task
+from timer.errors import (
+    TimerClosedError,
+    checked_delay_ms,
+    clock_below_0,
+    no_init,
+    not_a_task,
+    not_a_whole_task,
+)
 from timer.levels import IDLE_MS, check_levels
 
 cdef int64_t NS_PER_MS = 1_000_000
+cdef int64_t IDLE = IDLE_MS
 cdef int MANY = 256  # tasks that are run, or fall, before others may run
 
 
@@ -63,6 +77,7 @@ cdef class NativeTimerCore:
     cdef Link in_hand[HANDS]
     cdef public object _now_ns
     cdef bint reads_system_clock
+    cdef bint is_started  # whether __init__ was called
     cdef public bint _closed
     cdef public dict _sleepers
     cdef object call_type  # of the tasks that call_later makes; it derives from NativeCall
@@ -81,7 +96,7 @@ cdef class NativeTimerCore:
         self._sleepers = {}
 
     def __dealloc__(self):
-        self.drop_all()
+        self.take_all()
 
     def _start_wheel(
         self, tick_ms, wheel_size, now_ns, NativeHistogram lateness not None, call_type
@@ -89,23 +104,44 @@ cdef class NativeTimerCore:
         """Begin empty, on a clock that is read by ``now_ns``."""
         if not issubclass(call_type, NativeCall):
             raise TypeError("a native timer makes native tasks")
-        self.drop_all()  # the links of a task must not outlive the wheel
+        cdef NativeWheel wheel
+        cdef list dropped
         self._now_ns = now_ns
         self.call_type = call_type
-        self.reads_system_clock = now_ns is monotonic_ns
-        self.wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
         self.lateness = lateness
+        self.reads_system_clock = now_ns is monotonic_ns
+        wheel = NativeWheel(tick_ms, wheel_size, self.now_ms(False))
+        # In one step: the links of a task must not outlive the wheel.
+        dropped = self.take_all()
+        self.wheel = wheel
         self.failures = 0
+        self.is_started = True
 
     cdef int64_t now_ms(self, bint rounded_up) except -1:
         """Read the clock, in whole milliseconds."""
         cdef int64_t now_ns
         if not self.reads_system_clock:
             # Python's whole numbers: nanoseconds may be beyond 64 bits.
-            read_ns = self._now_ns() + (NS_PER_MS - 1 if rounded_up else 0)
+            read_ns = self.users_time() + (NS_PER_MS - 1 if rounded_up else 0)
             return within_64_bits(read_ns // 1_000_000)
         now_ns = system_time_ns()
         return now_ns // NS_PER_MS + (rounded_up and now_ns % NS_PER_MS > 0)
+
+    cdef object users_time(self):
+        """Read a clock that is written in Python: before anything is chosen, since it may do all.
+
+        Returns:
+            An int of no class that derives from it: to count with it calls nothing.
+        """
+        if not self.is_started and self._now_ns is None:
+            raise no_init(self)
+        read = self._now_ns  # owned meanwhile: the clock may have another one put in its place
+        now_ns = read()
+        if type(now_ns) is not int:
+            now_ns = int(operator.index(now_ns))
+        if now_ns < 0:
+            raise clock_below_0(now_ns)
+        return now_ns
 
     # Adding.
 
@@ -116,8 +152,10 @@ cdef class NativeTimerCore:
 
     def call_later(self, delay_ms, function, *args):
         # The type is not called: that would look for its __init__, and pack the arguments.
-        cdef PyTypeObject* call_type = <PyTypeObject*> self.call_type
-        cdef NativeCall task = <NativeCall> call_type.tp_new(call_type, (), NULL)
+        call_type = self.call_type
+        cdef NativeCall task = <NativeCall> (<PyTypeObject*> call_type).tp_new(
+            <PyTypeObject*> call_type, (), NULL
+        )
         set_delay(task, delay_ms)
         task.is_whole = True
         task.function = function
@@ -139,6 +177,8 @@ cdef class NativeTimerCore:
 
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
+        if not self.is_started:
+            raise no_init(self)
         return self.pending.count
 
     @property
@@ -153,6 +193,8 @@ cdef class NativeTimerCore:
 
     def next_expiration_ms(self):
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
+        if not self.is_started:
+            raise no_init(self)
         if not is_empty(&self.in_hand[FALLING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
             return self.now_ms(True)
         return self.wheel.queue.ranked[0].number if self.wheel.queue.size else None
@@ -162,16 +204,32 @@ cdef class NativeTimerCore:
         cdef Py_ssize_t number, index
         cdef Level* level
         cdef Bucket* bucket
-        levels = []
-        for number in range(self.wheel.level_count):
-            level = &self.wheel.levels[number]
-            buckets = []
-            for index in range(self.wheel.wheel_size):
+        cdef NativeWheel wheel
+        cdef list seen = []
+        wheel = self.wheel
+        # All of one moment.
+        for number in range(wheel.level_count):
+            level = &wheel.levels[number]
+            seen.append(level.tick_ms)
+            seen.append(level.current_ms)
+            for index in range(wheel.wheel_size):
                 bucket = &level.buckets[index]
-                tasks = tasks_on(&bucket.fallen) + tasks_on(&bucket.added)
-                is_idle = bucket.ranked.place == NOWHERE
-                buckets.append((IDLE_MS if is_idle else bucket.ranked.number, tasks))
-            levels.append((level.tick_ms, level.current_ms, buckets))
+                seen.append(IDLE if bucket.ranked.place == NOWHERE else bucket.ranked.number)
+                add_tasks(&bucket.fallen, seen)
+                add_tasks(&bucket.added, seen)
+                seen.append(None)
+        levels = []
+        found = iter(seen)
+        for tick_ms in found:
+            current_ms = next(found)
+            buckets = []
+            for _ in range(wheel.wheel_size):
+                expiration_ms = next(found)
+                tasks = []
+                while (task := next(found)) is not None:
+                    tasks.append(task)
+                buckets.append((expiration_ms, tasks))
+            levels.append((tick_ms, current_ms, buckets))
         return levels
 
     def _queued(self):
@@ -180,11 +238,16 @@ cdef class NativeTimerCore:
 
     def _heap(self):
         cdef Py_ssize_t place
-        heap = []
-        for place in range(self.wheel.queue.size):
-            level, index = divmod(self.wheel.queue.ranked[place].order, self.wheel.wheel_size)
-            heap.append((self.wheel.queue.ranked[place].number, level + 1, index))
-        return heap
+        cdef NativeWheel wheel
+        cdef list seen = []
+        wheel = self.wheel
+        for place in range(wheel.queue.size):  # all of one moment
+            seen.append(wheel.queue.ranked[place].number)
+            seen.append(wheel.queue.ranked[place].order)
+        return [
+            (seen[place], seen[place + 1] // wheel.wheel_size + 1, seen[place + 1] % wheel.wheel_size)
+            for place in range(0, len(seen), 2)
+        ]
 
     # Driving.
 
@@ -193,7 +256,8 @@ cdef class NativeTimerCore:
 
     def _poll(self):
         """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
-        cdef Bucket* bucket = self.wheel.first_due(self.now_ms(False))
+        cdef int64_t now_ms = self.now_ms(False)
+        cdef Bucket* bucket = self.wheel.first_due(now_ms)
         cdef Link* taken
         if bucket is NULL:
             return False
@@ -233,7 +297,7 @@ cdef class NativeTimerCore:
             if not left:
                 return True
             left -= 1
-            now_ns = self.users_time()
+            now_ns = None if self.reads_system_clock else self.users_time()
             if not is_empty(&self.in_hand[DUE]):  # the user's clock may have changed that
                 self.run(task_of(self.in_hand[DUE].next), now_ns)
         return False
@@ -259,34 +323,30 @@ cdef class NativeTimerCore:
 
     def _run(self, NativeTask task not None):
         """Run what was handed over, unless it was cancelled since, or begun by another call."""
-        now_ns = self.users_time()
+        now_ns = None if self.reads_system_clock else self.users_time()
         if task.pending is &self.pending and task.is_handed_over:
             self.run(task, now_ns)
-
-    cdef object users_time(self):
-        """Read a clock that is written in Python: before a task is chosen, since it may do all."""
-        return None if self.reads_system_clock else self._now_ns()
 
     cdef int run(self, NativeTask task, object now_ns) except -1:
         """Begin a task, in one step with taking it off its list.
 
         Args:
-            now_ns: the time; None says that it is the system clock's.
+            now_ns: the time, an int; None says that it is the system clock's.
         """
         cdef int64_t late_ns
-        cdef NativeCall call
         if now_ns is None:
             late_ns = system_time_ns() - task._timer_expiration_ms * NS_PER_MS
             self.lateness.count(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         else:
             late = now_ns - (<object> task._timer_expiration_ms) * 1_000_000
-            self.lateness.observe(late if late > 0 else 0)
-        leave(task)
+            self.lateness.count_any(late if late > 0 else 0)
+        leave(task)  # nothing was called since it was chosen
         try:
             if type(task) is self.call_type:
                 # Its function is what is begun, with no step of ours before it.
-                call = <NativeCall> task
-                call.function(*call.args)
+                function = (<NativeCall> task).function  # owned while they are in use
+                args = (<NativeCall> task).args
+                function(*args)
             else:
                 task.run()
         except (RecursionError, MemoryError) as error:
@@ -324,11 +384,11 @@ cdef class NativeTimerCore:
 
     def _forget_all(self):
         """Take all tasks off, in a process where no other thread is."""
-        self.drop_all()
+        self.take_all()
 
     def _drop_all(self):
         """Take all tasks off; return how many there were. O(buckets + tasks)."""
-        return self.drop_all()
+        return len(self.take_all())  # their references go last
 
     cdef Py_ssize_t list_count(self) noexcept:
         return HANDS + 2 * self.wheel.level_count * self.wheel.wheel_size
@@ -342,11 +402,11 @@ cdef class NativeTimerCore:
         bucket = self.wheel.bucket_at(number // 2)
         return &bucket.added if number % 2 else &bucket.fallen
 
-    cdef Py_ssize_t drop_all(self) except -1:
+    cdef list take_all(self):
         cdef NativeTask task
         cdef Py_ssize_t number
         cdef Link* root
-        dropped = []
+        cdef list dropped = []
         for number in range(self.list_count()):
             root = self.list_at(number)
             while not is_empty(root):
@@ -355,21 +415,22 @@ cdef class NativeTimerCore:
                 leave(task)
         while self.wheel.queue.size:
             remove(&self.wheel.queue, self.wheel.queue.ranked[0])
-        return len(dropped)  # their references go last
+        return dropped
 
     def _check(self):
         """Assert all invariants. O(buckets + tasks)."""
-        cdef Py_ssize_t number, count = 0
+        cdef Py_ssize_t number
         cdef NativeTask task
+        cdef list on_lists = []
         heap = self._heap()
         assert all([heap[place] > heap[(place - 1) // 2] for place in range(1, len(heap))])
         due_at = attrgetter("_timer_expiration_ms")
         check_levels(self._levels(), self._queued(), self.wheel.wheel_size, due_at)
         for number in range(self.list_count()):
-            for task in tasks_on(self.list_at(number)):
-                count += 1
-                assert task.pending is &self.pending
-        assert count == self.pending.count, "what is pending is on one list"
+            add_tasks(self.list_at(number), on_lists)
+        assert len(on_lists) == self.pending.count, "what is pending is on one list"
+        for task in on_lists:
+            assert task.pending is &self.pending
 
 
 cdef int add_task(object timer, NativeTask task) except -1:
@@ -385,14 +446,19 @@ cdef int add_task(object timer, NativeTask task) except -1:
         delay_ms = within_64_bits(checked_delay_ms(task.delay_ms))
     if delay_ms < 0:
         delay_ms = 0
-    # Rounded up: the millisecond that has begun must not count as a whole one.
-    now_ms = core.now_ms(True)
+    # Rounded up: the millisecond that has begun must not count as a whole one. But where nothing is
+    # to be waited for, it has begun.
+    now_ms = core.now_ms(delay_ms > 0)
+    if not core.is_started:
+        raise no_init(core)
+    if not core._closed and task.pending is NULL and task.entry is not NULL:
+        if <object> task.entry is not None:
+            task.cancel()  # of a wheel in pure Python: this may call anything
     if core._closed:
         raise TimerClosedError(f"timer {core.name!r} was closed: it takes no task")
+    # From here on nothing calls Python until it is placed.
     if task.pending is not NULL:
         leave(task)
-    elif task.entry is not NULL and <object> task.entry is not None:
-        task.cancel()
     task._timer_expiration_ms = delay_ms + now_ms if delay_ms <= INT64_MAX - now_ms else INT64_MAX
     placed = core.wheel.place(&task.link, task._timer_expiration_ms, False)
     if placed == EXPIRED:
@@ -407,13 +473,13 @@ cdef int add_task(object timer, NativeTask task) except -1:
     return 0
 
 
-cdef list tasks_on(Link* root):
+cdef int add_tasks(Link* root, list tasks) except -1:
+    """Add what is on a list to ``tasks``; nothing here calls Python."""
     cdef Link* link = root.next
-    tasks = []
     while link is not root:
         tasks.append(task_of(link))
         link = link.next
-    return tasks
+    return 0
 
 
 # The garbage collector has to know of the tasks, which no field of the timer names.
@@ -439,7 +505,7 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
 cdef int _clear(PyObject* self) noexcept:
     """Let go of all that may be part of a cycle; what the methods need stays."""
     cdef NativeTimerCore core = <NativeTimerCore> self
-    core.drop_all()
+    core.take_all()
     core._sleepers = core.on_earlier = core._now_ns = None
     return 0
 

@@ -10,3 +10,4 @@ cdef class NativeHistogram:
     cdef object large_sum_ns
 
     cdef int count(self, int64_t value_ns) except -1
+    cdef int count_any(self, value_ns) except -1

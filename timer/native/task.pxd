@@ -30,6 +30,8 @@ cdef class NativeCall(NativeTask):
     cdef object function
     cdef tuple args
 
+    cdef int begin_with(self, function, tuple args) except -1
+
 
 cdef int set_delay(NativeTask task, object delay_ms) except -1
 cdef void enter(NativeTask task, Pending* pending, Link* root) noexcept

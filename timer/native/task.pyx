@@ -5,7 +5,7 @@ Ground rules
 ------------
 * All is done under the interpreter's lock, and nothing here calls Python between two steps: no
   other thread, signal or finalizer comes in between. What drops a reference, which may call a
-  finalizer, does so last.
+  finalizer, does so last. What is called, or calls anything, is owned by a variable meanwhile.
 * A task that is pending is on one list of one timer, which owns a reference to it. Whoever takes it
   off that list decides its fate: ``cancel``, or the timer, as it begins the task, or ``close``.
 * Public methods have the docstrings of those in pure Python (`timer.implementation`).
@@ -21,6 +21,8 @@ from timer.native.collector cimport PyBaseObject_Type, PyTypeObject
 from timer.native.links cimport append, unlink
 
 from functools import partial
+
+from timer.errors import no_init
 
 
 @cython.no_gc
@@ -41,17 +43,22 @@ cdef class NativeTask:
         """Milliseconds from ``add`` to ``run``."""
         if self.has_delay_ms:
             return self.delay.ms
-        return None if self.delay.other is NULL else <object> self.delay.other
+        if self.delay.other is NULL:
+            raise no_init(self)
+        return <object> self.delay.other
 
     @delay_ms.setter
     def delay_ms(self, delay_ms):
         set_delay(self, delay_ms)
 
     def cancel(self):
-        if self.pending is NULL:
-            return self._timer_entry is not None and self._timer_entry.remove()
-        leave(self)
-        return True
+        if self.pending is not NULL:
+            leave(self)
+            return True
+        if not self.is_whole:
+            raise no_init(self)
+        entry = self._timer_entry
+        return entry is not None and entry.remove()
 
     @property
     def _timer_entry(self):
@@ -80,8 +87,7 @@ cdef class NativeCall(NativeTask):
 
     def __init__(self, delay_ms, function, tuple args not None):
         NativeTask.__init__(self, delay_ms)
-        self.function = function
-        self.args = args
+        self.begin_with(function, args)
 
     @property
     def run(self):
@@ -90,8 +96,13 @@ cdef class NativeCall(NativeTask):
 
     @run.setter
     def run(self, function):
+        self.begin_with(function, ())
+
+    cdef int begin_with(self, function, tuple args) except -1:
+        before = self.function, self.args  # what these let go of may run a finalizer: last
         self.function = function
-        self.args = ()
+        self.args = args
+        return 0
 
 
 cdef object _new(PyTypeObject* type, object args, PyObject* kwargs):

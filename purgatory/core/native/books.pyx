@@ -7,6 +7,7 @@ Ground rules
   on the one list or the other, by a link in itself; it goes from one to the other in one step.
 * An operation is on watch lists only while it stands in the books.
 * Whatever changes here without a call of Python is one step; what may call it is done in a turn.
+* A list that is made may be one, as `timer.native.core` says: it is there before a link is read.
 """
 
 from cpython.object cimport PyObject
@@ -33,7 +34,10 @@ from time import monotonic_ns
 from weakref import WeakValueDictionary
 
 from purgatory.core.counting import OUTCOMES, STAGES, WAIT_BOUNDS_MS
+from purgatory.core.outcome import Outcome
 from timer.native.core import NativeTimerCore
+
+cdef object PENDING = Outcome.PENDING
 
 
 cdef class NativeCounters:
@@ -149,8 +153,10 @@ cdef class NativeBooks:
         """Let go of all operations, and take them off the lists. O(entries)."""
         cdef NativeWatched operation
         cdef NativeWatcherList watchers = self.watchers
+        cdef list dropped = []
         # No name and no method is looked up here: when Python ends, both go before their objects.
-        dropped = operations_on(&self.pending) + operations_on(&self.settling)
+        add_operations(&self.pending, dropped)
+        add_operations(&self.settling, dropped)
         for operation in dropped:
             self.forget(operation)
             try:
@@ -163,13 +169,17 @@ cdef class NativeBooks:
 
     def pending_operations(self):
         """Return what is pending, in the order in which it came."""
-        return operations_on(&self.pending)
+        cdef list operations = []
+        add_operations(&self.pending, operations)
+        return operations
 
     def pending_ends(self, Py_ssize_t limit):
         """Return those that came first and those that came last, in a turn. O(limit)."""
         cdef list first = [], last = []
-        cdef Link* link = self.pending.next
+        cdef Link* link
         cdef Py_ssize_t left = self.pending_count
+        # From here on nothing calls Python: the lists are there.
+        link = self.pending.next
         while link is not &self.pending and len(first) < limit:
             first.append(operation_of(link))
             link = link.next
@@ -183,7 +193,9 @@ cdef class NativeBooks:
 
     def settling_operations(self):
         """Return what is claimed, and has yet to be booked."""
-        return operations_on(&self.settling)
+        cdef list operations = []
+        add_operations(&self.settling, operations)
+        return operations
 
     def oldest(self):
         """Return the pending operation that came first, in a turn."""
@@ -191,7 +203,7 @@ cdef class NativeBooks:
         cdef NativeWatched operation
         while link is not &self.pending:
             operation = operation_of(link)
-            if not operation.is_completed:
+            if operation._op_outcome is PENDING:
                 return operation
             link = link.next
         return None
@@ -212,13 +224,13 @@ cdef NativeWatched operation_of(Link* link):
     return <NativeWatched> <PyObject*> (<char*> link - _OFFSET)
 
 
-cdef list operations_on(Link* root):
+cdef int add_operations(Link* root, list operations) except -1:
+    """Add who is on a list to ``operations``; nothing here calls Python."""
     cdef Link* link = root.next
-    operations = []
     while link is not root:
         operations.append(operation_of(link))
         link = link.next
-    return operations
+    return 0
 
 
 # The garbage collector has to know of the operations, which no field of the books names.

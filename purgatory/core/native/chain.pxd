@@ -6,7 +6,8 @@ cdef class NativeChain:
 
 
 cdef extern from "Python.h":
-    unsigned long this_number "PyThread_get_thread_ident" () noexcept  # never 0
+    size_t system_thread "PyThread_get_thread_ident" () noexcept  # never 0
 
 
+cdef size_t this_number() except 0
 cdef NativeChain this_chain()

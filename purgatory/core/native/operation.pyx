@@ -5,7 +5,8 @@
 Ground rules
 ------------
 * Who claims an operation, as its server or its settler, does so in one step with the look whether
-  it is free, and notes the number of its thread there: no call lies between.
+  it is free, and notes the number of its thread there: no call lies between, so the number is asked
+  for before, and what a store lets go of is owned until after.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of a call of
   Python, and from nowhere else. Each such call lies in a ``try`` that gives back what is claimed,
   notes the operation in the books, and tries once to go on, as in pure Python.
@@ -14,8 +15,7 @@ Ground rules
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
-from libc.limits cimport ULONG_MAX
-from libc.stdint cimport int64_t
+from libc.stdint cimport SIZE_MAX, int64_t
 
 from purgatory.core.native.books cimport CountedAs, NativeBooks
 from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
@@ -40,7 +40,7 @@ from purgatory.core.outcome import Outcome
 from purgatory.core.refusals import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
 from purgatory.core.timeout import FOREVER_MS
 from purgatory.core.users_lock import do_under
-from timer.errors import TimerClosedError, checked_delay_ms
+from timer.errors import TimerClosedError, checked_delay_ms, no_init
 
 cdef extern from "Python.h":
     PyObject* Py_False
@@ -61,7 +61,7 @@ cdef int64_t FOREVER = FOREVER_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
 cdef Py_ssize_t LONGEST_CHAIN = 16  # as in `purgatory.core.callback_chain`
-cdef unsigned long LET_GO = ULONG_MAX  # the server, for good, of what was let go of
+cdef size_t LET_GO = SIZE_MAX  # the server, for good, of what was let go of
 cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
 
 
@@ -96,10 +96,10 @@ cdef class NativeOperation(NativeWatched):
     cdef readonly NativeBooks _op_books
     cdef readonly int64_t _op_start_ns
     cdef readonly int64_t _op_wait_ns
-    cdef unsigned long server  # the numbers of threads; 0: nobody
-    cdef unsigned long settler
-    cdef unsigned long settled_by
-    cdef unsigned long submitter
+    cdef size_t server  # the numbers of threads; 0: nobody
+    cdef size_t settler
+    cdef size_t settled_by
+    cdef size_t submitter
     cdef public short _op_stage
     cdef public bint _op_check_due
     cdef public bint _op_expiry_due
@@ -156,20 +156,23 @@ cdef class NativeOperation(NativeWatched):
         """Settle it, or, ``going_on``, finish that. True for the call that set the outcome."""
         cdef NativeChain chain
         cdef bint is_ours
+        cdef size_t me = this_number()
+        if not self.is_whole:
+            raise no_init(self)
         if self.settler:
             # Whoever serves must not go round and round on these.
             self._op_expiry_due = False
             self._op_verdict = None
             return False
         if self._op_outcome is PENDING:
-            self.settled_by = this_number()
+            self.settler = self.settled_by = me
             self._op_error = error
             self._op_outcome = outcome
         elif self._op_stage == SETTLED or (self._op_stage == PUT_OFF and not going_on):
             return False
         else:
             going_on = True
-        self.settler = this_number()
+            self.settler = me
         is_ours = True
         try:
             chain = this_chain()
@@ -199,7 +202,8 @@ cdef class NativeOperation(NativeWatched):
         if self.pending is not NULL:
             leave_list(self)
         elif self.entry is not NULL:
-            (<object> self.entry).remove()  # of a wheel in pure Python
+            entry = <object> self.entry  # of a wheel in pure Python
+            entry.remove()
         return 0
 
     cdef int leave_all(self) except -1:
@@ -243,7 +247,7 @@ cdef class NativeOperation(NativeWatched):
             if books.on_settled is not None and self._op_stage < OBSERVING:
                 self._op_stage = OBSERVING
                 books.observe(self, NAMES[<int> counted_as], self._op_wait_ns)
-            if self.server and self.server != this_number():
+            if self.server and self.server != self.settler:
                 books.note_still_checked(self)  # settled from outside, in the middle of a check
             books.count_settled(self, counted_as, self._op_wait_ns)
         self._op_stage = SETTLED
@@ -290,6 +294,8 @@ cdef class NativeOperation(NativeWatched):
 
     def _op_resume(self):
         """Go on if who settled it was broken off, and nobody has gone on yet."""
+        if not self.is_whole:
+            raise no_init(self)
         if (
             self._op_outcome is not PENDING
             and self._op_stage not in (PUT_OFF, SETTLED)
@@ -307,9 +313,10 @@ cdef class NativeOperation(NativeWatched):
         """Serve what is noted, if the locks are free. True if a check here completed it."""
         cdef NativeChain chain
         cdef bint completed = False, is_ours = False, is_broken_off = True
+        cdef size_t me = this_number()
         try:
             while self._op_outcome is PENDING and is_noted(self) and not self.server:
-                self.server = this_number()
+                self.server = me
                 is_ours = True
                 retry = None
                 if self._op_lock is None:
@@ -342,6 +349,9 @@ cdef class NativeOperation(NativeWatched):
         """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
         cdef NativeChain chain
         cdef bint completed = False, is_ours = False, is_broken_off = True
+        cdef size_t me = this_number()
+        if not self.is_whole:
+            raise no_init(self)
         self._op_check_due = True
         try:
             if self.server:
@@ -350,7 +360,7 @@ cdef class NativeOperation(NativeWatched):
                 completed = self.serve()
                 is_broken_off = False
                 return completed
-            self.server = this_number()
+            self.server = me
             is_ours = True
             if self._op_lock is None:
                 completed = self.check_twice(f)
@@ -473,9 +483,10 @@ cdef class NativeOperation(NativeWatched):
 
     def _op_serve_by(self, work):
         """Do ``work`` as its server, unless it has another."""
+        cdef size_t me = this_number()
         if self.server:
             return
-        self.server = this_number()
+        self.server = me
         try:
             work()
         except BaseException:
@@ -490,7 +501,7 @@ cdef class NativeOperation(NativeWatched):
             self.server = LET_GO
         return self.server == LET_GO
 
-    def _op_is_at_work(self, unsigned long thread):
+    def _op_is_at_work(self, size_t thread):
         """Whether ``thread`` is in the middle of checking or settling it."""
         # Once it is settled, its settler may have ended, and a new thread have got its number.
         return self.server == thread or (self._op_stage != SETTLED and self.settler == thread)
@@ -536,6 +547,7 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
     cdef NativeOperation operation
     cdef int64_t now_ns
     cdef bint entered, completed, is_taken = False
+    cdef size_t me = this_number()
     if not isinstance(submitted, NativeOperation):
         raise is_no_operation(submitted)
     operation = <NativeOperation> submitted
@@ -548,8 +560,10 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
             books.counters.rejected += 1
         else:
             is_taken = True
+            keys_before = operation._op_keys
+            thresholds_before = operation._op_thresholds
             operation._op_start_ns = now_ns
-            operation.submitter = this_number()
+            operation.submitter = me
             operation._op_keys = keys
             operation._op_thresholds = thresholds
             operation._op_books = books
@@ -565,6 +579,8 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
             books.look_after_reaper(now_ns)
         completed = operation.check_else(PUT_ON_LISTS)
         if operation.is_refused:
+            refusal = is_full(operation, books.name, books.max_pending)
+            books.log_full(operation)
             operation.cancel()
         elif not completed and operation._op_outcome is PENDING:
             operation.start_timeout(books)
@@ -577,8 +593,7 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
         operation.cancel()
         raise
     if operation.is_refused:
-        books.log_full(operation)
-        raise is_full(operation, books.name, books.max_pending)
+        raise refusal
     return completed
 
 

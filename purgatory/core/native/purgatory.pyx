@@ -93,17 +93,20 @@ cdef class NativePurgatoryCore:
         cdef NativeBooks books = books_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
-        cdef PyObject* known
+        cdef PyObject* found
         cdef list operations = None
+        cdef dict values
         if type(value) is not int:
             value = checked_number("value", key, value)
         if books.broken_off:
             self._finish_broken_off()
         try:
             entered = enter(books.turn)
-            known = PyDict_GetItemWithError(books.values, key)
-            if known is NULL or value > <object> known:
-                books.values[key] = value
+            values = books.values
+            found = PyDict_GetItemWithError(values, key)
+            known = None if found is NULL else <object> found  # owned while they are compared
+            if known is None or value > known:
+                values[key] = value
             watchers = books.watchers.on(key)
             if watchers is not None and watchers.reaches(value):
                 operations = []

@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from purgatory.core.native.chain cimport this_number
+from purgatory.core.native.chain cimport system_thread
 from timer.native.heap cimport Heap, Ranked
 from timer.native.links cimport Link
 from timer.native.task cimport NativeTask
@@ -28,14 +28,14 @@ cdef enum Booked:  # where an operation stands in the books
 
 
 cdef class NativeTurn:
-    cdef unsigned long holder  # the number of the thread whose turn it is, or 0
+    cdef size_t holder  # the system's number of the thread whose turn it is, or 0
 
-    cdef bint wait(self, unsigned long me) except -1
+    cdef bint wait(self, size_t me) except -1
 
 
 cdef inline bint enter(NativeTurn turn) except -1:
-    """Take the turn; False where this thread is in the middle of one."""
-    cdef unsigned long me = this_number()
+    """Take the turn; False where this thread is in the middle of one, even in another greenlet."""
+    cdef size_t me = system_thread()
     if turn.holder == 0:
         turn.holder = me
         return True
@@ -84,7 +84,7 @@ cdef class NativeWatcherList:
     ) except -1
     cdef int find_lists(self, tuple keys, Watch* watches) except -1
     cdef object take_off(self, NativeWatched operation)
-    cdef object let_go_of(self, NativeWatched operation, Watch* watches, Py_ssize_t count)
+    cdef object let_go_of(self, Watch* watches, Py_ssize_t count)
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1
     cdef int put_back(self, KeyWatchers watchers) except -1
     cdef KeyWatchers on(self, object key)

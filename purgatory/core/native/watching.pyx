@@ -23,19 +23,30 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
-from purgatory.core.native.chain cimport this_number
+from purgatory.core.native.chain cimport system_thread
 from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
 from timer.native.heap cimport NOWHERE, Ranked, make_room, push, remove
 from timer.native.links cimport Link, append, start_empty, unlink
 from timer.native.whole_numbers cimport in_two_words, is_cut
 
-import sys
 from contextlib import suppress
 from time import sleep
 
 from purgatory.core.lists import check_lists
 from purgatory.core.outcome import Outcome
+from timer.errors import no_init
+
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define python_ends() Py_IsFinalizing()
+    #else
+    #define python_ends() _Py_IsFinalizing()
+    #endif
+    """
+    bint python_ends() noexcept
 
 cdef object PENDING = Outcome.PENDING
 cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
@@ -44,9 +55,10 @@ cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
 cdef class NativeTurn:
     """One thread at a time, as `purgatory.core.turn` explains it."""
 
-    cdef bint wait(self, unsigned long me) except -1:
+    cdef bint wait(self, size_t me) except -1:
         while self.holder != 0:
-            if self.holder == me or sys.is_finalizing():
+            # Or the holder will never run again; nothing can be looked up by its name then.
+            if self.holder == me or python_ends():
                 return False
             sleep(PAUSE_S)
         self.holder = me
@@ -63,7 +75,7 @@ cdef class NativeTurn:
     @property
     def is_ours(self):
         """Whether this thread is in the middle of a turn."""
-        return self.holder == this_number()
+        return self.holder == system_thread()
 
     def __bool__(self):
         return self.holder != 0
@@ -166,11 +178,15 @@ cdef class NativeWatched(NativeTask):
     @property
     def outcome(self):
         """What became of it. In a callback, what it is about to be."""
+        if not self.is_whole:
+            raise no_init(self)
         return self._op_outcome
 
     @property
     def is_completed(self):
         """Whether it is anything but PENDING."""
+        if not self.is_whole:
+            raise no_init(self)
         return self._op_outcome is not PENDING
 
 
@@ -211,10 +227,14 @@ cdef class NativeWatcherList:
             entered = enter(self.turn)
             is_linked = self.link(operation, keys, watches, thresholds)
         finally:
-            if not is_linked:
-                free(thresholds)
-                self.let_go_of(operation, watches, count)
-            leave(self.turn, entered)
+            try:
+                if not is_linked:
+                    free(thresholds)
+                    self.let_go_of(watches, count)
+            finally:
+                if not is_linked and watches is not operation.few:
+                    free(watches)
+                leave(self.turn, entered)
         return 0
 
     cdef bint link(
@@ -226,8 +246,11 @@ cdef class NativeWatcherList:
         self.find_lists(keys, watches)
         while not are_kept(watches, count):
             self.find_lists(keys, watches)
-        # From here on nothing calls Python.
+        # From here on nothing calls Python. What the books have let go of meanwhile, as they do in
+        # the child of a fork, nobody owns for the lists.
         if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:
+            return False
+        if operation.booked != IS_PENDING:
             return False
         if thresholds is not NULL:
             for index in range(count):
@@ -280,6 +303,7 @@ cdef class NativeWatcherList:
         cdef Watch* watches = operation.watches
         cdef Threshold* thresholds = operation.thresholds
         cdef KeyWatchers watchers
+        cdef Watch few[FEW]
         if not count:
             return None
         for index in range(count):
@@ -293,9 +317,15 @@ cdef class NativeWatcherList:
         operation.thresholds = NULL
         self.entries -= count
         free(thresholds)
-        return self.let_go_of(operation, watches, count)
+        if watches is operation.few:  # which may be in use again, or gone, before the lists are
+            memcpy(few, watches, sizeof(few))
+            return self.let_go_of(few, count)
+        try:
+            return self.let_go_of(watches, count)
+        finally:
+            free(watches)
 
-    cdef object let_go_of(self, NativeWatched operation, Watch* watches, Py_ssize_t count):
+    cdef object let_go_of(self, Watch* watches, Py_ssize_t count):
         """Let go of the lists of one that is on none of them, and drop those that are empty.
 
         Returns:
@@ -318,8 +348,6 @@ cdef class NativeWatcherList:
             for index in range(count):
                 if watches[index].watchers is not NULL:
                     Py_DECREF(<KeyWatchers> watches[index].watchers)
-            if watches is not operation.few:
-                free(watches)
         return key_error
 
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1:
@@ -407,20 +435,23 @@ cdef class NativeWatcherList:
     def check(self, operations):
         cdef KeyWatchers watchers
         cdef Threshold* threshold
-        cdef int64_t high, low
+        cdef int64_t high, low, high_there, low_there
         cdef Threshold* above
         cdef Py_ssize_t place
-        for key, watchers in self.by_key.items():
+        for key, watchers in list(self.by_key.items()):
             assert watchers.key is key and not watchers.is_dropped
-            for place in range(watchers.numbers.size):
+            place = 0
+            while place < watchers.numbers.size:
                 threshold = <Threshold*> watchers.numbers.ranked[place]
                 assert threshold.ranked.place == place
                 above = <Threshold*> watchers.numbers.ranked[max(0, place - 1) // 2]
                 assert is_within(&above.ranked, threshold.ranked.high, threshold.ranked.number)
+                high_there, low_there = threshold.ranked.high, threshold.ranked.number
                 operation = <object> threshold.operation
                 in_two_words(operation._op_thresholds[key], &high, &low)
-                assert (high, low) == (threshold.ranked.high, threshold.ranked.number)
-        waiting = {key: self.operations_on(key) for key in self.by_key}
+                assert (high, low) == (high_there, low_there)
+                place += 1
+        waiting = {key: self.operations_on(key) for key in list(self.by_key)}
         expected = [(key, operation) for operation in operations for key in operation._op_keys]
         check_lists(waiting, expected, self.entries)
 
