@@ -114,7 +114,8 @@ class PureThisThread:
     @property
     def chain(self) -> CallbackChain:
         """The chain that this thread is in."""
-        kept = self._keeper()
+        # Asked for at each completion: nearly always there is no call to make.
+        kept = self._keeper() if "greenlet" in modules else self._of_thread
         try:
             chain: CallbackChain = kept._purgatory_chain
         except AttributeError:
