@@ -270,16 +270,17 @@ def test_what_was_not_made_whole_does_not_crash() -> None:
     ):
         with suppress(AttributeError, TypeError):
             use()
-    for use in (
+    others: tuple[Callable[[], object], ...] = (
         lambda: timer.size,
         timer.next_expiration_ms,
         Owner.__new__(Owner).cancel,
         lambda: Owner.__new__(Owner).delay_ms,
         Histogram.__new__(Histogram).snapshot,
         lambda: Histogram.__new__(Histogram).observe(5),
-    ):
+    )
+    for other in others:
         with pytest.raises(AttributeError, match="its __init__ must call"):
-            use()
+            other()
     task = Owner.__new__(Owner)
     with pytest.raises(TypeError, match="its __init__ must call"):
         new_timer()[0].add(task)
