@@ -110,7 +110,8 @@ def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
         key, after = _bytes(data, after, end)
-        value, _ = _bytes(data, after, end)
+        value, after = _bytes(data, after, end)
+        _check_headers(data, after, end)
         timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
         if timestamp_ms not in _TIMES_MS:
             raise ValueError("a record's time has more than 64 bits")
@@ -233,6 +234,8 @@ def _places(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
             raise ValueError(f"a record of {length} bytes, {len(data) - begin} are there")
         yield at, begin, end
         at = end
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes after the last of {record_count} records")
 
 
 def _offset(batch: RecordBatch, delta: int) -> int:
@@ -248,6 +251,20 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     if at + length > end:
         raise ValueError("a record ends within a field")
     return data[at : at + length], at + length
+
+
+def _check_headers(data: bytes, at: int, end: int) -> None:
+    """Refuse headers that do not end where their record does, or that have no key."""
+    headers, at = _varint(data, at)
+    if not 0 <= headers <= end - at:
+        raise ValueError(f"a record with {headers} headers in {end - at} bytes")
+    for _ in range(headers):
+        key, at = _bytes(data, at, end)
+        if key is None:
+            raise ValueError("a record's header has no key")
+        _, at = _bytes(data, at, end)
+    if at != end:
+        raise ValueError(f"a record's fields end {end - at} bytes before its end")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def validated(
         KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
             in parts. With each record that is wrong (KIP-467): INVALID_RECORD, some have no key,
             of which compaction would not know which ones they replace; INVALID_TIMESTAMP, which
-            goes before. CORRUPT_MESSAGE.
+            goes before. INVALID_RECORD also where its records are no records.
     """
     checks_times = config.limits_times and not config.appends_time
     for batch in batches:
@@ -98,7 +98,7 @@ def _refusing() -> Iterator[None]:
     except SwollenBatchError as error:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except ValueError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
 def _why_not_now(time_ms: int, config: LogConfig, now_ms: int) -> str | None:

@@ -184,12 +184,17 @@ class Controller:
         return True
 
     def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
-        """Return the replicas of new partitions."""
-        brokers = self.broker_ids
+        """Return the replicas of new partitions: at brokers that live, as far as there are any.
+
+        What they lack goes to the dead, out of sync: as by Kafka's ``StripedReplicaPlacer``, which
+        fills up with fenced brokers.
+        """
+        live = [broker for broker in self.broker_ids if broker in self.live]
+        dead = [broker for broker in self.broker_ids if broker not in self.live]
         first = self._next_first_replica
         self._next_first_replica += count
         return [
-            tuple(brokers[(first + number + n) % len(brokers)] for n in range(replication))
+            (*_turned(live, first + number), *_turned(dead, first + number))[:replication]
             for number in range(count)
         ]
 
@@ -537,3 +542,9 @@ class Controller:
     def _tell_who_lives(self) -> None:
         for member in list(self.live.values()):
             member.set_live_brokers(sorted(self.live))
+
+
+def _turned(brokers: Sequence[int], by: int) -> list[int]:
+    """Return brokers with another one first."""
+    at = by % len(brokers) if brokers else 0
+    return [*brokers[at:], *brokers[:at]]

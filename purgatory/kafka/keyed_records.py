@@ -7,7 +7,7 @@ Ground rules
 * One thread at a time calls it.
 * Nothing is taken for known before its record is replicated: what was acknowledged survives the
   death of a broker. Who begins to lead has read records that may not be: it may tell nothing until
-  the high watermark is where the log ended then.
+  all in sync have what its log held then.
 * What is there of a partition is written anew, and what lies before it deleted, once most records
   of it say what is no longer so. That is done while no append is under way: then memory is what the
   log says up to there.
@@ -118,12 +118,16 @@ class KeyedRecords(Generic[Entry]):
         return partition in self._led
 
     def may_tell(self, partition: int) -> bool:
-        """Whether what was read of a partition is replicated, so that it will not go back."""
+        """Whether all in sync have what was read of a partition, so that it will not go back.
+
+        They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as
+        long as that lasts, and what is known is told all the same. Appends are refused.
+        """
         end_offset = self._read_until.get(partition)
         if end_offset is None:
             return True
         replica = self._manager.partition(TopicPartition(self.topic, partition))
-        if replica is None or replica.high_watermark < end_offset:
+        if replica is None or replica.in_sync_end_offset < end_offset:
             return False
         del self._read_until[partition]
         return True

@@ -42,13 +42,13 @@ def find_original(
         raise KafkaError(ErrorCode.INVALID_RECORD, "an append without a batch")
     for batch in batches:
         check_size(batch, log.config)
+        if len(batches) > 1 and (origin is AppendOrigin.CLIENT or batch.producer_id >= 0):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{len(batches)} batches in one append to a partition: a producer sends exactly "
+                "one, since what becomes of a second one could not be answered",
+            )
         if batch.producer_id >= 0:
-            if len(batches) > 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{len(batches)} batches in one append to a partition: one alone may come "
-                    f"from an idempotent producer ({batch.producer_id})",
-                )
             return log.producers.find_duplicate(batch, origin, log.start_offset == 0)
         if batch.transactional or batch.control is not None:
             raise KafkaError(

@@ -222,7 +222,8 @@ class RecordBatch:
                 compacted; never so where a client sends it.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, when it isn't such a batch.
+            KafkaError: CORRUPT_MESSAGE, when it isn't such a batch; INVALID_RECORD, when it is one,
+                but its header says of its records what can't be so, and a client sent it.
         """
         if len(data) < HEADER_BYTES:
             raise _corrupt(f"{len(data)} bytes are fewer than a header's {HEADER_BYTES}")
@@ -245,14 +246,18 @@ class RecordBatch:
             raise _corrupt(f"magic is {magic}, only format {_MAGIC} is known")
         if length + _LENGTH_FROM != len(data):
             raise _corrupt(f"the header tells {length + _LENGTH_FROM} bytes, there are {len(data)}")
+        invalid = ErrorCode.CORRUPT_MESSAGE if may_be_compacted else ErrorCode.INVALID_RECORD
         fewest = 0 if may_be_compacted else last_delta + 1
-        if last_delta < 0 or not fewest <= record_count <= last_delta + 1:
-            raise _corrupt(f"{record_count} records cannot end at offset delta {last_delta}")
         if checksum is not None and checksum(data[CHECKSUM_FROM:]) != crc:
             raise _corrupt(f"the checksum is not the {crc:#010x} that the header tells")
+        if last_delta < 0 or not fewest <= record_count <= last_delta + 1:
+            raise KafkaError(invalid, f"{record_count} records cannot end at offset {last_delta}")
         control, coordinator_epoch = None, NO_LEADER_EPOCH
         if attributes & _CONTROL_BIT:
-            control, coordinator_epoch = _control_of(data)
+            try:
+                control, coordinator_epoch = _control_of(data)
+            except ValueError as error:
+                raise KafkaError(invalid, str(error)) from error
         return cls(
             base_offset,
             record_count,
@@ -327,7 +332,7 @@ def _control_of(data: bytes) -> tuple[EndTransaction, int]:
         position = _after_varint(data, position)
     kind = int.from_bytes(data[position + 2 : position + 4], "big")
     if len(data) < position + 4 or kind not in (0, 1):
-        raise _corrupt("its control record is no end-transaction marker")
+        raise ValueError("its control record is no end-transaction marker")
     epoch_at = _after_varint(data, position + 4) + 2
     if len(data) < epoch_at + 4:
         return EndTransaction(kind), NO_LEADER_EPOCH

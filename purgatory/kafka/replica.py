@@ -77,6 +77,14 @@ class Replica(ReplicaRole):
         return self.log.high_watermark
 
     @property
+    def in_sync_end_offset(self) -> int:
+        """All in sync have what is below this offset, though they may be too few to commit it. Of a
+        leader."""
+        with self._lock:
+            least = self._members.least_end_offset(self.log.end_offset)
+            return max(least, self.log.high_watermark)
+
+    @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
         return self.log.end_offset

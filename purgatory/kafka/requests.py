@@ -28,7 +28,7 @@ class FetchIsolation(Enum):
 
 
 class AppendOrigin(Enum):
-    """Who appends: only a transaction coordinator may write end-transaction markers."""
+    """Who appends: coordinators alone may write end-transaction markers, and several batches."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"

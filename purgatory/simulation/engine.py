@@ -138,8 +138,9 @@ class VirtualEngine(Engine):
         if events is None:
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
-            begun_ms = -(-now_ns // NS_PER_MS)
-            self._timer.add(EventTask(millisecond - begun_ms, self._bring, millisecond))
+            delay_ms = millisecond - -(-now_ns // NS_PER_MS)
+            if delay_ms > 0:  # without a delay it would run at once: `_enter` brings the next one
+                self._timer.add(EventTask(delay_ms, self._bring, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_on: Callable[[], bool]) -> None:
@@ -164,6 +165,9 @@ class VirtualEngine(Engine):
 
     def _next_millisecond(self) -> int | None:
         first = self._timer.next_expiration_ms()
+        soon = self._millisecond + 1
+        if soon in self._by_millisecond and (first is None or soon < first):
+            first = soon
         for timer in self._driven:
             candidate = timer.next_expiration_ms()
             if candidate is not None and (first is None or candidate < first):
@@ -176,6 +180,8 @@ class VirtualEngine(Engine):
             self._millisecond = clock_ms
             self.clock.time_ns = clock_ms * NS_PER_MS
         self._timer.advance_clock(0)
+        if self._millisecond in self._by_millisecond:
+            self._bring(self._millisecond)
         for timer in list(self._driven):
             expiration_ms = timer.next_expiration_ms()
             if expiration_ms is not None and expiration_ms <= clock_ms:

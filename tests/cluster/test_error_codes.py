@@ -9,9 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.kafka import ErrorCode, TopicPartition
+from purgatory.cluster.record_contents import Room
+from purgatory.cluster.record_validation import validated
+from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch, record_batch
 
@@ -74,13 +77,80 @@ def _keyed(keys: list[bytes | None]) -> bytes:
 
 def _compressed(batch: bytes) -> bytes:
     """Return the batch with its records compressed by gzip."""
-    from crc32c import crc32c
-
     data = bytearray(batch[:61] + gzip.compress(batch[61:]))
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     data[21:23] = (1).to_bytes(2, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
+
+
+def _sealed(batch: bytes, records: bytes | None = None, **header: int) -> bytes:
+    """Return a batch with other records or numbers in its header, and the checksum of these."""
+    data = bytearray(batch if records is None else batch[:61] + records)
+    at = {"base_offset": (0, 8), "attributes": (21, 2), "last_delta": (23, 4), "count": (57, 4)}
+    for name, value in header.items():
+        begin, size = at[name]
+        data[begin : begin + size] = value.to_bytes(size, "big")
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+_BATCH = record_batch([b"one"])
+_SENT = {
+    "no bytes": (b"", ErrorCode.INVALID_RECORD),
+    "too few bytes for a length": (_BATCH[:11], ErrorCode.INVALID_RECORD),
+    "not all of a batch": (_BATCH[:-1], ErrorCode.INVALID_RECORD),
+    "two batches": (_BATCH * 2, ErrorCode.INVALID_RECORD),
+    "a batch and a half": (_BATCH + _BATCH[:40], ErrorCode.INVALID_RECORD),
+    "magic 0": (_BATCH[:16] + b"\0" + _BATCH[17:], ErrorCode.INVALID_RECORD),
+    "magic 1": (_BATCH[:16] + b"\1" + _BATCH[17:], ErrorCode.INVALID_RECORD),
+    "magic 3": (_BATCH[:16] + b"\3" + _BATCH[17:], ErrorCode.CORRUPT_MESSAGE),
+    "an offset": (_sealed(_BATCH, base_offset=1), ErrorCode.INVALID_RECORD),
+    "two records in the header": (_sealed(_BATCH, count=2), ErrorCode.INVALID_RECORD),
+    "no records in the header": (_sealed(_BATCH, count=0), ErrorCode.INVALID_RECORD),
+    "no control record": (_sealed(_BATCH, attributes=0x20), ErrorCode.INVALID_RECORD),
+    "a length below all formats": (
+        _BATCH[:8] + (13).to_bytes(4, "big") + _BATCH[12:25],
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
+    "a wrong checksum": (_BATCH[:-1] + b"\1", ErrorCode.CORRUPT_MESSAGE),
+}
+_RECORDS = keyed_batch([(b"k", RECORD_TIME_MS), (b"l", RECORD_TIME_MS)])
+_MALFORMED = {
+    "a length beyond the batch": _sealed(_RECORDS, b"\x7e" + _RECORDS[62:]),
+    "a key beyond its record": _sealed(_RECORDS, _RECORDS[61:65] + b"\x7e" + _RECORDS[66:]),
+    "bytes after the last record": _sealed(_RECORDS, _RECORDS[61:] + b"x"),
+    "more headers than bytes": _sealed(_RECORDS, _RECORDS[61:-1] + b"\x08"),
+    "a negative number of headers": _sealed(_RECORDS, _RECORDS[61:-1] + b"\x01"),
+    "fewer records than said": _sealed(_RECORDS, count=3, last_delta=2),
+    "not the codec that it says": _sealed(_RECORDS, attributes=1),
+}
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("what", _SENT)
+def test_a_produce_has_one_sound_batch_for_each_partition(what: str, version: int) -> None:
+    async def main(cluster: Cluster, _: RawClient) -> None:
+        state = cluster.controller.state_of(TopicPartition("one", 0))
+        assert state is not None
+        async with await RawClient.to(cluster, state.leader) as leader:
+            records, code = _SENT[what]
+            for sent, told in ((records, code), (_BATCH, ErrorCode.NONE)):
+                answer = await leader.ask(0, version, _produce("one", sent))
+                one = answer.responses[0].partition_responses[0]
+                assert one.error_code == told
+            assert one.base_offset == 0
+
+    _run(main)
+
+
+@pytest.mark.parametrize("what", _MALFORMED)
+def test_records_that_are_none_are_invalid_where_a_broker_looks_into_them(what: str) -> None:
+    batch = RecordBatch.from_bytes(_MALFORMED[what], checksum=crc32c)
+    with pytest.raises(KafkaError) as caught:
+        validated([batch], LogConfig(compacts=True), TopicPartition("t", 0), lambda: 0, Room())
+    assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_a_compacted_topic_takes_no_records_without_a_key() -> None:

@@ -221,6 +221,29 @@ def test_who_leads_next_tells_nothing_that_may_yet_go_back(here: Coordinating) -
     assert here.groups.committed("hello")[ORDERS].offset == 5
 
 
+def test_below_the_least_isr_offsets_are_told_and_commits_refused(
+    make_broker: Callable[..., Broker],
+) -> None:
+    here = Coordinating(make_broker(0, min_insync_replicas=2))
+    here.lead(1, 0, 1)
+    answers = here.commit(5)
+    here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    assert answers == [{ORDERS: ErrorCode.NONE}]
+    here.lead(2, 0, 1)
+    here.commit(6)  # nobody fetches it: the high watermark stays at 1
+    here.follow(1, 3)
+    here.lead(4, 0)
+    replica = here.broker.replica(PLACE)
+    assert (replica.high_watermark, replica.log_end_offset) == (1, 2)
+    assert here.groups.committed("hello")[ORDERS].offset == 6
+    assert here.commit(7) == [{ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+    assert here.groups.committed("hello")[ORDERS].offset == 6
+    here.lead(5, 0, 1)  # another one is in sync again
+    answers = here.commit(7)
+    here.broker.fetch(3, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    assert answers == [{ORDERS: ErrorCode.NONE}]
+
+
 def test_a_deleted_topic_takes_its_offsets_with_it(here: Coordinating) -> None:
     here.commit(5)
     here.groups.delete_topic("others")

@@ -71,6 +71,21 @@ def test_partitions_are_spread_evenly_over_brokers_and_topics() -> None:
     assert all(len(set(state.replicas)) == 3 for _, state in controller.partitions())
 
 
+def test_new_partitions_are_placed_where_brokers_live_and_the_dead_fill_up() -> None:
+    controller = _controller(5)
+    controller.broker_down(2)
+    controller.broker_down(5)
+    controller.create_topic("t", 3, 3)
+    controller.create_topic("full", 6, 4)
+    controller.create_partitions("t", 6)
+    states = dict(controller.partitions())
+    assert all({*one.replicas} == {1, 3, 4} for key, one in states.items() if key.topic == "t")
+    full = [one for key, one in states.items() if key.topic == "full"]
+    assert all({*one.replicas[:3]} == {1, 3, 4} == {*one.isr} for one in full)
+    assert Counter(one.replicas[3] for one in full) == {2: 3, 5: 3}
+    assert Counter(one.leader for one in states.values()) == {1: 4, 3: 4, 4: 4}
+
+
 def test_the_first_live_replica_in_sync_leads_next_in_a_new_epoch() -> None:
     controller = _controller()
     controller.create_assigned_topic("t", [(2, 3, 1)], {})

@@ -12,6 +12,7 @@ import pytest
 
 from purgatory import PurgatoryClosedError
 from purgatory.kafka import (
+    AppendOrigin,
     DelayedFetch,
     EpochEndOffset,
     ErrorCode,
@@ -267,7 +268,8 @@ def test_on_completion_it_reads_what_is_there_now(leader: Broker) -> None:
     """It waited for one byte; the append that completes it brings three batches."""
     answer = leader.fetch(0, 1)
 
-    leader.produce(*(RecordBatch(0, 1, 50) for _ in range(3)), acks=1)
+    batches = [RecordBatch(0, 1, 50) for _ in range(3)]
+    leader.produce(*batches, acks=1, origin=AppendOrigin.COORDINATOR)
 
     assert offsets(answer.of()) == [0, 1, 2]
 

@@ -9,6 +9,7 @@ import pytest
 
 from purgatory import Outcome, PurgatoryClosedError
 from purgatory.kafka import (
+    AppendOrigin,
     ErrorCode,
     LogConfig,
     PartitionFetch,
@@ -136,9 +137,16 @@ def test_an_error_to_acks_0_closes_the_connection(
     assert closes_connection(acks, map(PartitionProduceResponse, errors)) is closes
 
 
-def test_several_batches_are_appended_together(leader: Broker) -> None:
-    answer = leader.produce(RecordBatch(0, 2, 100), RecordBatch(0, 3, 100), acks=1)
+def test_a_coordinator_appends_several_batches_together_and_a_producer_one(
+    leader: Broker,
+) -> None:
+    batches = RecordBatch(0, 2, 100), RecordBatch(0, 3, 100)
 
+    refused = leader.produce(*batches, acks=1).of()
+    answer = leader.produce(*batches, acks=1, origin=AppendOrigin.COORDINATOR)
+
+    assert refused.error is ErrorCode.INVALID_RECORD
+    assert "2 batches in one append" in str(refused.message)
     assert answer.of().base_offset == 0
     assert leader.produce(acks=1).of().base_offset == 5
 

@@ -132,7 +132,8 @@ def test_the_answer_to_a_follower_has_the_high_watermark_from_before(leader: Bro
 
 
 def test_the_first_batch_comes_though_it_is_larger_than_allowed(leader: Broker) -> None:
-    leader.produce(RecordBatch(0, 1, 100), RecordBatch(0, 1, 100), acks=1)
+    leader.produce(RecordBatch(0, 1, 100), acks=1)
+    leader.produce(RecordBatch(0, 1, 100), acks=1)
 
     answer = leader.fetch(0, 1, max_bytes=10, partition_max_bytes=10)
 

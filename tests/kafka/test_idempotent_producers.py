@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
-from purgatory.kafka import ErrorCode, PartitionProduceResponse, RecordBatch, TopicPartition
+from purgatory.kafka import (
+    AppendOrigin,
+    ErrorCode,
+    PartitionProduceResponse,
+    RecordBatch,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Broker
@@ -69,8 +76,10 @@ def test_a_new_leader_knows_the_duplicates_of_the_old_one(
 
 
 def test_an_idempotent_producer_sends_one_batch_at_a_time(leader: Broker) -> None:
-    for batches in ((numbered(0), numbered(1)), (RecordBatch(0, 1, 100), numbered(0))):
-        answer = leader.produce(*batches, acks=1)
+    for batches, origin in product(
+        ((numbered(0), numbered(1)), (RecordBatch(0, 1, 100), numbered(0))), AppendOrigin
+    ):
+        answer = leader.produce(*batches, acks=1, origin=origin)
         assert answer.of().error is ErrorCode.INVALID_RECORD
     assert leader.replica().log_end_offset == 0
 

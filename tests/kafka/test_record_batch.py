@@ -91,10 +91,6 @@ def test_a_size_alone_has_no_bytes_to_give() -> None:
         (real_batch()[:-1], "tells 68 bytes, there are 67"),
         (real_batch() + b"x", "tells 68 bytes, there are 69"),
         (real_batch(magic=1), "magic is 1"),
-        (real_batch(record_count=0), "0 records"),
-        (real_batch(last_delta=5), "3 records cannot end at offset delta 5"),
-        (real_batch(records=b"no control record", attributes=0x20), "no end-transaction marker"),
-        (real_batch(control_record(2), 0x20, 2, 1, 0), "no end-transaction marker"),
     ],
 )
 def test_refuses_what_is_no_batch(data: bytes, why: str) -> None:
@@ -102,6 +98,28 @@ def test_refuses_what_is_no_batch(data: bytes, why: str) -> None:
         RecordBatch.from_bytes(data)
 
     assert failure.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (real_batch(record_count=0), "0 records"),
+        (real_batch(last_delta=5), "3 records cannot end at offset 5"),
+        (real_batch(records=b"no control record", attributes=0x20), "no end-transaction marker"),
+        (real_batch(control_record(2), 0x20, 2, 1, 0), "no end-transaction marker"),
+    ],
+)
+def test_refuses_a_header_that_can_t_be_so(data: bytes, why: str) -> None:
+    for may_be_compacted, code in (
+        (False, ErrorCode.INVALID_RECORD),
+        (True, ErrorCode.CORRUPT_MESSAGE),
+    ):
+        if may_be_compacted and "records" in why:
+            continue  # compaction took them
+        with pytest.raises(KafkaError, match=why) as failure:
+            RecordBatch.from_bytes(data, may_be_compacted=may_be_compacted)
+
+        assert failure.value.code is code
 
 
 def test_refuses_a_wrong_checksum() -> None:

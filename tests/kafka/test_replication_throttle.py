@@ -51,7 +51,8 @@ class _Moved:
         self.follower = make_broker(1, log_config=LogConfig())
         for key in (TP, OTHER):
             self.leader.lead(isr=(0,), replicas=(0, 1), tp=key)
-            self.leader.produce(*[RecordBatch(0, 1, 100)] * 30, acks=1, tps=(key,))
+            for _ in range(30):
+                self.leader.produce(RecordBatch(0, 1, 100), acks=1, tps=(key,))
             self.follower.manager.become_follower(key, 0, 1, (0, 1))
         self.throttle = ReplicationThrottle(clock.now_ms)
         self.throttle.set_rate(1_000)

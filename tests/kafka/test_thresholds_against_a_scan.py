@@ -145,7 +145,9 @@ class AgainstAScan(RuleBasedStateMachine):
     ) -> None:
         entries = {tp: [RecordBatch(0, count, size) for count, size in batches] for tp in tps}
         self.answered(
-            lambda broker, answer: broker.manager.append_records(LONG_MS, acks, entries, answer)
+            lambda broker, answer: broker.manager.append_records(
+                LONG_MS, acks, entries, answer, AppendOrigin.COORDINATOR
+            )
         )
 
     @rule(tp=st.sampled_from(TPS), producer_id=st.sampled_from([7, 8]))

@@ -39,8 +39,11 @@ from purgatory.kafka.transactions.transaction_verification import refused_outsid
 _log = Logger("purgatory.cluster")
 
 _ALL = -1
-_HEADER_BYTES = 61
 _LENGTH_FROM = 12
+_FEWEST_BYTES = 14
+"""What a batch of the oldest format has besides offset and length; those of format 2 have more."""
+_MAGIC_AT = 16
+_OLD_MAGICS = (0, 1)
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
 _TAKEN_IN_SINCE = 12
@@ -175,8 +178,8 @@ def _validated(
     version: int,
     room: Room,
 ) -> list[RecordBatch]:
-    batches = split_batches(records or b"")
-    if version < _WITH_ZSTD and any(codec_of(batch) == ZSTD for batch in batches):
+    batches = [sent_batch(records or b"")]
+    if version < _WITH_ZSTD and codec_of(batches[0]) == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd is known from version {_WITH_ZSTD} of Produce on, not in {version}",
@@ -217,29 +220,32 @@ def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answe
     return None if broker.cluster.is_saved() else dict.fromkeys(entries, _UNSAVED)
 
 
-def split_batches(records: bytes) -> list[RecordBatch]:
-    """Return the batches that a client sent for one partition, checked.
+def sent_batch(records: bytes) -> RecordBatch:
+    """Return the one batch that a client sent for a partition, checked.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE or INVALID_RECORD.
+        KafkaError: INVALID_RECORD, there is no whole batch, or more than one, or what its header
+            says can't be so; CORRUPT_MESSAGE, its checksum or its length is wrong.
     """
-    batches = []
-    start, size = 0, len(records)
-    while start < size:
-        if size - start < _HEADER_BYTES:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"{size - start} bytes after the last batch"
-            )
-        length = int.from_bytes(records[start + 8 : start + _LENGTH_FROM], "big", signed=True)
-        end = start + _LENGTH_FROM + length
-        if length < _HEADER_BYTES - _LENGTH_FROM or end > size:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"a batch of {length + _LENGTH_FROM} bytes, of {size - start} that came",
-            )
-        whole = records if start == 0 and end == size else records[start:end]
-        batches.append(RecordBatch.from_bytes(whole, checksum=crc32c))
-        start = end
-    if not batches:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce without records")
-    return batches
+    size = len(records)
+    if size < _LENGTH_FROM:
+        raise _invalid("no batch: a produce has exactly one for each partition")
+    length = int.from_bytes(records[8:_LENGTH_FROM], "big", signed=True)
+    end = _LENGTH_FROM + length
+    if length < _FEWEST_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the length of its batch is {length}")
+    if end > size:
+        raise _invalid(f"a batch of {end} bytes, of which {size} came")
+    magic = records[_MAGIC_AT]
+    if magic in _OLD_MAGICS:
+        raise _invalid(f"a batch of magic {magic}: only 2 is served")
+    if end < size:
+        raise _invalid(f"{size - end} bytes after the first batch: there may be only one")
+    batch = RecordBatch.from_bytes(records, checksum=crc32c)
+    if batch.base_offset:
+        raise _invalid(f"its base offset is {batch.base_offset}: clients number from 0")
+    return batch
+
+
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, why)

@@ -106,7 +106,7 @@ class GroupOffsets:
         return self._records.leads(partition)
 
     def may_tell(self, partition: int) -> bool:
-        """Whether what was read of a partition is replicated, so that it will not go back."""
+        """Whether all in sync have what was read of a partition, so that it will not go back."""
         return self._records.may_tell(partition)
 
     # Committing and telling.
