@@ -82,7 +82,7 @@ class ThresholdWatchers(Generic[T]):
             self._sweep_if_stale()
 
     def _drop_first(self, number: int) -> None:
-        """Take ``number`` off the heap, unless a finalizer has taken it off, or put it back since."""
+        """Take ``number`` off the heap, unless a finalizer took it off or put it back since."""
         try:
             first = heappop(self.numbers)
         except IndexError:
