@@ -26,8 +26,8 @@ class Wake:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        # Not the one of when this was imported: gevent may have replaced it since, in a worker whose
-        # parent had imported this, and there the old one would stop all greenlets.
+        # Not the one of when this was imported: gevent may have replaced it since, in a worker
+        # whose parent had imported this, and there the old one would stop all greenlets.
         self._lock = threading.Lock()
         self._lock.acquire()
 
