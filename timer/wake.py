@@ -16,8 +16,8 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
-from threading import TIMEOUT_MAX, Lock
 
 
 class Wake:
@@ -26,7 +26,9 @@ class Wake:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        # Not the one of when this was imported: gevent may have replaced it since, in a worker
+        # whose parent had imported this, and there the old one would stop all greenlets.
+        self._lock = threading.Lock()
         self._lock.acquire()
 
     def set(self) -> None:
@@ -41,6 +43,6 @@ class Wake:
             timeout_s: the longest wait, in seconds; below 0 there is none, and None, or more than a
                 thread can wait, is for ever.
         """
-        if timeout_s is None or timeout_s > TIMEOUT_MAX:
+        if timeout_s is None or timeout_s > threading.TIMEOUT_MAX:
             return self._lock.acquire()
         return self._lock.acquire(timeout=max(0.0, timeout_s))

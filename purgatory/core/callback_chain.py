@@ -22,7 +22,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from sys import modules
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from purgatory.core.books import Books
@@ -109,7 +108,7 @@ class PureThisThread:
     @property
     def number(self) -> int:
         """What ``threading.get_ident`` says."""
-        return get_ident()
+        return threading.get_ident()
 
     @property
     def chain(self) -> CallbackChain:

@@ -31,10 +31,10 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from threading import get_ident
 from typing import Any
 
 from purgatory.core.callback_chain import LONGEST_CHAIN, this_thread
@@ -77,7 +77,7 @@ class Checked(Settled):
 
     def _op_serve(self) -> bool:
         """Serve what is noted, if the locks are free. True if a check here completed it."""
-        return self._op_serve_as([get_ident()])
+        return self._op_serve_as([threading.get_ident()])
 
     def _op_serve_as(self, me: Me) -> bool:
         claims = self._op_claims
@@ -174,7 +174,8 @@ class Checked(Settled):
                 completed = self.try_complete()
                 if completed is not False and not completed:
                     # It may be a forgotten `return`: what counts is what was done.
-                    completed = self._op_outcome is COMPLETED and self._op_settler == get_ident()
+                    was_us = self._op_settler == threading.get_ident()
+                    completed = self._op_outcome is COMPLETED and was_us
                 elif completed and self._op_outcome is PENDING and "settler" not in self._op_claims:
                     raise RuntimeError(
                         f"{type(self).__name__}.try_complete returned True without force_complete: "
@@ -210,7 +211,7 @@ class Checked(Settled):
     def _op_serve_by(self, work: Callable[[], object]) -> None:
         """Do ``work`` as its server, unless it has another."""
         claims = self._op_claims
-        me = [get_ident()]
+        me = [threading.get_ident()]
         try:
             if claims.setdefault("server", me) is me:
                 work()

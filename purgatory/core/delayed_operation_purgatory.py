@@ -96,8 +96,8 @@ class DelayedOperationPurgatory(PurgatoryCore):
         self._closing: Closing | None = None
         forking.protect(self)
         if reaper_enabled:
-            reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
             try:
+                reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)
                 reaper.start()
             except RuntimeError as error:
                 raise RuntimeError(

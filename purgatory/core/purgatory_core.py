@@ -9,9 +9,9 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
-from threading import get_ident
 from typing import Any
 
 from purgatory.core.books import Books
@@ -86,7 +86,7 @@ class PurePurgatoryCore:
         if books.broken_off:
             self._finish_broken_off()
         operations: list[DelayedOperation] = []
-        me = [get_ident()]
+        me = [threading.get_ident()]
         turn = books.turn
         try:
             if turn.setdefault("holder", me) is not me:
@@ -126,7 +126,7 @@ class PurePurgatoryCore:
             self._finish_broken_off()
         values = books.values
         operations: list[DelayedOperation] = []
-        me = [get_ident()]
+        me = [threading.get_ident()]
         turn = books.turn
         try:
             if turn.setdefault("holder", me) is not me:

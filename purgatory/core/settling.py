@@ -22,9 +22,9 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, TypeAlias
 
 from purgatory.core.books import Books
@@ -92,7 +92,7 @@ class Settled(Watched):
     ) -> bool:
         """Settle it, or, ``going_on``, finish that. True for the call that set the outcome."""
         claims = self._op_claims
-        me = [get_ident()]
+        me = [threading.get_ident()]
         try:
             if claims.setdefault("settler", me) is not me:
                 # The winner may not have set the outcome yet: whoever serves must not go round and

@@ -11,8 +11,8 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Mapping
-from threading import get_ident
 from typing import Any
 
 from purgatory.core.books import Books
@@ -104,7 +104,7 @@ class Submitted(Checked):
         Returns:
             Whether this call completed the operation.
         """
-        return self._op_check_else(lambda _: f(), [get_ident()])
+        return self._op_check_else(lambda _: f(), [threading.get_ident()])
 
     def _op_submit(
         self,
@@ -118,7 +118,7 @@ class Submitted(Checked):
         as that is abstract, it would cost a thirtieth of all the rest.
         """
         identity = id(self)
-        me = [get_ident()]
+        me = [threading.get_ident()]
         turn = books.turn
         try:
             now_ns = books.now_ns()

@@ -82,12 +82,12 @@ class ThresholdWatchers(Generic[T]):
             self._sweep_if_stale()
 
     def _drop_first(self, number: int) -> None:
-        """Take ``number`` off the heap, if a finalizer has not changed what comes first."""
+        """Take ``number`` off the heap, unless a finalizer took it off or put it back since."""
         try:
             first = heappop(self.numbers)
         except IndexError:
             return
-        if first != number:
+        if first != number or first in self.by_number:
             heappush(self.numbers, first)
 
     def pairs(self) -> Iterator[tuple[T, int]]:

@@ -11,7 +11,7 @@ So whose turn it is stands in a dict, taken by ``dict.setdefault``: one step of 
 after which the item itself says who took it, whatever came next. A thread that finds it taken
 sleeps a moment, and tries again::
 
-    me = [get_ident()]
+    me = [threading.get_ident()]
     turn = self._turn
     try:
         if turn.setdefault("holder", me) is not me:
@@ -41,9 +41,9 @@ Ground rules
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
-from threading import get_ident
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Turn(dict[str, Me]):
 
     def run(self, work: Callable[[], T]) -> T:
         """Do ``work`` in a turn. It must be short."""
-        me = [get_ident()]
+        me = [threading.get_ident()]
         turn = self
         try:
             if turn.setdefault("holder", me) is not me:
@@ -90,4 +90,4 @@ class Turn(dict[str, Me]):
     def is_ours(self) -> bool:
         """Whether this thread is in the middle of a turn."""
         holder = self.get("holder")
-        return holder is not None and holder[0] == get_ident()
+        return holder is not None and holder[0] == threading.get_ident()

@@ -25,9 +25,9 @@ Ground rules
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from threading import get_ident
 from typing import Generic, TypeAlias, TypeVar
 
 from purgatory.core.lists import check_lists
@@ -86,7 +86,7 @@ class WatcherList(Generic[W]):
         """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
-        me = operation._op_submitter or [get_ident()]
+        me = operation._op_submitter or [threading.get_ident()]
         turn = self.turn
         try:
             if turn.setdefault("holder", me) is not me:

@@ -330,7 +330,7 @@ MUTANTS = [
         PURGATORY_CORE,
         """
          operations: list[DelayedOperation] = []
-         me = [get_ident()]
+         me = [threading.get_ident()]
 -        turn = books.turn
 +        turn = {}
          try:

@@ -224,6 +224,15 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     assert operation.finished == []
 
 
+def test_what_is_left_in_the_check_of_its_expiry_does_not_expire(setting: Setting) -> None:
+    operation = setting.submit(Probe(100), "a")
+    operation.hooks["try_complete"] = lambda: setting.purgatory.close("leave")
+    setting.pass_time(100)
+    assert operation.outcome is Outcome.PENDING
+    assert operation.finished == []
+    setting.assert_empty()
+
+
 def test_leaving_waits_for_a_check_that_runs(setting: Setting) -> None:
     checking, closing = threading.Event(), threading.Event()
     operation = setting.submit(Probe(), "a")

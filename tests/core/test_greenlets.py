@@ -74,9 +74,16 @@ def test_a_greenlet_that_is_ended_in_a_callback_leaves_nothing_taken() -> None:
     setting.assert_empty()
 
 
+PATCH = "from gevent import monkey; monkey.patch_all()\n"
+IN_EITHER_ORDER = pytest.mark.parametrize(
+    "patch", [PATCH, "from purgatory import close_on_signals\n" + PATCH], ids=["first", "late"]
+)
+"""gunicorn's worker patches after its configuration, which may import the purgatory."""
+
+
 def run_on_gevent(program: str) -> str:
     ended = subprocess.run(
-        [sys.executable, "-c", "from gevent import monkey; monkey.patch_all()\n" + program],
+        [sys.executable, "-c", program],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -130,8 +137,9 @@ assert {request.answered for request in requests} == {1}
 """
 
 
-def test_no_callback_is_lost_on_a_pool_of_gevent() -> None:
-    run_on_gevent(POOL)
+@IN_EITHER_ORDER
+def test_no_callback_is_lost_on_a_pool_of_gevent(patch: str) -> None:
+    run_on_gevent(patch + POOL)
 
 
 CLOSING = """
@@ -174,8 +182,9 @@ assert told == ["answered", "closed"], told
 """
 
 
-def test_a_close_waits_for_other_greenlets_and_not_for_itself() -> None:
-    run_on_gevent(CLOSING)
+@IN_EITHER_ORDER
+def test_a_close_waits_for_other_greenlets_and_not_for_itself(patch: str) -> None:
+    run_on_gevent(patch + CLOSING)
 
 
 SIGNALLED = """
@@ -204,7 +213,7 @@ assert purgatory.is_closed and called == ["the server's handler"]
 
 
 def test_at_a_signal_in_the_hub_the_servers_handler_runs_and_the_purgatory_closes() -> None:
-    run_on_gevent(SIGNALLED)
+    run_on_gevent(PATCH + SIGNALLED)
 
 
 @pytest.mark.parametrize("action", ["raise ValueError", "raise SystemExit", "pass"])

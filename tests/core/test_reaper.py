@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,8 @@ from tests.core.probe import LONG_MS, Logs, Probe
 from timer import SystemTimer, Timer, TimerTask
 
 pytestmark = pytest.mark.usefixtures("no_thread_remains")
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_operations_expire_by_the_machines_clock_in_order_and_not_early() -> None:
@@ -141,3 +148,51 @@ def test_it_ends_by_itself_when_its_timer_is_closed() -> None:
     timer.close()
     reaper.join(30)
     assert not reaper.is_alive
+
+
+ISOLATED = """
+import os, sys
+try:
+    import _interpreters as all
+    run = all.exec
+except ImportError:  # before Python 3.13
+    import _xxsubinterpreters as all
+    run = all.run_string
+said = run(all.create(), sys.argv[1])  # what is raised in there: told from 3.13 on
+assert said is None, said
+os._exit(0)  # CPython 3.12 does not end well once asyncio was imported in there
+"""
+
+REFUSED = """
+from purgatory import DelayedOperationPurgatory
+try:
+    DelayedOperationPurgatory("default")
+except RuntimeError as error:
+    assert "reaper_enabled=False" in str(error), error
+else:
+    raise AssertionError("it was taken, without a thread")
+with DelayedOperationPurgatory("driven", reaper_enabled=False) as purgatory:
+    purgatory.timer.advance_clock(0)
+print("refused", flush=True)
+"""
+
+
+@pytest.mark.skipif(
+    not any(map(importlib.util.find_spec, ("_interpreters", "_xxsubinterpreters"))),
+    reason="this Python makes no second interpreter",
+)
+@pytest.mark.parametrize("pure", [{}, {"PURGATORY_PURE": "1"}], ids=["as it is", "pure"])
+def test_an_isolated_interpreter_which_has_no_daemon_threads_is_told_to_do_without_a_reaper(
+    pure: dict[str, str],
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ISOLATED, REFUSED],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **pure},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "refused\n"

@@ -76,6 +76,8 @@ SERVERS = {
         "/worker",
     ),
     "gunicorn with Flask": Server((*_GUNICORN, "--threads", "100", "long_poll_flask:app")),
+    # The later option counts.
+    "gunicorn with gevent": Server((*_GUNICORN, "--worker-class", "gevent", "long_poll_flask:app")),
     "the standard library's threads": _topics(str(EXAMPLES / "threaded_http.py"), "{port}"),
 }
 ENDED = {0, -signal.SIGTERM}  # uvicorn raises the signal once more when it is done

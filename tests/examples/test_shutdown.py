@@ -13,8 +13,9 @@ import pytest
 from tests.examples.servers import ENDED, SERVERS, Parked, running
 
 PARKED = 10
-GONE_WITHIN_S = {"gunicorn with Flask": 4.0}
-"""One second for the others: gunicorn gives connections that are kept alive two more seconds."""
+GONE_WITHIN_S = {"gunicorn with Flask": 4.0, "gunicorn with gevent": 4.0}
+"""One second for the others: gunicorn gives connections that are kept alive two more seconds, and
+its gevent worker looks once a second whether it shall end, and once a second whether it may."""
 TRIES = 8
 """The machine may be busy: one of them has to be so quick, and in each all are answered."""
 
