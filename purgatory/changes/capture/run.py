@@ -235,8 +235,8 @@ def _schema_record(
     xoffset: int,
     change: SchemaChange,
 ) -> CapturedRecord:
-    # MariaDB makes a text of it, MySQL has a type for it.
-    change = change.with_json_as("longtext" if is_mariadb(connection) else "json")
+    if is_mariadb(connection):
+        change = change.with_json_as_text()
     definition = change.definition()
     if definition is None and change.kind in _DEFINING and change.table is not None:
         # As the source has it now, for readers that go by it as Maxwell's do.

@@ -107,6 +107,33 @@ def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
         check_equal(capturing, target)
 
 
+def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
+    capturing: Capturing, target: Target
+) -> None:
+    capturing.capture()
+    capturing.run(
+        "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, n INT UNIQUE, UNIQUE x (a),"
+        " UNIQUE b (b, a))",
+        "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)",
+        "ALTER TABLE t ADD x INT NOT NULL DEFAULT 5",
+    )
+    capturing.capture()
+    check_equal(capturing, target)
+    table = target.table("t")
+    assert table is not None
+    assert table.primary_key == ("a",)
+    # What is told of is the statement alone.
+    assert len(target.select_own("purgatory_quarantine")) == 1
+    for index, reason in ("x", "unknown table"), ("b", "missing key"):
+        capturing.run(f"DROP INDEX {index} ON t", "INSERT INTO t VALUES (1, 3, NULL, 3)")
+        capturing.capture()
+        apply_transactions(
+            Writer(target), read_records(capturing.cluster.bootstrap_servers, capturing.name)
+        )
+        found = [row[3] for row in target.select_own("purgatory_quarantine")]
+        assert reason in found[1:]
+
+
 def test_columns_of_tables_that_are_left_out_are_not_looked_at(capturing: Capturing) -> None:
     capturing.run("CREATE TABLE a (id INT PRIMARY KEY, v TEXT COMPRESSED)", CREATE)
     config = replace(
