@@ -48,8 +48,8 @@ class Change(NamedTuple):
         data: the row: after an insert or update, before a delete; numbers with a fraction are
             `Decimal`.
         old: of an update, the columns that changed, with what they were.
-        primary_key: the names of the key's columns, none if there is no key; None where the log does
-            not say.
+        primary_key: the names of the key's columns, none if there is no key; None where the log
+            does not say.
         xid: the source's transaction; None where there is none.
         xoffset: the number of the change in it, from 0.
         commit: whether it is the transaction's last.

@@ -87,8 +87,13 @@ class Resending:
             return [change]
         name = (change.database, change.table)
         steps = list(change.steps or ())
-        is_anew = self._forget(name)
-        if change.kind == "table-drop" or any(step["do"] == "stop" for step in steps):
+        was = is_anew = self._forget(name)
+        new_name = change.new_name or name
+        if change.kind == "table-drop":
+            return [change]
+        if any(step["do"] == "stop" for step in steps):
+            if was is not None:
+                self._await(new_name, was)
             return [change]
         likes = [(s["database"], s["table"]) for s in steps if s["do"] == "create-like"]
         if any(s["do"] == "resend-table" for s in steps) or any(map(self._tables.get, likes)):
@@ -97,17 +102,16 @@ class Resending:
             is_anew = False
         if is_anew is None:
             return [change]
-        new_name = change.new_name or name
         engine = self._engine_without_snapshots(*new_name)
         if engine is not None:
             why = f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
-            if is_anew:
+            if change.kind == "table-truncate":
+                return [change]
+            if is_anew or was is not None:
                 return [change.with_steps([step_of_stop(why)])]
             told = [_not_resent(step, f"of its old rows nothing is known: {why}") for step in steps]
             return [change.with_steps(told)]
-        self._tables[new_name] = is_anew
-        if self._goal is None:
-            self._set_goal()
+        self._await(new_name, is_anew)
         if change.kind == "table-truncate":
             return [change]
         if is_anew:
@@ -131,6 +135,11 @@ class Resending:
     def _failure(self, error: pymysql.Error) -> CaptureError:
         told = f"tables of {self._source} can't be read back: {reason(error)}"
         return source_failure(told, error)
+
+    def _await(self, name: Name, is_anew: bool) -> None:
+        self._tables[name] = is_anew
+        if self._goal is None:
+            self._set_goal()
 
     def _forget(self, name: Name) -> bool | None:
         if self._reading is not None:
