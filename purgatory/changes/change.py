@@ -57,7 +57,8 @@ class Change(NamedTuple):
         definition: of a change of a table, Maxwell's `def`.
         steps: what a statement does to its table, one after the other (`purgatory capture` says
             it); None where the log does not say.
-        copies: how many partitions have a copy of this record; 1 if only this one.
+        copies: how many partitions have a copy of this record that belongs to it; 1 if only this
+            one.
     """
 
     kind: str
@@ -141,7 +142,7 @@ def _change(document: Mapping[str, Any]) -> Change:
         _position(document.get("position")),
         definition,
         steps,
-        _copies(document) if kind in SCHEMA_KINDS else 1,
+        _copies(document) if kind in SCHEMA_KINDS and document.get("snapshot") is not True else 1,
     )
 
 

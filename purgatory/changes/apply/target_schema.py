@@ -147,8 +147,9 @@ class Schema:
             table = self._target.table(name)
             if table is None:
                 table = self._created(name, key, columns)
-            self._check_key(table, key)
+            # Another table of its name may have another key: the name is what is told then.
             self._sources.claim(name, source)
+            self._check_key(table, key)
         self._tables[source] = table
         return table
 

@@ -183,8 +183,9 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
             ts = int(time.time())
-            # Rows alone don't tell the types of their columns.
-            definition = {"def": table.definition()}
+            # Rows alone don't tell the types of their columns. An attempt that was cut short may
+            # have left copies in some partitions: each is to be taken by itself.
+            definition = {"snapshot": True, "def": table.definition()}
             create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
             publisher.send(create)
             xoffset += 1

@@ -13,6 +13,7 @@ from purgatory.changes.apply.transactions import apply_transactions
 from purgatory.changes.capture import resending
 from purgatory.changes.capture.captured_records import CapturedRecord
 from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.publish import Publisher
 from purgatory.changes.capture.run import capture_changes
 from purgatory.cluster import ThreadedCluster
 from tests.changes.capture.capturing import Capturing
@@ -61,6 +62,32 @@ def test_a_capture_that_is_cut_short_sends_the_rows_again(
         capturing.capture()
     monkeypatch.undo()
     capturing.run("DELETE FROM t WHERE id = 2", "UPDATE t SET n = 11 WHERE id = 1")
+    capturing.capture()
+    check_equal(capturing, target)
+    assert target.select_own("purgatory_quarantine") == []
+
+
+@pytest.mark.parametrize("sent", [1, 2, 5])
+def test_a_snapshot_that_is_cut_short_within_the_copies_of_a_change_is_applied(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    capturing.run(CREATE, ROWS)
+    whole = Publisher._send_to
+    count = 0
+
+    def some(self: Publisher, partition: int, record: CapturedRecord) -> None:
+        nonlocal count
+        if count == sent:
+            self._sender.flush()
+            raise KeyboardInterrupt
+        count += 1
+        whole(self, partition, record)
+
+    monkeypatch.setattr(Publisher, "_send_to", some)
+    with pytest.raises(KeyboardInterrupt):
+        capturing.capture(snapshot=True)
+    monkeypatch.undo()
+    capturing.run("ALTER TABLE t ADD x INT", "UPDATE t SET x = 5 WHERE id = 2")
     capturing.capture()
     check_equal(capturing, target)
     assert target.select_own("purgatory_quarantine") == []
